@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Makes .venv with the locked dependencies and the package itself, and sees that Spark has a Java.
+# Safe to repeat: when nothing changed it does nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+venv=.venv
+stamp=$venv/.anabranch-setup
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# The scripts of an environment hold its absolute path, so a moved project needs a new one.
+wanted() { { pwd; cat requirements/build.txt requirements/dev.txt pyproject.toml; } | cksum; }
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+  local name
+  for name in python3 python3.13 python3.12 python3.11; do
+    if new_enough "$name"; then printf '%s\n' "$name"; return; fi
+  done
+  fail "Python 3.11 or newer is needed and none of python3, python3.13, python3.12, python3.11 is; install one and run make setup again."
+}
+
+# An environment made elsewhere, with an old Python or by half is replaced; any other is kept and
+# completed.
+usable() {
+  new_enough "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1 &&
+    { [ ! -e "$stamp" ] || [ "$(sed -n 2p "$stamp")" = "$PWD" ]; }
+}
+
+make_environment() {
+  local python
+  ! usable || return 0
+  python=$(find_python)
+  say "making $venv with $("$python" --version)"
+  "$python" -m venv --clear "$venv" ||
+    fail "$python cannot make a virtual environment; on Debian the package python3-venv is missing."
+}
+
+pip() { "$venv/bin/python" -m pip install -qq "$@"; }
+
+# The build tool comes first, from the lock: it builds pyspark, which has no wheel, and this package.
+install() {
+  say "installing the locked dependencies; the first time this downloads about 700 MB and takes a minute or more"
+  pip --require-hashes -r requirements/build.txt
+  pip --require-hashes --no-build-isolation -r requirements/dev.txt
+  pip --no-deps --no-build-isolation -e .
+}
+
+# Spark looks for Java in this order too.
+java_command() {
+  if [ -n "${JAVA_HOME-}" ]; then printf '%s\n' "$JAVA_HOME/bin/java"; else command -v java || true; fi
+}
+
+# Spark starts the JVM with the vector module, which some runtimes leave out.
+java_fits() {
+  local java major
+  java=$(java_command)
+  [ -n "$java" ] || return 1
+  major=$("$java" --add-modules jdk.incubator.vector -version 2>&1 |
+    sed -n 's/.* version "\([0-9]*\).*/\1/p') || return 1
+  [ "${major:-0}" -ge 17 ]
+}
+
+ensure_java() {
+  local package=openjdk-17-jre-headless
+  ! java_fits || return 0
+  if [ -n "${JAVA_HOME-}" ]; then
+    fail "JAVA_HOME ($JAVA_HOME) is no Java 17 or newer with the module jdk.incubator.vector, which Spark needs; unset it or let it name one."
+  fi
+  if [ "$(id -u)" -ne 0 ] || [ ! -f /etc/debian_version ]; then
+    fail "Spark needs Java 17 or newer with the module jdk.incubator.vector (Debian: $package); install it, put java on the PATH or set JAVA_HOME, and run make setup again."
+  fi
+  say "no Java for Spark found: installing $package with apt-get"
+  export DEBIAN_FRONTEND=noninteractive
+  if ! apt-get -qq update || ! apt-get -qq install -y --no-install-recommends "$package" >/dev/null; then
+    fail "apt-get could not install $package; install a Java 17 or newer by hand and run make setup again."
+  fi
+  java_fits || fail "$package is installed, but the java on the PATH ($(java_command)) is not Java 17 or newer with jdk.incubator.vector."
+}
+
+if [ "$(sed -n 1p "$stamp" 2>/dev/null || true)" != "$(wanted)" ]; then
+  make_environment
+  rm -f "$stamp"
+  install
+  printf '%s\n%s\n' "$(wanted)" "$PWD" >"$stamp"
+  say "$venv is ready"
+fi
+ensure_java

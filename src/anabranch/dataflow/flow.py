@@ -1,0 +1,47 @@
+"""The dataflow: what the user starts from."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from anabranch.dataflow.graph import Graph, SourceNode
+from anabranch.dataflow.stream import Recorder, Stream, require_text
+
+if TYPE_CHECKING:
+    from anabranch.sources.port import Source
+
+_ABSENT = object()
+
+
+class Dataflow:
+    """A graph of named operators, from sources to sinks. Says what is to be done; does nothing.
+
+    The name identifies the pipeline's directory. Operators' names are unique in a dataflow: they
+    name the state on disk, the metric and the log line, so a name that stays keeps its state.
+    """
+
+    __slots__ = ("_recorder", "name")
+
+    def __init__(self, name: str) -> None:
+        """Start an empty dataflow."""
+        require_text("Dataflow", "a name", name)
+        self.name = name
+        self._recorder = Recorder()
+
+    def __repr__(self) -> str:
+        """Its name and size."""
+        return f"<Dataflow {self.name}: {len(self._recorder.nodes)} operators>"
+
+    def source(self, name: str, source: Source) -> Stream:
+        """The rows of a source. The source is not opened."""
+        require_text("source", "a name", name)
+        # Looked at without being computed: a schema that is wrong is validation's to report.
+        if inspect.getattr_static(source, "schema", _ABSENT) is _ABSENT:
+            raise TypeError(f"source takes a source with a schema, not {type(source).__name__}")
+        node = SourceNode(self._recorder.next_id, (), name, source)
+        return Stream(self._recorder, self._recorder.add(node))
+
+    def graph(self) -> Graph:
+        """What has been written so far, frozen."""
+        return Graph(self.name, tuple(self._recorder.nodes))

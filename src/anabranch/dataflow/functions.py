@@ -1,0 +1,69 @@
+"""The user's functions: where they are, and whether they can be called as they will be."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from anabranch.dataflow.findings import Finding
+
+_SHAPE = "def function(key, row, state): … return output, new_state"
+
+
+def describe_function(function: Callable[..., Any]) -> str:
+    """The function's name with file and line, as far as Python knows them."""
+    inner = inspect.unwrap(_innermost(function))
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    code = getattr(inner, "__code__", None) or getattr(_call_of(inner), "__code__", None)
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def function_finding(function: Callable[..., Any]) -> Finding | None:
+    """Why a function cannot be called with key, row and state and give output and state."""
+    where = describe_function(function)
+    if not _takes_three(function):
+        return Finding(
+            f"function {where} cannot be called with 3 positional arguments",
+            f"Let it take key, row and state: {_SHAPE}.",
+        )
+    inner = _innermost(function)
+    for candidate in (inner, _call_of(inner)):
+        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
+            return Finding(f"function {where} is async", f"Use a plain function: {_SHAPE}.")
+        if inspect.isgeneratorfunction(candidate):
+            return Finding(
+                f"function {where} is a generator",
+                "Return (output, new state); several rows are a list of outputs.",
+            )
+    return None
+
+
+def _takes_three(function: Callable[..., Any]) -> bool:
+    try:
+        # The function that is called decides, not the one that a decorator says it wraps.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # Built-in functions need not tell.
+        return True
+    try:
+        signature.bind(None, None, None)
+    except TypeError:
+        return False
+    return True
+
+
+def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function within ``functools.partial`` and bound methods; decorators stay."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        else:
+            return function
+
+
+def _call_of(function: Callable[..., Any]) -> object:
+    """The method that runs when an object of the user's own class is called."""
+    return getattr(type(function), "__call__", None)  # noqa: B004

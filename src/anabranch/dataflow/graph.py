@@ -1,0 +1,175 @@
+"""The dataflow as data: one frozen node per operator, in the order the user wrote them.
+
+A node's ``id`` is its place in ``Graph.nodes``; its inputs always come before it, so one pass from
+left to right sees every producer before its consumers. Nodes hold what the user said and nothing
+that follows from it: types, keys and regions are in ``Typed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+if TYPE_CHECKING:
+    from anabranch.sinks.port import Sink
+    from anabranch.sources.port import Source
+
+#: The user's function of a ``stateful_map``: (key, row, state) → (output, new state).
+StatefulFunction: TypeAlias = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """Where rows come from. The only node without an input."""
+
+    kind: ClassVar[str] = "source"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class WhereNode:
+    """Keeps the rows for which a SQL condition is true."""
+
+    kind: ClassVar[str] = "where"
+    id: int
+    inputs: tuple[int, ...]
+    condition: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectNode:
+    """Replaces the columns by SQL expressions."""
+
+    kind: ClassVar[str] = "select"
+    id: int
+    inputs: tuple[int, ...]
+    expressions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WithColumnsNode:
+    """Adds or replaces columns: (name, SQL expression) over the input's columns."""
+
+    kind: ClassVar[str] = "with_columns"
+    id: int
+    inputs: tuple[int, ...]
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyByNode:
+    """Computes a key beside the row: (name, SQL expression). Moves nothing.
+
+    The name is empty where the user gave an expression without one; validation says so.
+    """
+
+    kind: ClassVar[str] = "key_by"
+    id: int
+    inputs: tuple[int, ...]
+    keys: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DistributeNode:
+    """Sends rows to the owners of their keys: opens a region, named after it."""
+
+    kind: ClassVar[str] = "distribution"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """Ends a region without opening another."""
+
+    kind: ClassVar[str] = "local"
+    id: int
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateNode:
+    """Keeps aggregates per key: (name, aggregate text)."""
+
+    kind: ClassVar[str] = "aggregate"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulMapNode:
+    """Calls the user's function for each row with the state of the row's key.
+
+    ``state`` and ``output`` are schema texts; ``state`` None takes any value.
+    """
+
+    kind: ClassVar[str] = "stateful_map"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+    function: StatefulFunction
+    state: str | None
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNode:
+    """Where rows go. Has no consumers."""
+
+    kind: ClassVar[str] = "sink"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+    sink: Sink
+
+
+NamedNode: TypeAlias = SourceNode | DistributeNode | AggregateNode | StatefulMapNode | SinkNode
+StatefulNode: TypeAlias = AggregateNode | StatefulMapNode
+Node: TypeAlias = NamedNode | WhereNode | SelectNode | WithColumnsNode | KeyByNode | LocalNode
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A whole dataflow at one moment; adding to the ``Dataflow`` later does not change it."""
+
+    name: str
+    nodes: tuple[Node, ...]
+
+    def node(self, id: int) -> Node:
+        """The node with this id."""
+        return self.nodes[id]
+
+    def consumers(self, id: int) -> tuple[Node, ...]:
+        """The nodes that read this one's output, in order."""
+        return tuple(node for node in self.nodes if id in node.inputs)
+
+    def sources(self) -> tuple[SourceNode, ...]:
+        """The sources, in order."""
+        return tuple(node for node in self.nodes if isinstance(node, SourceNode))
+
+    def sinks(self) -> tuple[SinkNode, ...]:
+        """The sinks, in order."""
+        return tuple(node for node in self.nodes if isinstance(node, SinkNode))
+
+    def stateful(self) -> tuple[StatefulNode, ...]:
+        """The operators that keep state, in order."""
+        return tuple(node for node in self.nodes if isinstance(node, StatefulNode))
+
+    def describe(self) -> list[dict[str, object]]:
+        """The picture as plain values: one entry per node with its id, kind, name and inputs."""
+        return [
+            {
+                "id": node.id,
+                "kind": node.kind,
+                "name": node.name if isinstance(node, NamedNode) else None,
+                "inputs": list(node.inputs),
+            }
+            for node in self.nodes
+        ]

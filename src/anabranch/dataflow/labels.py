@@ -1,0 +1,50 @@
+"""How operators are called in texts for the user."""
+
+from __future__ import annotations
+
+from anabranch.dataflow.graph import (
+    DistributeNode,
+    Graph,
+    KeyByNode,
+    NamedNode,
+    Node,
+    SelectNode,
+    WhereNode,
+    WithColumnsNode,
+)
+
+_LONGEST = 40
+
+
+def label(graph: Graph, node: Node) -> str:
+    """An operator by kind and name; one without a name by its text and the last named one."""
+    if isinstance(node, NamedNode):
+        return f'{node.kind} "{node.name}"'
+    if isinstance(node, KeyByNode):
+        consumers = graph.consumers(node.id)
+        # Most keys are part of a key_distribute, which the user knows by its name.
+        if len(consumers) == 1 and isinstance(consumers[0], DistributeNode):
+            return f"key of {label(graph, consumers[0])}"
+    return f"{node.kind}({_text(node)}) after {_nearest_named(graph, node)}"
+
+
+def _text(node: Node) -> str:
+    match node:
+        case WhereNode():
+            text = f'"{node.condition}"'
+        case SelectNode():
+            text = ", ".join(f'"{expression}"' for expression in node.expressions)
+        case WithColumnsNode():
+            text = ", ".join(f'{name}="{expression}"' for name, expression in node.columns)
+        case KeyByNode():
+            text = ", ".join(f'"{expression}"' for _, expression in node.keys)
+        case _:
+            text = ""
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _nearest_named(graph: Graph, node: Node) -> str:
+    while not isinstance(node, NamedNode):
+        node = graph.node(node.inputs[0])
+    return f'{node.kind} "{node.name}"'

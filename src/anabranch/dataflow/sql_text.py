@@ -1,0 +1,139 @@
+"""As much of Spark SQL as can be read without Spark: names, aliases, one function call.
+
+Nothing here understands an expression. It only tells the plain cases (a column, a renamed column,
+``f(…)``) from everything else, and never takes the one for the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+_QUOTED = r"`(?:[^`]|``)+`"
+_NAME = re.compile(rf"{_WORD}|{_QUOTED}")
+_ALIAS = re.compile(rf"(?s)(?P<body>.*\S)\s+as\s+(?P<alias>{_WORD}|{_QUOTED})", re.IGNORECASE)
+_CALL = re.compile(rf"(?P<name>{_WORD})\s*\(")
+#: Words that look like columns and are values.
+_VALUES = frozenset(
+    {
+        *("true", "false", "null"),
+        *("current_date", "current_time", "current_timestamp", "localtimestamp"),
+        *("current_user", "session_user", "user"),
+        *("current_catalog", "current_database", "current_schema"),
+    }
+)
+_CLOSER = {"(": ")", "[": "]", "{": "}"}
+
+
+class Call(NamedTuple):
+    """A function called on a text, with nothing before or after it."""
+
+    name: str
+    argument: str
+
+
+def quote(name: str) -> str:
+    """The name in backquotes, as Spark reads it back.
+
+    >>> quote("unit price")
+    '`unit price`'
+    """
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def quote_if_needed(name: str) -> str:
+    """The name as it is where SQL can read it so, else in backquotes."""
+    return name if re.fullmatch(_WORD, name) else quote(name)
+
+
+def unquote(text: str) -> str:
+    """The name that a plain or backquoted word stands for."""
+    return text[1:-1].replace("``", "`") if text.startswith("`") else text
+
+
+def identifier(text: str) -> str | None:
+    """The column that this text names, if it is nothing but a name.
+
+    ``true``, ``null``, ``current_date`` and the like are values, not names; in backquotes they
+    are names again.
+
+    >>> identifier(" amount "), identifier("`unit price`"), identifier("amount + 1")
+    ('amount', 'unit price', None)
+    """
+    stripped = text.strip()
+    if not _NAME.fullmatch(stripped) or stripped.lower() in _VALUES:
+        return None
+    return unquote(stripped)
+
+
+def split_alias(text: str) -> tuple[str, str | None]:
+    """The expression and the name that ``… as name`` gives it; None without one.
+
+    >>> split_alias("amount * 2 as doubled")
+    ('amount * 2', 'doubled')
+    """
+    match = _ALIAS.fullmatch(text.strip())
+    if match is None:
+        return text.strip(), None
+    return match["body"], unquote(match["alias"])
+
+
+def single_call(text: str) -> Call | None:
+    """The one function call that makes up the whole text, else None.
+
+    >>> single_call("sum(amount * (1 + tax))")
+    Call(name='sum', argument='amount * (1 + tax)')
+    >>> single_call("sum(a) / count(*)") is None
+    True
+    """
+    stripped = text.strip()
+    match = _CALL.match(stripped)
+    if match is None:
+        return None
+    start = match.end()
+    for place, mark, depth in _marks(stripped):
+        if place >= start and depth == 0:
+            closes = mark == ")" and place == len(stripped) - 1
+            return Call(match["name"], stripped[start:place].strip()) if closes else None
+    return None
+
+
+def argument_count(text: str) -> int:
+    """How many arguments this text between parentheses holds.
+
+    >>> argument_count("a, f(b, c)")
+    2
+    """
+    if not text.strip():
+        return 0
+    return 1 + sum(mark == "," and depth == 0 for _, mark, depth in _marks(text))
+
+
+def _marks(text: str) -> Iterator[tuple[int, str, int]]:
+    """Brackets and commas outside quotes, each with the depth after it."""
+    open_brackets: list[str] = []
+    place = 0
+    while place < len(text):
+        mark = text[place]
+        if mark in "'\"`":
+            place = _end_of_quoted(text, place)
+        elif mark in _CLOSER:
+            open_brackets.append(_CLOSER[mark])
+            yield place, mark, len(open_brackets)
+        elif open_brackets and mark == open_brackets[-1]:
+            open_brackets.pop()
+            yield place, mark, len(open_brackets)
+        elif mark == ",":
+            yield place, mark, len(open_brackets)
+        place += 1
+
+
+def _end_of_quoted(text: str, start: int) -> int:
+    """The place of the closing quote. A doubled quote opens the next part, which comes out even."""
+    mark, place = text[start], start + 1
+    while place < len(text) and text[place] != mark:
+        place += 2 if text[place] == "\\" and mark != "`" else 1
+    return place

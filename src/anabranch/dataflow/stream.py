@@ -1,0 +1,172 @@
+"""Streams: what the user chains operators on.
+
+Every method records one frozen node and returns the stream after it. Nothing is computed, read or
+checked here but Python types (``TypeError`` at once); ``validate`` reports everything else, all of
+it together. A stream may be used any number of times: each use is another consumer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch.dataflow.graph import (
+    AggregateNode,
+    DistributeNode,
+    KeyByNode,
+    LocalNode,
+    Node,
+    SelectNode,
+    SinkNode,
+    StatefulFunction,
+    StatefulMapNode,
+    WhereNode,
+    WithColumnsNode,
+)
+from anabranch.dataflow.sql_text import identifier
+
+if TYPE_CHECKING:
+    from anabranch.sinks.port import Sink
+
+
+@dataclass(slots=True)
+class Recorder:
+    """The nodes of one dataflow as they are written down. Only grows."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def next_id(self) -> int:
+        """The id of the node that is recorded next."""
+        return len(self.nodes)
+
+    def add(self, node: Node) -> int:
+        """Record a node made with ``next_id``; gives its id."""
+        self.nodes.append(node)
+        return node.id
+
+
+class Stream:
+    """Rows on their way through a dataflow, after one of its operators."""
+
+    __slots__ = ("_id", "_recorder")
+
+    def __init__(self, recorder: Recorder, id: int) -> None:
+        """For ``Dataflow`` and the methods below; users get streams from ``Dataflow.source``."""
+        self._recorder = recorder
+        self._id = id
+
+    def __repr__(self) -> str:
+        """Which operator it comes from."""
+        node = self._recorder.nodes[self._id]
+        return f"<Stream after {getattr(node, 'name', None) or node.kind}>"
+
+    def where(self, condition: str) -> Stream:
+        """The rows for which a Spark SQL condition is true (not NULL).
+
+        Catalyst plans it, and pushes it into file formats that can skip rows.
+        """
+        require_text("where", "a condition", condition)
+        return self._then(WhereNode(self._recorder.next_id, (self._id,), condition))
+
+    def select(self, *expressions: str) -> Stream:
+        """These Spark SQL expressions as the new columns, e.g. ``"id", "amount * 2 as twice"``.
+
+        In a region the key stays beside the row, whether or not it is among the columns.
+        """
+        for expression in expressions:
+            require_text("select", "an expression", expression)
+        return self._then(SelectNode(self._recorder.next_id, (self._id,), expressions))
+
+    def with_columns(self, /, **columns: str) -> Stream:
+        """The columns as they are and these, e.g. ``twice="amount * 2"``.
+
+        All expressions are over the columns before; a name that exists is replaced in place.
+        """
+        pairs = named_texts("with_columns", columns)
+        return self._then(WithColumnsNode(self._recorder.next_id, (self._id,), pairs))
+
+    def key_by(self, /, *columns: str, **named: str) -> Stream:
+        """The same rows with a key: columns, or named expressions such as ``day="date(at)"``.
+
+        It moves nothing; ``distribute_by_key`` does. The key is computed here, so later operators
+        may drop the columns it came from.
+        """
+        for column in columns:
+            require_text("key_by", "a column", column)
+        # A nameless expression is kept without a name: validation tells the user to give it one.
+        keys = (
+            *((identifier(text) or "", text) for text in columns),
+            *named_texts("key_by", named),
+        )
+        return self._then(KeyByNode(self._recorder.next_id, (self._id,), keys))
+
+    def distribute_by_key(self, name: str) -> Stream:
+        """The rows at the owners of the keys that ``key_by`` gave them: opens a region.
+
+        The name is the region's: it stands in assignments, metrics and on disk.
+        """
+        require_text("distribute_by_key", "a name", name)
+        return self._then(DistributeNode(self._recorder.next_id, (self._id,), name))
+
+    def key_distribute(self, name: str, /, *columns: str, **named: str) -> Stream:
+        """``key_by`` and ``distribute_by_key`` in one: opens a region of this name."""
+        require_text("key_distribute", "a name", name)
+        return self.key_by(*columns, **named).distribute_by_key(name)
+
+    def local(self) -> Stream:
+        """The same rows outside the region: only stateless operators and sinks may follow."""
+        return self._then(LocalNode(self._recorder.next_id, (self._id,)))
+
+    def aggregate(self, name: str, /, **columns: str) -> Stream:
+        """Aggregates per key, e.g. ``n="count(*)", total="sum(amount)"``.
+
+        For every key that a step changed it gives one row: the key's columns and the new values.
+        """
+        require_text("aggregate", "a name", name)
+        pairs = named_texts("aggregate", columns)
+        return self._then(AggregateNode(self._recorder.next_id, (self._id,), name, pairs))
+
+    def stateful_map(
+        self, name: str, function: StatefulFunction, *, output: str, state: str | None = None
+    ) -> Stream:
+        """The rows that ``function(key, row, state)`` gives, called per row in the key's order.
+
+        Key and row are named tuples; state is None at first sight of a key. It returns
+        ``(output, new state)``: an output of None is no row, a list several; a state of None
+        forgets the key. ``state`` and ``output`` are schema texts: a state of one column is that
+        value, of several a named tuple; ``state=None`` takes any value that msgspec can encode.
+        """
+        require_text("stateful_map", "a name", name)
+        if not callable(function):
+            raise TypeError(f"stateful_map takes a function, not {type(function).__name__}")
+        require_text("stateful_map", "an output schema", output)
+        if state is not None:
+            require_text("stateful_map", "a state schema or None", state)
+        inputs = (self._id,)
+        return self._then(
+            StatefulMapNode(self._recorder.next_id, inputs, name, function, state, output)
+        )
+
+    def sink(self, name: str, sink: Sink) -> None:
+        """Write the rows to a sink. A stream may have several."""
+        require_text("sink", "a name", name)
+        if not all(callable(getattr(sink, verb, None)) for verb in ("encode", "open", "refuses")):
+            raise TypeError(f"sink takes a sink such as FileSink(…), not {type(sink).__name__}")
+        self._recorder.add(SinkNode(self._recorder.next_id, (self._id,), name, sink))
+
+    def _then(self, node: Node) -> Stream:
+        return Stream(self._recorder, self._recorder.add(node))
+
+
+def require_text(operator: str, wanted: str, value: object) -> None:
+    """Refuse anything but a ``str``, naming the operator and what it wanted."""
+    if not isinstance(value, str):
+        raise TypeError(f"{operator} takes {wanted} as text (str), not {type(value).__name__}")
+
+
+def named_texts(operator: str, columns: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """The keyword arguments as pairs, in order; refuses values that are not ``str``."""
+    for name, text in columns.items():
+        require_text(operator, f"{name}=…", text)
+    return tuple(columns.items())

@@ -1,0 +1,304 @@
+"""Every error that Anabranch raises, in one tree.
+
+    AnabranchError
+    ├── BuildError                what the user wrote cannot run
+    │   ├── InvalidDataflow       dataflow.invalid
+    │   ├── InvalidAggregate      aggregate.invalid
+    │   └── InvalidSchema         schema.invalid
+    ├── DirectoryError            the pipeline's directory does not fit
+    │   ├── OtherDataflow         directory.other_dataflow
+    │   ├── ChangedDataflow       directory.changed_dataflow
+    │   ├── DirectoryInUse        directory.in_use
+    │   └── FutureFormat          directory.future_format
+    ├── StoreError                files that hold the truth
+    │   ├── DiskFull              store.disk_full
+    │   ├── StoreUnavailable      store.unavailable
+    │   ├── NameTaken             store.name_taken
+    │   ├── MissingRun            store.missing_run
+    │   ├── CorruptRun            store.corrupt_run
+    │   ├── CorruptStaged         store.corrupt_staged
+    │   ├── MissingEntry          store.missing_entry
+    │   └── CorruptEntry          store.corrupt_entry
+    ├── SourceError               input
+    │   ├── SourceUnavailable     source.unavailable
+    │   ├── FileChanged           source.file_changed
+    │   ├── FileGone              source.file_gone
+    │   ├── UnreadableFile        source.unreadable_file
+    │   └── ReadFailed            source.read_failed
+    ├── SinkError                 output
+    │   ├── TargetTaken           sink.target_taken
+    │   └── PublishFailed         sink.publish_failed
+    └── StepError                 a step that could not be committed
+        ├── UserFunctionFailed    step.user_function
+        ├── OutputMismatch        step.output_mismatch
+        ├── AttemptsDisagree      step.attempts_disagree
+        ├── Overflow              step.overflow
+        └── StepFailed            step.failed
+
+Catch by branch. Each class has a stable ``code``, which logs, the shell and HTTP print too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class AnabranchError(Exception):
+    """The root of the tree: what happened, where, and what to do about it.
+
+    The text is one readable paragraph. The parts stay available as attributes, so that another
+    edge can print them its own way.
+    """
+
+    code: ClassVar[str] = "anabranch"
+
+    def __init__(self, what: str, *, where: str | None = None, do: str | None = None) -> None:
+        """Keep the parts; the message is put together in ``__str__``."""
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.do = do
+
+    def __str__(self) -> str:
+        """One paragraph: ``[code] what (where). what to do``."""
+        place = f" ({self.where})" if self.where else ""
+        advice = f" {self.do}" if self.do else ""
+        return f"[{self.code}] {self.what}{place}.{advice}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive pickling: tasks raise these in other processes."""
+        return (_rebuild, (type(self), self.what, self.where, self.do))
+
+
+def _rebuild(
+    kind: type[AnabranchError], what: str, where: str | None, do: str | None
+) -> AnabranchError:
+    return kind(what, where=where, do=do)
+
+
+class BuildError(AnabranchError):
+    """What the user wrote cannot run. Nothing was started."""
+
+    code = "build"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a dataflow: at which operator, what, and what to do."""
+
+    operator: str
+    what: str
+    do: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.operator}: {self.what}. {self.do}"
+
+
+class InvalidDataflow(BuildError):
+    """A dataflow with problems; the text lists all of them, one a line."""
+
+    code = "dataflow.invalid"
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        """Keep the problems, in the order of the graph."""
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(f'Dataflow "{name}" has {count}')
+        self.name = name
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        """A header with the dataflow's name, then the problems."""
+        return "\n  ".join([f"[{self.code}] {self.what}:", *map(str, self.problems)])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive pickling, problems included."""
+        return (type(self), (self.name, self.problems))
+
+
+class InvalidAggregate(BuildError):
+    """An aggregate that is not supported, or not defined for its argument's type."""
+
+    code = "aggregate.invalid"
+
+
+class InvalidSchema(BuildError):
+    """A schema text that cannot be read."""
+
+    code = "schema.invalid"
+
+
+class DirectoryError(AnabranchError):
+    """The pipeline's directory does not fit what is to run in it. Nothing in it was changed."""
+
+    code = "directory"
+
+
+class OtherDataflow(DirectoryError):
+    """The directory holds the state of a dataflow of another name."""
+
+    code = "directory.other_dataflow"
+
+
+class ChangedDataflow(DirectoryError):
+    """The dataflow no longer fits the state: an operator is gone or has another state schema."""
+
+    code = "directory.changed_dataflow"
+
+
+class DirectoryInUse(DirectoryError):
+    """Another live process runs this pipeline."""
+
+    code = "directory.in_use"
+
+
+class FutureFormat(DirectoryError):
+    """A file was written by a newer version of Anabranch."""
+
+    code = "directory.future_format"
+
+
+class StoreError(AnabranchError):
+    """A file that holds the truth could not be written or read."""
+
+    code = "store"
+
+
+class DiskFull(StoreError):
+    """There is no space left. The unfinished file was removed; nothing was committed."""
+
+    code = "store.disk_full"
+
+
+class StoreUnavailable(StoreError):
+    """A directory is missing, read-only or not permitted."""
+
+    code = "store.unavailable"
+
+
+class NameTaken(StoreError):
+    """A file that was to be created exists already. It was left as it is."""
+
+    code = "store.name_taken"
+
+
+class MissingRun(StoreError):
+    """A run that a commit names is not in the store."""
+
+    code = "store.missing_run"
+
+
+class CorruptRun(StoreError):
+    """A run's bytes are not those that were committed."""
+
+    code = "store.corrupt_run"
+
+
+class CorruptStaged(StoreError):
+    """A staged output file's bytes are not those that were committed."""
+
+    code = "store.corrupt_staged"
+
+
+class MissingEntry(StoreError):
+    """A journal entry that must be there is not."""
+
+    code = "store.missing_entry"
+
+
+class CorruptEntry(StoreError):
+    """A journal entry is truncated or damaged."""
+
+    code = "store.corrupt_entry"
+
+
+class SourceError(AnabranchError):
+    """Input could not be found or read."""
+
+    code = "source"
+
+
+class SourceUnavailable(SourceError):
+    """The place a source reads from is not there."""
+
+    code = "source.unavailable"
+
+
+class FileChanged(SourceError):
+    """An input file is not the one that was planned: its size or time of change differs."""
+
+    code = "source.file_changed"
+
+
+class FileGone(SourceError):
+    """An input file that was planned is not there any more."""
+
+    code = "source.file_gone"
+
+
+class UnreadableFile(SourceError):
+    """An input file has a name under which Spark cannot open it."""
+
+    code = "source.unreadable_file"
+
+
+class ReadFailed(SourceError):
+    """A source's own code failed while it read."""
+
+    code = "source.read_failed"
+
+
+class SinkError(AnabranchError):
+    """Output could not be published. It stays staged; nothing is lost."""
+
+    code = "sink"
+
+
+class TargetTaken(SinkError):
+    """The place a sink writes to holds the output of another pipeline or sink."""
+
+    code = "sink.target_taken"
+
+
+class PublishFailed(SinkError):
+    """A sink refused a committed step's output."""
+
+    code = "sink.publish_failed"
+
+
+class StepError(AnabranchError):
+    """A step could not be committed. Its plan stays in the journal and runs again on restart."""
+
+    code = "step"
+
+
+class UserFunctionFailed(StepError):
+    """A function of the user's raised."""
+
+    code = "step.user_function"
+
+
+class OutputMismatch(StepError):
+    """A function of the user's returned something that does not fit its schema."""
+
+    code = "step.output_mismatch"
+
+
+class AttemptsDisagree(StepError):
+    """Tasks used different attempts of one worker's work, again and again."""
+
+    code = "step.attempts_disagree"
+
+
+class Overflow(StepError):
+    """A number left the range of its column's type."""
+
+    code = "step.overflow"
+
+
+class StepFailed(StepError):
+    """Spark could not run the step for a reason of its own."""
+
+    code = "step.failed"

@@ -1,0 +1,1 @@
+"""The node: what runs steps, whichever data plane carries the rows."""

@@ -1,0 +1,62 @@
+"""A dataflow ready to run: typed, lowered, with its operators built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from anabranch.dataflow.graph import AggregateNode, SinkNode, StatefulMapNode
+from anabranch.dataflow.typed import Typed
+from anabranch.operators.build import StatefulOperator, build, state_schema
+from anabranch.plan.boundary import Boundary
+from anabranch.plan.lower import lower
+from anabranch.plan.physical import Physical
+from anabranch.state.layout import Layout
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every process of a pipeline knows of it. Pickled once, loaded once per process."""
+
+    typed: Typed
+    bins: int
+
+    @cached_property
+    def physical(self) -> Physical:
+        """The levels of a step."""
+        return lower(self.typed)
+
+    @cached_property
+    def operators(self) -> dict[int, StatefulOperator]:
+        """The stateful operators by node."""
+        nodes = self.typed.graph.nodes
+        stateful = [n for n in nodes if isinstance(n, AggregateNode | StatefulMapNode)]
+        return {node.id: build(self.typed, node) for node in stateful}
+
+    @cached_property
+    def layouts(self) -> dict[str, Layout]:
+        """The columns of each operator's runs."""
+        found = {}
+        for node, operator in self.operators.items():
+            key = self.typed.key(node)
+            assert key is not None
+            found[operator.name] = Layout(key, state_schema(operator))
+        return found
+
+    @cached_property
+    def sinks(self) -> dict[str, SinkNode]:
+        """The sinks by name."""
+        return {node.name: node for node in self.physical.sinks()}
+
+    def boundary(self, level: int) -> Boundary:
+        """What lies before a level."""
+        return Boundary(self.physical, self.physical.levels[level])
+
+    def region_of(self, operator: str) -> str:
+        """The region that a stateful operator is in."""
+        regions = self.physical.regions
+        return next(region.name for region in regions if operator in region.operators)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what was said, not what follows from it."""
+        return (Program, (self.typed, self.bins))

@@ -1,0 +1,74 @@
+"""Removing what nobody needs: runs and staged files that no commit names, old journal entries.
+
+A file may go when the last commit does not list it, it is not staged and unpublished, and its step
+is over. Late attempts go on writing for a while, so the store is swept again and again; nothing is
+removed before it has been seen unneeded for some time, so that a reader can finish.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from anabranch.plan.step import Commit
+from anabranch.sinks.port import StagedFile
+from anabranch.state.files import list_names, remove_file
+from anabranch.state.journal import Journal
+from anabranch.state.run_list import files as run_files
+
+ROOMS = ("run", "stage")
+LOG_ROOM = "log"
+KEPT_COMMITS = 16
+
+_STEP = re.compile(r"(\d{12})-")
+
+
+class Retention:
+    """Remembers since when a file has been unneeded, and removes it in time."""
+
+    def __init__(self, store: Path, journal: Journal, grace_seconds: float) -> None:
+        """``grace_seconds`` is how long an unneeded file stays."""
+        self._store = store
+        self._journal = journal
+        self._grace = grace_seconds
+        self._since: dict[str, float] = {}
+
+    def sweep(
+        self,
+        commit: Commit,
+        unpublished: Iterable[StagedFile],
+        log_files: Collection[str],
+        now: float,
+    ) -> int:
+        """Remove what has been unneeded for long enough; gives the number of files removed."""
+        needed = set(run_files(*(state.runs for state in commit.states)))
+        needed |= {file.name for file in unpublished}
+        needed |= {f"{LOG_ROOM}/{name}" for name in log_files}
+        unneeded = [n for n in self._names() if n not in needed and _over(n, commit.step)]
+        self._since = {name: self._since.get(name, now) for name in unneeded}
+        gone = [name for name, since in self._since.items() if now - since >= self._grace]
+        for name in gone:
+            remove_file(self._store / name)
+            del self._since[name]
+        return len(gone)
+
+    def trim(self, step: int, published: int) -> None:
+        """Remove journal entries that neither a restart nor publishing needs."""
+        floor = min(step, published + 1) - KEPT_COMMITS
+        if floor > 0:
+            self._journal.trim(floor)
+
+    def _names(self) -> Iterable[str]:
+        for room in ROOMS:
+            for operator in list_names(self._store / room):
+                for name in list_names(self._store / room / operator):
+                    yield f"{room}/{operator}/{name}"
+        for name in list_names(self._store / LOG_ROOM):
+            yield f"{LOG_ROOM}/{name}"
+
+
+def _over(name: str, committed: int) -> bool:
+    """Whether a file's step is committed; files without a step are the source logs'."""
+    found = _STEP.match(name.rsplit("/", 1)[-1])
+    return found is None or int(found[1]) <= committed

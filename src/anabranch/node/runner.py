@@ -1,0 +1,396 @@
+"""Steps, one after the other: plan, run, commit; from wherever the journal says.
+
+The order is the only one there is: a plan is durable before anything runs, the commit names what
+counts, and output is published after it. Whatever happens between two of these points, a restart
+finds either a commit, and goes on after it, or a plan without one, and runs it again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+
+from anabranch.errors import AttemptsDisagree, StoreError
+from anabranch.messages import Report
+from anabranch.node.identity import identify, states_for
+from anabranch.node.program import Program
+from anabranch.node.publishing import Publishing, output_of
+from anabranch.node.retention import Retention
+from anabranch.node.settle import Disagreement, Settled, Task, settle
+from anabranch.node.store_log import StoreLog
+from anabranch.plan.step import (
+    Assignment,
+    Commit,
+    Input,
+    OperatorState,
+    Plan,
+    decode_commit,
+    decode_plan,
+    encode,
+)
+from anabranch.sinks.port import Publisher, Sink, SinkContext, StagedFile
+from anabranch.sources.port import Enumerator, Source
+from anabranch.state.journal import CommitName, Journal, PlanName, Taken, Trimmed
+
+ATTEMPTS = 3
+SWEEP_EVERY = 16
+
+
+class DataPlane(Protocol):
+    """Whoever runs a step: Spark, or something that stands in for it in a simulation."""
+
+    def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
+        """Run a step and give the reports of all its tasks."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user may choose about a run. None of it changes a result (R9)."""
+
+    workers: int = 2
+    max_unpublished_steps: int = 64
+    max_unpublished_bytes: int = 1 << 30
+    grace_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A committed step in numbers."""
+
+    step: int
+    rows: int
+    keys: int
+    seconds: float
+    parts: dict[str, float]
+
+
+class Runner:
+    """A pipeline in its directory. Not shared between threads."""
+
+    def __init__(
+        self,
+        program: Program,
+        directory: Path,
+        plane: DataPlane,
+        code: str,
+        settings: Settings,
+        clock: Callable[[], float],
+        reached: Callable[[str, int], None] = lambda point, step: None,
+    ) -> None:
+        """Nothing is read yet: ``recover`` comes first."""
+        self._program = program
+        self._directory = directory
+        self._plane = plane
+        self._code = code
+        self._settings = settings
+        self._clock = clock
+        self._reached = reached
+        self._journal = Journal(directory / "journal")
+        self._retention = Retention(directory, self._journal, settings.grace_seconds)
+        self._log = StoreLog(directory)
+        self._commit: Commit | None = None
+        self._pending: Plan | None = None
+        self._states: tuple[OperatorState, ...] = ()
+        self._sources: dict[str, Source] = {}
+        self._enumerators: dict[str, Enumerator] = {}
+        self._positions: dict[str, Input] = {}
+        self._unpublished: dict[int, tuple[StagedFile, ...]] = {}
+        self._publishing: Publishing | None = None
+
+    @property
+    def step(self) -> int:
+        """The last committed step; 0 before the first."""
+        return 0 if self._commit is None else self._commit.step
+
+    @property
+    def states(self) -> tuple[OperatorState, ...]:
+        """The state after the last committed step."""
+        return self._states
+
+    @property
+    def published(self) -> int:
+        """The last step that all sinks have."""
+        return min(self._publisher().done().values(), default=self.step)
+
+    def recover(self) -> None:
+        """Find out where the pipeline stands, and open sources and sinks there."""
+        self._journal.prepare()
+        identity = identify(self._journal, self._program, self._directory)
+        latest = self._journal.latest_commit()
+        if latest is not None:
+            self._commit = decode_commit(self._journal.read(latest).body)
+        self._states = states_for(self._program, self._commit, self._directory)
+        self._pending = self._uncommitted_plan()
+        self._open_sources()
+        self._open_sinks(identity.pipeline)
+
+    def next_plan(self) -> Plan | None:
+        """The plan to run now: the one that was left, or one for new input; None for none."""
+        if self._pending is not None:
+            return self._pending
+        inputs = self._next_inputs()
+        if not any(given.slices for given in inputs):
+            return None
+        plan = Plan(
+            step=self.step + 1,
+            revision=0,
+            clock_ns=max(
+                int(self._clock() * 1e9), 0 if not self._commit else self._commit.clock_ns
+            ),
+            code=self._code,
+            inputs=inputs,
+            placement=self._placement(),
+            unkeyed_workers=self._settings.workers,
+        )
+        self._pending = self._planned(plan)
+        return self._pending
+
+    def ended(self) -> bool:
+        """Whether every source has handed out its last input, and it is committed."""
+        if self._pending is not None:
+            return False
+        positions = self._positions
+        return bool(positions) and all(positions[n].ended for n in self._sources if n in positions)
+
+    def run(self, plan: Plan) -> StepDone:
+        """Run a plan to its commit. A plan that fails stays, and runs again after a restart."""
+        started = self._clock()
+        settled = self._agreed(plan)
+        self._reached("ran", plan.step)
+        self._publisher().check()
+        commit = self._committed(plan, settled)
+        self._reached("committed", plan.step)
+        self._take_over(commit)
+        self._publisher().add(output_of(commit.step, commit.staged))
+        if commit.step % SWEEP_EVERY == 0:
+            self.sweep()
+        return self._done(settled, self._clock() - started)
+
+    def wait_for_sinks(self, seconds: float) -> bool:
+        """Wait until little enough is unpublished to plan another step; False after a while."""
+        self._publisher().check()
+        settings = self._settings
+        return self._publisher().wait_below(
+            settings.max_unpublished_steps, settings.max_unpublished_bytes, seconds
+        )
+
+    def sweep(self) -> int:
+        """Remove what nobody needs any more."""
+        if self._commit is None:
+            return 0
+        done = self.published
+        self._unpublished = {s: f for s, f in self._unpublished.items() if s > done}
+        waiting = [file for files in self._unpublished.values() for file in files]
+        self._retention.trim(self.step, done)
+        return self._retention.sweep(self._commit, waiting, self._log_files(), self._clock())
+
+    def close(self) -> None:
+        """Publish what is committed, and end."""
+        if self._publishing is not None:
+            self._publishing.stop()
+            self.sweep()
+
+    def _publisher(self) -> Publishing:
+        assert self._publishing is not None, "recover() comes first"
+        return self._publishing
+
+    def _uncommitted_plan(self) -> Plan | None:
+        name = self._journal.latest_plan(self.step + 1)
+        if name is None:
+            return None
+        plan = decode_plan(self._journal.read(name).body)
+        if plan.code == self._code and plan.placement == self._placement():
+            return plan
+        # What a step reads stays as it was planned; who does the work may change, and so may the
+        # code, which is how a function that raised is mended.
+        revised = msgspec.structs.replace(
+            plan,
+            revision=plan.revision + 1,
+            code=self._code,
+            placement=self._placement(),
+            unkeyed_workers=self._settings.workers,
+        )
+        return self._planned(revised)
+
+    def _planned(self, plan: Plan) -> Plan:
+        name = PlanName(plan.step, plan.revision)
+        outcome = self._journal.create(name, encode(plan), secrets.token_hex(16))
+        if isinstance(outcome, Taken):
+            plan = decode_plan(outcome.entry.body)
+        elif isinstance(outcome, Trimmed):
+            raise _overtaken(plan.step)
+        self._reached("planned", plan.step)
+        return plan
+
+    def _placement(self) -> tuple[Assignment, ...]:
+        """Bins in equal, contiguous shares; a changed number of workers is a new generation."""
+        before = {} if self._commit is None else {a.region: a for a in self._commit.placement}
+        bins, workers = self._program.bins, self._settings.workers
+        owners = tuple(number * workers // bins for number in range(bins))
+        found = []
+        for region in self._program.physical.regions:
+            kept = before.get(region.name)
+            if kept is not None and kept.workers == owners:
+                found.append(kept)
+            else:
+                generation = 1 if kept is None else kept.generation + 1
+                found.append(Assignment(region.name, generation, owners))
+        return tuple(found)
+
+    def _open_sources(self) -> None:
+        if self._commit is not None:
+            self._positions = {given.source: given for given in self._commit.positions}
+        planned = dict(self._positions)
+        if self._pending is not None:
+            planned |= {given.source: given for given in self._pending.inputs}
+        for node in self._program.physical.sources():
+            source = cast("Source", node.source)
+            at = planned.get(node.name)
+            self._sources[node.name] = source
+            position = None if at is None else bytes(at.position)
+            self._enumerators[node.name] = source.open(position, self._log)
+
+    def _open_sinks(self, pipeline: str) -> None:
+        publishers: dict[str, Publisher] = {}
+        for name, node in self._program.sinks.items():
+            sink = cast("Sink", node.sink)
+            publishers[name] = sink.open(SinkContext(self._directory, pipeline, name))
+        done = dict.fromkeys(publishers, self.step)
+        for commit in self._commits_to_publish():
+            self._unpublished[commit.step] = commit.staged
+        if self._commit is not None:
+            done |= {n: s for n, s in self._commit.published.items() if n in publishers}
+        self._publishing = Publishing(publishers, done, self._reached)
+        for step, staged in sorted(self._unpublished.items()):
+            self._publishing.add(output_of(step, staged))
+        self._publishing.start()
+
+    def _commits_to_publish(self) -> Iterator[Commit]:
+        if self._commit is None:
+            return
+        done = min(self._commit.published.values(), default=self._commit.step)
+        for step in range(done + 1, self._commit.step):
+            yield decode_commit(self._journal.read(CommitName(step)).body)
+        yield self._commit
+
+    def _next_inputs(self) -> tuple[Input, ...]:
+        found = []
+        for name, enumerator in self._enumerators.items():
+            kept = self._positions.get(name)
+            if kept is not None and kept.ended:
+                continue
+            batch = enumerator.next()
+            given = Input(name, batch.slices, msgspec.Raw(batch.position), batch.ended)
+            if batch.ended and not batch.slices:
+                self._positions[name] = given
+            found.append(given)
+        return tuple(found)
+
+    def _agreed(self, plan: Plan) -> Settled:
+        why = ""
+        for _ in range(ATTEMPTS):
+            self._check_input(plan)
+            reports = self._plane.run(plan, self._states)
+            self._check_input(plan)
+            settled = settle(self._states, reports, self._expected(plan))
+            if isinstance(settled, Settled):
+                return settled
+            why = settled.why
+            self._reached(f"disagreed: {why}", plan.step)
+        raise AttemptsDisagree(
+            f"Step {plan.step} ran {ATTEMPTS} times and its tasks never agreed: {why}",
+            do="Executors are probably lost again and again; see Spark's log. Running the "
+            "pipeline again repeats the step.",
+        )
+
+    def _check_input(self, plan: Plan) -> None:
+        for given in plan.inputs:
+            self._sources[given.source].check(given.slices)
+
+    def _expected(self, plan: Plan) -> list[Task]:
+        counts = {a.region: a.count for a in plan.placement}
+        found = []
+        for level in self._program.physical.levels[1:]:
+            for group in level.groups:
+                if group.region is None and not level.exchange:
+                    continue
+                count = plan.unkeyed_workers if group.region is None else counts[group.region]
+                found += [(level.number, group.name, worker) for worker in range(count)]
+        return found
+
+    def _committed(self, plan: Plan, settled: Settled) -> Commit:
+        positions = self._positions | {
+            given.source: msgspec.structs.replace(given, slices=()) for given in plan.inputs
+        }
+        commit = Commit(
+            step=plan.step,
+            revision=plan.revision,
+            clock_ns=plan.clock_ns,
+            code=plan.code,
+            positions=tuple(positions[name] for name in sorted(positions)),
+            placement=plan.placement,
+            states=settled.states,
+            staged=settled.staged,
+            counts=settled.counts,
+            published=self._publisher().done(),
+        )
+        name = CommitName(plan.step)
+        outcome = self._journal.create(name, encode(commit), secrets.token_hex(16))
+        if isinstance(outcome, Taken):
+            return decode_commit(outcome.entry.body)
+        if isinstance(outcome, Trimmed):
+            raise _overtaken(plan.step)
+        return commit
+
+    def _take_over(self, commit: Commit) -> None:
+        self._commit = commit
+        self._pending = None
+        self._states = commit.states
+        self._positions = {given.source: given for given in commit.positions}
+        self._unpublished[commit.step] = commit.staged
+
+    def _log_files(self) -> frozenset[str]:
+        found: frozenset[str] = frozenset()
+        for name, enumerator in self._enumerators.items():
+            found |= enumerator.files()
+            at = self._positions.get(name)
+            if at is not None:
+                found |= self._sources[name].log_files(bytes(at.position))
+        return found
+
+    def _done(self, settled: Settled, seconds: float) -> StepDone:
+        parts = dict(settled.seconds)
+        parts |= getattr(self._plane, "timings", {})
+        return StepDone(
+            self.step,
+            self._rows(settled),
+            sum(sum(state.live) for state in self._states),
+            seconds,
+            parts,
+        )
+
+    def _rows(self, settled: Settled) -> int:
+        """How many rows came in: those of each source's busiest edge."""
+        counts = {count.place: count.rows for count in settled.counts}
+        total = 0
+        for source in self._program.physical.sources():
+            edges = self._program.physical.levels[1].inputs
+            rows = [counts.get(e.place, 0) for e in edges if e.producer == source.id]
+            total += max(rows, default=0)
+        return total
+
+
+def _overtaken(step: int) -> StoreError:
+    return StoreError(
+        f"Step {step} is long over: another process has gone on with this pipeline",
+        do="End one of the two, and let the other go on.",
+    )
+
+
+__all__ = ["DataPlane", "Disagreement", "Runner", "Settings", "StepDone"]

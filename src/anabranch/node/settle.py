@@ -1,0 +1,134 @@
+"""From the reports of a step to its commit: whose attempts count, and what they came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from anabranch.messages import Attempt, Report, StateReport, Tally
+from anabranch.plan.step import Count, OperatorState
+from anabranch.sinks.port import StagedFile
+from anabranch.state.run_list import replace_all
+
+Task = tuple[int, str, int]
+"""Level, group and worker: which task, whatever the attempt."""
+
+_WRAP = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a step came to, from one consistent set of attempts."""
+
+    states: tuple[OperatorState, ...]
+    staged: tuple[StagedFile, ...]
+    counts: tuple[Count, ...]
+    rows_merged: int
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Tasks used different attempts of one task, or a report is missing: the step runs again."""
+
+    why: str
+
+
+def settle(
+    before: Sequence[OperatorState], reports: Sequence[Report], expected: Iterable[Task]
+) -> Settled | Disagreement:
+    """Agree on one attempt per task, and put together what those attempts did.
+
+    ``expected`` are the tasks that every step has: each must have reported.
+    """
+    chosen = _agreed(reports, expected)
+    if isinstance(chosen, Disagreement):
+        return chosen
+    ordered = [chosen[task] for task in sorted(chosen)]
+    return Settled(
+        _states(before, [state for report in ordered for state in report.states]),
+        tuple(file for report in ordered for file in report.staged),
+        _counts([tally for report in ordered for tally in report.tallies]),
+        sum(state.rows_merged for report in ordered for state in report.states),
+        _added(report.seconds for report in ordered),
+    )
+
+
+def task_of(attempt: Attempt) -> Task:
+    """The task that an attempt is one of."""
+    return attempt.level, attempt.group, attempt.worker
+
+
+def _agreed(
+    reports: Sequence[Report], expected: Iterable[Task]
+) -> dict[Task, Report] | Disagreement:
+    by_attempt = {report.attempt: report for report in reports}
+    used: dict[Task, set[str]] = {}
+    for report in reports:
+        for attempt in report.consumed:
+            used.setdefault(task_of(attempt), set()).add(attempt.attempt)
+    for report in reports:
+        used.setdefault(task_of(report.attempt), {report.attempt.attempt})
+    for task, attempts in sorted(used.items()):
+        if len(attempts) > 1:
+            return Disagreement(f"{_named(task)} was used in {len(attempts)} different attempts")
+    chosen: dict[Task, Report] = {}
+    for task, attempts in used.items():
+        attempt = Attempt(*task, next(iter(attempts)))
+        if attempt not in by_attempt:
+            return Disagreement(f"{_named(task)} was used in an attempt that did not report")
+        chosen[task] = by_attempt[attempt]
+    missing = [task for task in expected if task not in chosen]
+    if missing:
+        return Disagreement(f"{_named(missing[0])} did not report")
+    return chosen
+
+
+def _named(task: Task) -> str:
+    level, group, worker = task
+    return f"worker {worker} of {group} (level {level})"
+
+
+def _states(
+    before: Sequence[OperatorState], reported: Sequence[StateReport]
+) -> tuple[OperatorState, ...]:
+    after = []
+    for state in before:
+        mine = [r for r in reported if r.operator == state.operator]
+        runs = replace_all(state.runs, [(r.owned, r.runs) for r in mine])
+        live = list(state.live)
+        for report in mine:
+            for number in report.owned:
+                live[number] = report.live[number]
+        after.append(OperatorState(state.shape, runs, tuple(live)))
+    return tuple(after)
+
+
+def _counts(tallies: Sequence[Tally]) -> tuple[Count, ...]:
+    """What all tasks counted, place by place and bin by bin."""
+    places: dict[str, dict[int, tuple[int, int]]] = {}
+    for tally in tallies:
+        bins = places.setdefault(tally.place, {})
+        for number, rows, value in zip(tally.bins, tally.rows, tally.hashes, strict=True):
+            had = bins.get(number, (0, 0))
+            bins[number] = (had[0] + rows, (had[1] + value) % _WRAP)
+    return tuple(_count(place, bins) for place, bins in sorted(places.items()))
+
+
+def _count(place: str, bins: dict[int, tuple[int, int]]) -> Count:
+    numbers = sorted(bins)
+    return Count(
+        place,
+        sum(rows for rows, _ in bins.values()),
+        tuple(numbers),
+        tuple(bins[number][0] for number in numbers),
+        tuple(f"{bins[number][1]:016x}" for number in numbers),
+    )
+
+
+def _added(each: Iterable[dict[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for seconds in each:
+        for what, spent in seconds.items():
+            total[what] = total.get(what, 0.0) + spent
+    return total

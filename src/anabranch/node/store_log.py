@@ -1,0 +1,36 @@
+"""The source log in the store: files for what a position must remember."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from anabranch.errors import StoreUnavailable
+from anabranch.node.retention import LOG_ROOM
+from anabranch.state.files import create_file, read_file
+
+
+class StoreLog:
+    """A source log in the pipeline's directory."""
+
+    def __init__(self, store: Path) -> None:
+        """Nothing is written yet."""
+        self._store = store
+
+    def write(self, name_hint: str, data: bytes) -> str:
+        """Create a file durably, under a name of its own."""
+        name = f"{name_hint}-{secrets.token_hex(8)}"
+        create_file(self._store / LOG_ROOM / name, data, within=self._store)
+        return name
+
+    def read(self, name: str) -> bytes:
+        """What was written under that name."""
+        path = self._store / LOG_ROOM / name
+        data = read_file(path)
+        if data is None:
+            raise StoreUnavailable(
+                "A file that a source's position needs is missing",
+                where=str(path),
+                do="Nothing was changed. Restore the directory from a copy.",
+            )
+        return data

@@ -1,0 +1,1 @@
+"""What a region task runs: pure over (state, rows), one file per operator."""

@@ -1,0 +1,83 @@
+"""Rows as operators see them: value columns, with the key and the order beside them."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.operators.order import Order
+from anabranch.state.changed import Changed
+
+UInt64s = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A batch of rows of one stream.
+
+    ``hashes`` and ``keys`` are there in a region and None outside of it; ``order`` is there where
+    somebody downstream needs it.
+    """
+
+    values: pa.Table
+    hashes: UInt64s | None = None
+    keys: pa.Table | None = None
+    order: Order | None = None
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return int(self.values.num_rows)
+
+
+class KeyedState(Protocol):
+    """An operator's state as it was before the step: looked up by sorted, unique keys."""
+
+    def lookup(
+        self, hashes: UInt64s, keys: pa.RecordBatch
+    ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
+        """Whether each key has state, and the state's columns (NULL where it has none)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What an operator did to its state, and which of the keys had state before."""
+
+    changed: Changed
+    found: npt.NDArray[np.bool_]
+
+
+def column_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """A column as Python values, the fast way where the type has one."""
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if plain and column.null_count == 0:
+        return cast("list[Any]", column.to_numpy().tolist())
+    return cast("list[Any]", column.to_pylist())
+
+
+def named_tuples(name: str, columns: pa.Table | pa.RecordBatch) -> Iterator[Any]:
+    """Each row as a named tuple with the columns' names."""
+    kind = tuple_type(name, columns.schema.names)
+    if not columns.schema.names:
+        return iter([kind()] * columns.num_rows)
+    return map(kind._make, zip(*(column_values(c) for c in columns.columns), strict=True))
+
+
+def tuple_type(name: str, names: list[str]) -> type[Any]:
+    """A named tuple type; a column whose name is no Python name is reached by its place."""
+    fields: list[tuple[str, Any]] = [
+        (column if _fits(column, names) else f"column_{i}", Any) for i, column in enumerate(names)
+    ]
+    return cast("type[Any]", NamedTuple(name, fields))
+
+
+def _fits(column: str, names: list[str]) -> bool:
+    usable = column.isidentifier() and not keyword.iskeyword(column)
+    return usable and not column.startswith("_") and names.count(column) == 1

@@ -1,0 +1,152 @@
+"""The columns of rows between two levels, and in which partition each worker sits.
+
+All inputs of a level travel in one table: reserved columns first, then the columns of every edge,
+NULL in the rows of the others. ``to`` names the edge of a row; 0 marks a *note*, a row that carries
+a message instead of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from anabranch.operators.order import READER_COLUMNS
+from anabranch.plan.physical import Edge, Level, Physical
+from anabranch.plan.step import Assignment
+
+PREFIX = "_ab_"
+PART, TO, FROM, HASH, NOTE = (PREFIX + name for name in ("part", "to", "from", "hash", "note"))
+NOTE_MARK = 0
+"""The value of ``to`` and ``from`` in rows that carry a note."""
+
+
+def order_names(digits: int) -> list[str]:
+    """The order columns: the reader's, then one per digit."""
+    reader = [f"{PREFIX}o{i}" for i in range(READER_COLUMNS)]
+    return reader + [f"{PREFIX}d{i}" for i in range(digits)]
+
+
+def value_name(edge: Edge, place: int) -> str:
+    """The column of an edge's value."""
+    return f"{PREFIX}e{edge.id}_{place}"
+
+
+def key_name(edge: Edge, place: int) -> str:
+    """The column of an edge's key."""
+    return f"{PREFIX}e{edge.id}_k{place}"
+
+
+def made_value_name(producer: int, place: int) -> str:
+    """The column of a producer's value, as it leaves Python."""
+    return f"{PREFIX}p{producer}_{place}"
+
+
+def made_key_name(producer: int, place: int) -> str:
+    """The column of the key beside a producer's row, as it leaves Python."""
+    return f"{PREFIX}p{producer}_k{place}"
+
+
+def producer_mark(producer: int) -> int:
+    """The value of ``from`` in a producer's rows."""
+    return producer + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What lies between a level and the next one: the edges, and the layout of their rows."""
+
+    physical: Physical
+    level: Level
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges that cross here."""
+        return self.level.inputs
+
+    @property
+    def digits(self) -> int | None:
+        """How many order digits rows have here; None where nobody needs the order."""
+        needed = [edge.digits for edge in self.edges if edge.ordered]
+        return max(needed, default=None)
+
+    @property
+    def order(self) -> list[str]:
+        """The names of the order columns."""
+        return [] if self.digits is None else order_names(self.digits)
+
+    def producers(self) -> dict[int, list[Edge]]:
+        """The edges by their producer."""
+        found: dict[int, list[Edge]] = {}
+        for edge in self.edges:
+            found.setdefault(edge.producer, []).append(edge)
+        return found
+
+    def carried_keys(self, producer: int) -> pa.Schema:
+        """The key columns that a producer's rows bring along: those an edge in the region needs."""
+        for edge in self.producers().get(producer, []):
+            if not edge.distributes and len(edge.keys):
+                return edge.keys
+        return pa.schema([])
+
+    def arriving(self) -> pa.Schema:
+        """The columns as the level's tasks get them."""
+        fields = [pa.field(PART, pa.int32()), *self._reserved(TO)]
+        for edge in self.edges:
+            fields += [pa.field(key_name(edge, i), c.type) for i, c in enumerate(edge.keys)]
+            fields += [pa.field(value_name(edge, i), c.type) for i, c in enumerate(edge.columns)]
+        return pa.schema(fields)
+
+    def made(self, producers: Sequence[int]) -> pa.Schema:
+        """The columns in which Python tasks emit the rows of these producers."""
+        fields = [pa.field(PART, pa.int32()), *self._reserved(FROM)]
+        for producer in producers:
+            keys = self.carried_keys(producer)
+            fields += [pa.field(made_key_name(producer, i), c.type) for i, c in enumerate(keys)]
+            columns = self.physical.schemas[producer]
+            fields += [
+                pa.field(made_value_name(producer, i), c.type) for i, c in enumerate(columns)
+            ]
+        return pa.schema(fields)
+
+    def _reserved(self, mark: str) -> list[pa.Field]:
+        return [
+            pa.field(mark, pa.int32()),
+            pa.field(HASH, pa.int64()),
+            *(pa.field(name, pa.int64()) for name in self.order),
+            pa.field(NOTE, pa.binary()),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Which partition each worker of a level has: one group's workers after the other's."""
+
+    groups: tuple[tuple[str, int, int], ...]
+    """Name, first partition and number of workers of each group."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return sum(count for _, _, count in self.groups)
+
+    def first(self, group: str) -> int:
+        """The partition of a group's worker 0."""
+        return next(first for name, first, _ in self.groups if name == group)
+
+    def count(self, group: str) -> int:
+        """How many workers a group has."""
+        return next(count for name, _, count in self.groups if name == group)
+
+
+def seats(level: Level, placement: Sequence[Assignment], unkeyed_workers: int) -> Seats:
+    """Seat the workers of a level."""
+    counts = {assignment.region: assignment.count for assignment in placement}
+    first = 0
+    found = []
+    for group in level.groups:
+        count = unkeyed_workers if group.region is None else counts[group.region]
+        found.append((group.name, first, count))
+        first += count
+    return Seats(tuple(found))

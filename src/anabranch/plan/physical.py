@@ -1,0 +1,120 @@
+"""What a step consists of: levels of Python tasks with Catalyst chains and exchanges between.
+
+Level 0 reads. Every later level is one Python task per partition, which runs all operators of one
+*group* (a region's operators at that depth, or the sinks of an unkeyed stream). Rows get from an
+operator to the next by an *edge*: straight inside the task where nothing lies between them, or by
+leaving Python for a chain of ``where``/``select``/``with_columns`` that Catalyst runs, with or
+without an exchange. A level is fed by one exchange or by none: all its inputs share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from anabranch.dataflow.graph import (
+    AggregateNode,
+    Graph,
+    KeyByNode,
+    Node,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    StatefulMapNode,
+    WhereNode,
+    WithColumnsNode,
+)
+
+ChainNode = WhereNode | SelectNode | WithColumnsNode | KeyByNode
+"""What Catalyst runs between two tasks."""
+
+TaskNode = AggregateNode | StatefulMapNode | SinkNode
+"""What a Python task runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The way of rows from one producer to one consumer.
+
+    ``columns`` are the value columns as they arrive. ``keys`` is empty where the consumer needs no
+    key. ``arguments`` is a last projection (column name, SQL) for a consumer that wants values
+    computed from the row instead of the row; None elsewhere. ``digits`` counts the order digits that rows carry.
+    """
+
+    id: int
+    producer: int
+    consumer: int
+    chain: tuple[ChainNode, ...]
+    region: str | None
+    distributes: bool
+    columns: pa.Schema
+    keys: pa.Schema
+    arguments: tuple[tuple[str, str], ...] | None
+    ordered: bool
+    digits: int
+
+    @property
+    def place(self) -> str:
+        """What counts of its rows are named after."""
+        return f"edge {self.producer}-{self.consumer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The operators that one task runs: a region's share of a level, or unkeyed sinks."""
+
+    name: str
+    region: str | None
+    operators: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One depth of the pipeline: ``inputs`` arrive here, by one exchange or straight."""
+
+    number: int
+    exchange: bool
+    inputs: tuple[Edge, ...]
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A keyed share of the pipeline: its name, its key and its stateful operators, by name."""
+
+    name: str
+    keys: pa.Schema
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Physical:
+    """The whole pipeline, lowered. Built once; the same for every step."""
+
+    graph: Graph
+    schemas: dict[int, pa.Schema]
+    levels: tuple[Level, ...]
+    regions: tuple[Region, ...]
+    direct: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def sources(self) -> tuple[SourceNode, ...]:
+        """The sources, in the order of the graph. A source's place here is its number in order."""
+        return tuple(node for node in self.graph.nodes if isinstance(node, SourceNode))
+
+    def sinks(self) -> tuple[SinkNode, ...]:
+        """The sinks, in the order of the graph."""
+        return tuple(node for node in self.graph.nodes if isinstance(node, SinkNode))
+
+    def region(self, name: str) -> Region:
+        """The region of that name."""
+        return next(region for region in self.regions if region.name == name)
+
+    def leaving(self, level: int) -> tuple[Edge, ...]:
+        """The edges from this level to the next: empty for the last one."""
+        following = level + 1
+        return self.levels[following].inputs if following < len(self.levels) else ()
+
+    def node(self, node_id: int) -> Node:
+        """The graph's node of that id."""
+        return self.graph.node(node_id)

@@ -1,0 +1,76 @@
+"""Running a dataflow: the one place that chooses implementations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from anabranch.dataflow.flow import Dataflow
+from anabranch.dataflow.validate import validate
+from anabranch.node.program import Program
+from anabranch.node.runner import Runner, Settings, StepDone
+from anabranch.pipeline import Pipeline, wall_clock
+from anabranch.spark.analyzer import SparkAnalyzer
+from anabranch.spark.code import save_program
+from anabranch.spark.plane import SparkPlane
+from anabranch.spark.session import open_session
+from anabranch.state.bins import bin_bits
+from anabranch.state.files import ensure_directory
+from anabranch.state.lock import DirectoryLock
+
+BINS = 256
+
+
+def run(
+    flow: Dataflow,
+    *,
+    directory: str | os.PathLike[str],
+    workers: int = 2,
+    bins: int = BINS,
+    master: str | None = None,
+    spark_conf: dict[str, str] | None = None,
+    settings: Settings | None = None,
+    watch: Callable[[StepDone], None] | None = None,
+    reached: Callable[[str, int], None] | None = None,
+) -> Pipeline:
+    """Start a dataflow and return its handle.
+
+    Running it again with the same ``directory`` continues exactly where it stopped, with any
+    number of ``workers``. The active Spark session is used if there is one; else Spark is started
+    on ``master`` (``local[*]`` unless told otherwise) with ``spark_conf``. ``bins`` is fixed when
+    the directory is made. ``watch`` is called with every committed step, ``reached`` at the named
+    points of a step (``planned``, ``ran``, ``committed``, ``publishing <sink>``, ``published``).
+
+    Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` when the
+    directory belongs to something else; then nothing was started.
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, not {workers}")
+    bin_bits(bins)
+    chosen = settings or Settings()
+    chosen = Settings(
+        workers,
+        chosen.max_unpublished_steps,
+        chosen.max_unpublished_bytes,
+        chosen.grace_seconds,
+    )
+    spark = open_session(master, spark_conf)
+    typed = validate(flow.graph(), SparkAnalyzer(spark))
+    program = Program(typed, bins)
+    path = Path(directory).absolute()
+    ensure_directory(path)
+    lock = DirectoryLock(path)
+    lock.acquire()
+    try:
+        code = save_program(path, program)
+        plane = SparkPlane(spark, program, path, code)
+        points = reached or (lambda point, step: None)
+        runner = Runner(program, path, plane, code, chosen, wall_clock, points)
+        runner.recover()
+    except BaseException:
+        lock.release()
+        raise
+    pipeline = Pipeline(program, path, runner, watch, lock.release)
+    pipeline.start()
+    return pipeline

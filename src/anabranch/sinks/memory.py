@@ -1,0 +1,110 @@
+"""The memory sink: published rows as Python values, for tests."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.errors import TargetTaken
+from anabranch.sinks.port import SinkContext, StagedFile
+from anabranch.sinks.staging import read_staged
+
+
+@dataclass(slots=True)
+class _Published:
+    """What one sink has published in this process."""
+
+    owner: tuple[str, str] | None = None
+    steps: dict[int, pa.Table] = field(default_factory=dict)
+
+
+# By the id of the sink, because a dataflow travels pickled: every copy of a sink must lead to the
+# same rows. Guarded by the lock; publishers may run in threads.
+_registry: dict[str, _Published] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySink:
+    """Keeps published rows in the process that publishes, each step once.
+
+    They outlive the pipeline, so that a test can stop and restart it, and are gone with the
+    process. ``clear`` makes the sink as new.
+    """
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def stage_format(self) -> str:
+        """Staged rows are Arrow IPC streams."""
+        return "arrow"
+
+    def refuses(self, schema: pa.Schema) -> str | None:
+        """Refuse nothing: Arrow holds every type."""
+        return None
+
+    def encode(self, table: pa.Table) -> pa.Buffer:
+        """Give the rows as an Arrow IPC stream."""
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table)
+        return out.getvalue()
+
+    def open(self, context: SinkContext) -> MemoryPublisher:
+        """Give a publisher into this process; refuse a second pipeline or sink operator."""
+        owner = (context.pipeline, context.sink)
+        with _lock:
+            published = _registry.setdefault(self.id, _Published())
+            if published.owner not in (None, owner):
+                raise TargetTaken(
+                    f"The MemorySink of sink {context.sink!r} holds the output of another "
+                    "pipeline or sink",
+                    do="Use a MemorySink for each, or clear() it.",
+                )
+            published.owner = owner
+        return MemoryPublisher(self, context)
+
+    def steps(self) -> dict[int, pa.Table]:
+        """Give what every step published, by step, in step order."""
+        with _lock:
+            published = _registry.get(self.id)
+            return dict(sorted(published.steps.items())) if published else {}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Give all published rows, in step order."""
+        tables = self.steps().values()
+        return [row for table in tables for row in table.to_pylist(maps_as_pydicts="strict")]
+
+    def clear(self) -> None:
+        """Forget everything, also whose output it was."""
+        with _lock:
+            _registry.pop(self.id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPublisher:
+    """Adds committed steps to the rows of a memory sink."""
+
+    sink: MemorySink
+    context: SinkContext
+
+    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+        """Keep a step's rows unless they are kept already; nothing of it if one file is bad."""
+        if not files or step in self.sink.steps():
+            return
+        tables = [_decoded(read_staged(self.context.store, file)) for file in files]
+        with _lock:
+            published = _registry.setdefault(self.sink.id, _Published())
+            published.steps.setdefault(step, pa.concat_tables(tables))
+
+
+def _decoded(data: pa.Buffer) -> pa.Table:
+    # Copied, because the bytes are a mapping of a file that retention will remove.
+    copy = pa.py_buffer(data.to_pybytes())
+    with pa.ipc.open_stream(copy) as reader:
+        return reader.read_all()

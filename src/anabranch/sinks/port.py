@@ -1,0 +1,77 @@
+"""What a sink is: two verbs, *stage* and *publish*.
+
+Staging happens in the tasks of a step, before its commit: a sink only says how rows become bytes,
+and ``sinks/staging.py`` writes them to the store under names of their own attempt. Publishing
+happens after the commit that names those files. It is repeated until it succeeds, in step order
+and one step at a time per sink, so a publisher must make a step that was published before, wholly
+or in part, look as if it had been published once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import msgspec
+import pyarrow as pa
+
+
+class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of rows that waits in the store; it counts when a commit names it."""
+
+    #: path relative to the store
+    name: str
+    #: name of the sink operator
+    sink: str
+    rows: int
+    bytes: int
+    #: crc32 of the whole file, eight hexadecimal digits
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink is told when it is opened for publishing."""
+
+    #: directory that the names of staged files are relative to
+    store: Path
+    #: identity of the pipeline: the same over restarts, different for every other pipeline
+    pipeline: str
+    #: name of the sink operator
+    sink: str
+
+
+class Publisher(Protocol):
+    """The side of a sink that makes committed steps visible."""
+
+    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+        """Make a committed step visible, durably, exactly once.
+
+        ``files`` are those that the commit names, in its order: the same on every repetition.
+        Raises ``AnabranchError`` when it cannot; nothing is lost by that, it is asked again.
+        """
+        ...
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """What a user passes to ``Stream.sink``: frozen and picklable."""
+
+    @property
+    def stage_format(self) -> str:
+        """The name of the encoding, which is also the extension of staged files."""
+        ...
+
+    def refuses(self, schema: pa.Schema) -> str | None:
+        """Say why rows of this schema cannot be written, ``None`` if they can."""
+        ...
+
+    def encode(self, table: pa.Table) -> pa.Buffer:
+        """Turn rows into the bytes of one staged file. Runs in tasks; deterministic."""
+        ...
+
+    def open(self, context: SinkContext) -> Publisher:
+        """Check that the place to publish to is usable, and give its publisher."""
+        ...

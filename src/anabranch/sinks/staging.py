@@ -1,0 +1,92 @@
+"""Staged files: written by tasks before the commit, checked and read by publishers after it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from anabranch.errors import CorruptStaged
+from anabranch.sinks.port import Sink, StagedFile
+from anabranch.state.files import create_bulk_many, store_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows for one sink, and the name of the staged file that is to hold them.
+
+    The name is relative to the store and must be one that no other attempt can draw.
+    """
+
+    name: str
+    sink_name: str
+    sink: Sink
+    table: pa.Table
+
+
+def stage(store: Path, rows: Sequence[Rows]) -> tuple[StagedFile, ...]:
+    """Write what one task has for its sinks, durably; one staged file each, in the same order.
+
+    Each file and each directory is synced once. Rows for no file (an empty table) should be left
+    out by the caller: an empty file costs as much as a small one.
+    """
+    encoded = [(each, each.sink.encode(each.table)) for each in rows]
+    create_bulk_many([(store / each.name, data) for each, data in encoded], within=store)
+    return tuple(
+        StagedFile(
+            name=each.name,
+            sink=each.sink_name,
+            rows=each.table.num_rows,
+            bytes=len(memoryview(data)),
+            checksum=checksum(data),
+        )
+        for each, data in encoded
+    )
+
+
+def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
+    """Give the bytes of a staged file if they are those that were committed.
+
+    They are mapped, not copied. Raises ``CorruptStaged`` if the file is missing, truncated or
+    changed.
+    """
+    path = store / file.name
+    with store_errors(path, "read"):
+        try:
+            size = path.stat().st_size
+            data = _mapped(path, size)
+        except FileNotFoundError as error:
+            raise _corrupt(path, file, "is missing") from error
+    if size != file.bytes:
+        raise _corrupt(path, file, f"has {size} bytes instead of {file.bytes}")
+    if checksum(data) != file.checksum:
+        raise _corrupt(path, file, "has another content than the one that was committed")
+    return data
+
+
+def checksum(data: bytes | pa.Buffer) -> str:
+    """Give the crc32 of some bytes as it stands in a commit.
+
+    >>> checksum(b"123456789")
+    'cbf43926'
+    """
+    return f"{zlib.crc32(data):08x}"
+
+
+def _mapped(path: Path, size: int) -> pa.Buffer:
+    if size == 0:  # nothing to map
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
+
+
+def _corrupt(path: Path, file: StagedFile, why: str) -> CorruptStaged:
+    return CorruptStaged(
+        f"A staged file of sink {file.sink!r} {why}",
+        where=str(path),
+        do="Its step is committed but was not published, and nothing was changed. Restore this "
+        "file from a copy of the directory and start again, or open an older checkpoint.",
+    )

@@ -1,0 +1,1 @@
+"""Sources: where rows come from. `port` says what a source is; the other modules are sources."""

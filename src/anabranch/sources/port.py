@@ -1,0 +1,145 @@
+"""What a source is, for the rest of the system.
+
+A source is an inert, picklable description that a user writes into a dataflow. On the driver it is
+*opened* at a position and becomes an enumerator, which hands out *slices*: names of input, never
+input itself. Slices go into the plan of a step; tasks read them. So a plan that runs again reads
+the same rows, and a position in a commit says exactly what has been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+import pyarrow as pa
+
+
+class FileSlice(msgspec.Struct, frozen=True, tag="file"):
+    """A whole file, as it was when it was planned.
+
+    `path` is absolute. Spark takes patterns for paths: give it `spark_path(path)`.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+class RangeSlice(msgspec.Struct, frozen=True, tag="range"):
+    """The rows `start` to `end` (exclusive) of one partition. Row i of it has position start+i."""
+
+    partition: int
+    start: int
+    end: int
+
+
+#: What a plan says about input. The tag makes it decodable from the journal.
+Slice: TypeAlias = FileSlice | RangeSlice
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The most that the caller wants of a source in this step. None: no wish.
+
+    It can only tighten the source's own bounds. A source heeds what it can count beforehand (a
+    file's rows cannot be) and always hands out at least one slice when there is something, so that
+    a tight limit never stops a source.
+    """
+
+    rows: int | None = None
+    bytes: int | None = None
+
+
+NO_LIMIT = Limit()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step's share of a source.
+
+    `position` is where the source stands after these slices: JSON, to be journalled with them.
+    `rows` is their number of rows where the source knows it. `ended`: nothing will ever follow.
+    """
+
+    slices: tuple[Slice, ...]
+    position: bytes
+    rows: int | None
+    ended: bool
+
+
+class SourceLog(Protocol):
+    """Files in the store for what a position must remember but is too long for the journal.
+
+    A name counts only because a position in the journal names it. Whoever keeps positions removes
+    the files that none of them names (`Source.log_files`).
+    """
+
+    def write(self, name_hint: str, data: bytes) -> str:
+        """Create a file durably, under a name of its own, and return that name."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Return what was written under that name."""
+        ...
+
+
+class Enumerator(Protocol):
+    """An open source, on the driver. Not shared between threads.
+
+    `next` moves on whether or not the step it was for is ever committed: after a step that came to
+    nothing, open the source again at the last journalled position.
+    """
+
+    def next(self, limit: Limit = NO_LIMIT) -> Batch:
+        """Hand out what comes next. Never waits; no slices means that there is nothing new now."""
+        ...
+
+    def files(self) -> frozenset[str]:
+        """Names in the source log that the current position needs."""
+        ...
+
+
+class Source(Protocol):
+    """What a user puts into a dataflow: frozen, picklable, inert until opened."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        ...
+
+    def open(self, position: bytes | None, log: SourceLog) -> Enumerator:
+        """Start exactly after `position`; at the beginning with None.
+
+        A position of another kind of source is refused with `ChangedDataflow`.
+        """
+        ...
+
+    def check(self, slices: Sequence[Slice]) -> None:
+        """Raise if these slices do not name what they named when they were planned.
+
+        Called before a step runs and again before it is committed.
+        """
+        ...
+
+    def log_files(self, position: bytes) -> frozenset[str]:
+        """Names in the source log that this position needs: what retention has to keep."""
+        ...
+
+
+@runtime_checkable
+class PythonSource(Source, Protocol):
+    """A source whose slices are read by Python code in tasks; others are read by Spark itself."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has. Slices of one partition never overlap."""
+        ...
+
+    def read(self, slice: RangeSlice, /) -> Iterator[pa.RecordBatch]:
+        """Read a slice: `end - start` rows with the schema's columns, in order of position.
+
+        Deterministic: the same slice gives the same rows, in any process, any number of times.
+        """
+        ...

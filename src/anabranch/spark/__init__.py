@@ -1,0 +1,1 @@
+"""The data plane: the only room that knows Spark."""

@@ -1,0 +1,149 @@
+"""Input: files that the JVM reads, and sources that Python tasks read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from anabranch.dataflow.graph import SourceNode
+from anabranch.dataflow.schema import to_ddl
+from anabranch.errors import AnabranchError, ReadFailed
+from anabranch.messages import Attempt, Report, encode
+from anabranch.operators.failure import short
+from anabranch.operators.order import Order
+from anabranch.operators.rows import Rows
+from anabranch.plan.boundary import PREFIX, Boundary
+from anabranch.plan.step import Input
+from anabranch.sources.files import FileSource, file_tag, spark_path
+from anabranch.sources.port import FileSlice, PythonSource, RangeSlice
+from anabranch.spark.failure import carried
+from anabranch.spark.rows import batches, pack_notes, pack_rows, reader_order
+from anabranch.spark.task import TaskSpec
+
+_FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
+_BLOCK = f"_metadata.file_block_start as {PREFIX}o1"
+_STRICT = {"json", "csv"}
+
+
+class ReadOrder(msgspec.Struct, frozen=True):
+    """What one read task reads: slices of partitions of one source."""
+
+    producer: int
+    number: int
+    worker: int
+    slices: tuple[RangeSlice, ...]
+
+
+_encode_order = msgspec.msgpack.Encoder().encode
+_decode_order = msgspec.msgpack.Decoder(ReadOrder).decode
+
+
+def read_files(
+    spark: SparkSession, source: FileSource, slices: Sequence[FileSlice], *, ordered: bool
+) -> DataFrame:
+    """The rows of some files, with the file and the place in it where the order is needed.
+
+    A line that does not fit the schema fails the step, unless the reader's ``mode`` says otherwise.
+    """
+    reader = spark.read.format(source.format).schema(to_ddl(source.schema))
+    options = dict(source.options)
+    if source.format.lower() in _STRICT and "mode" not in {name.lower() for name in options}:
+        options["mode"] = "FAILFAST"
+    df = reader.options(**options).load([spark_path(part.path) for part in slices])
+    return df.selectExpr("*", _FILE, _BLOCK) if ordered else df
+
+
+def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, ...]]:
+    """How the rows of each planned file name it, in planned order."""
+    return number, tuple(file_tag(part.path) for part in slices)
+
+
+def read_orders(node: SourceNode, number: int, given: Input, workers: int) -> list[ReadOrder]:
+    """One order per read task: the partitions are dealt out to the workers."""
+    slices = [part for part in given.slices if isinstance(part, RangeSlice)]
+    dealt: dict[int, list[RangeSlice]] = {}
+    for part in slices:
+        dealt.setdefault(part.partition % workers, []).append(part)
+    return [
+        ReadOrder(node.id, number, worker, tuple(parts)) for worker, parts in sorted(dealt.items())
+    ]
+
+
+def orders_frame(spark: SparkSession, orders: Sequence[ReadOrder]) -> DataFrame:
+    """The orders as rows, one task each."""
+    payloads = ", ".join(f"X'{_encode_order(order).hex()}'" for order in orders)
+    count = len(orders)
+    rows = spark.range(0, count, 1, count)
+    return rows.select(F.expr(f"array({payloads})[cast(id as int)]").alias("read_order"))
+
+
+def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read what the orders say; yield rows and notes."""
+    with carried():
+        orders = [
+            _decode_order(order) for batch in arriving for order in batch.column(0).to_pylist()
+        ]
+        program = spec.program()
+        boundary = program.boundary(1)
+        producers = python_producers(boundary)
+        for order in orders:
+            node = cast("SourceNode", program.physical.node(order.producer))
+            started = time.perf_counter()
+            attempt = spec.place(node.name, order.worker).attempt
+            for part in order.slices:
+                for table in _read(boundary, producers, node, order, part):
+                    yield from batches(table)
+            report = _report(attempt, time.perf_counter() - started)
+            notes = _notes(report, spec.next_partitions)
+            yield from batches(pack_notes(boundary, producers, notes))
+
+
+def python_producers(boundary: Boundary) -> list[int]:
+    """The sources before the first level that Python reads."""
+    found = []
+    for producer in boundary.producers():
+        node = boundary.physical.node(producer)
+        if isinstance(node, SourceNode) and not isinstance(node.source, FileSource):
+            found.append(producer)
+    return found
+
+
+def _read(
+    boundary: Boundary,
+    producers: Sequence[int],
+    node: SourceNode,
+    order: ReadOrder,
+    part: RangeSlice,
+) -> Iterator[pa.Table]:
+    source = cast("PythonSource", node.source)
+    position = part.start
+    try:
+        for batch in source.read(part):
+            columns = reader_order(order.number, part.partition, position, batch.num_rows)
+            row_order = Order(tuple(column.to_numpy() for column in columns))
+            values = pa.Table.from_batches([batch])
+            yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order))
+            position += batch.num_rows
+    except AnabranchError:
+        raise
+    except Exception as error:
+        raise ReadFailed(
+            f"Source {node.name!r} raised {type(error).__name__}: {short(str(error))}",
+            where=f"partition {part.partition}, rows {part.start} to {part.end}",
+            do="Mend the source and run the pipeline again: it continues with this step.",
+        ) from error
+
+
+def _report(attempt: Attempt, seconds: float) -> Report:
+    return Report(attempt, (), (), (), (), {"read": seconds})
+
+
+def _notes(report: Report, partitions: int | None) -> list[tuple[int, bytes]]:
+    told = range(partitions or 1)
+    return [(0, encode(report)), *((part, encode(report.attempt)) for part in told)]

@@ -1,0 +1,146 @@
+"""Bins: equal slices of the 64-bit hash space, and immutable sets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Hashes = npt.NDArray[np.uint64]
+BinNumbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+HASH_BITS = 64
+
+
+def to_hashes(column: pa.Array | pa.ChunkedArray) -> Hashes:
+    """A column of 64-bit hashes as unsigned numbers, the only view in which bins are in order.
+
+    Spark's ``xxhash64`` is signed; its bits are taken as they are.
+    """
+    if column.type not in (pa.int64(), pa.uint64()) or column.null_count:
+        raise TypeError(f"hashes are 64-bit integers without NULLs, not {column.type}")
+    return column.to_numpy().view(np.uint64)  # type: ignore[no-any-return]
+
+
+def check_hashes(hashes: Hashes) -> None:
+    """Refuse signed hashes: their order is another one."""
+    if hashes.dtype != np.uint64:
+        raise TypeError(f"hashes are unsigned 64-bit numbers, not {hashes.dtype}")
+
+
+def bin_bits(bins: int) -> int:
+    """How many top bits of a hash number its bin; refuses what is not a power of two."""
+    if bins < 1 or bins & (bins - 1):
+        raise ValueError(f"the number of bins must be a power of two, not {bins}")
+    return bins.bit_length() - 1
+
+
+def bin_of(hashes: Hashes, bins: int) -> BinNumbers:
+    """The bin of each hash: its top bits, so that hash order is bin order."""
+    bits = bin_bits(bins)
+    if bits == 0:
+        # A shift by the full width is undefined in C.
+        return np.zeros(len(hashes), dtype=np.int64)
+    return (hashes >> np.uint64(HASH_BITS - bits)).astype(np.int64)
+
+
+def bin_offsets(hashes: Hashes, bins: int) -> BinNumbers:
+    """Where each bin begins in ascending hashes, and last their number: ``bins + 1`` offsets."""
+    width = HASH_BITS - bin_bits(bins)
+    first = np.arange(1, bins, dtype=np.uint64) << np.uint64(min(width, HASH_BITS - 1))
+    inner = np.searchsorted(hashes, first)
+    return np.concatenate(([0], inner, [len(hashes)])).astype(np.int64)
+
+
+class BinSet(msgspec.Struct, frozen=True):
+    """An immutable set of bins, kept as one bitmap; as JSON it is its hexadecimal text.
+
+    The text is canonical (lower case, no leading zeros), so equal sets are equal values and have
+    equal hashes. Iteration is ascending.
+
+    >>> BinSet.of([0, 5]) | BinSet.of([4])
+    BinSet(hex='31')
+    >>> list(BinSet.of([9, 2]) - BinSet.of([2]))
+    [9]
+    """
+
+    hex: str = "0"
+
+    def __post_init__(self) -> None:
+        """Refuse a text that is not the canonical one."""
+        bits = int(self.hex, 16)
+        if bits < 0 or format(bits, "x") != self.hex:
+            raise ValueError(f"not the canonical text of a set of bins: {self.hex!r}")
+
+    @classmethod
+    def of(cls, numbers: Iterable[int]) -> BinSet:
+        """The set of these bin numbers."""
+        bits = 0
+        for number in numbers:
+            bits |= 1 << int(number)
+        return cls.from_bits(bits)
+
+    @classmethod
+    def every(cls, bins: int) -> BinSet:
+        """All bins from 0 up to ``bins``."""
+        return cls.from_bits((1 << bins) - 1)
+
+    @classmethod
+    def from_bits(cls, bits: int) -> BinSet:
+        """The set whose bitmap is this number: bin *b* is bit *b*."""
+        return cls(format(bits, "x"))
+
+    @classmethod
+    def from_mask(cls, mask: Mask) -> BinSet:
+        """The set of the places where the mask is true."""
+        packed = np.packbits(mask, bitorder="little").tobytes()
+        return cls.from_bits(int.from_bytes(packed, "little"))
+
+    @property
+    def bits(self) -> int:
+        """The bitmap."""
+        return int(self.hex, 16)
+
+    def mask(self, bins: int) -> Mask:
+        """A truth value per bin; refuses a set that reaches beyond ``bins``."""
+        bits = self.bits
+        if bits >> bins:
+            raise ValueError(f"the set holds bin {bits.bit_length() - 1} of only {bins} bins")
+        packed = np.frombuffer(bits.to_bytes((bins + 7) // 8, "little"), dtype=np.uint8)
+        return np.unpackbits(packed, count=bins, bitorder="little").astype(np.bool_)
+
+    def __or__(self, other: BinSet) -> BinSet:
+        """In either."""
+        return BinSet.from_bits(self.bits | other.bits)
+
+    def __and__(self, other: BinSet) -> BinSet:
+        """In both."""
+        return BinSet.from_bits(self.bits & other.bits)
+
+    def __sub__(self, other: BinSet) -> BinSet:
+        """In this one only."""
+        return BinSet.from_bits(self.bits & ~other.bits)
+
+    def __len__(self) -> int:
+        """How many bins."""
+        return self.bits.bit_count()
+
+    def __bool__(self) -> bool:
+        """Whether there is any bin."""
+        return self.hex != "0"
+
+    def __contains__(self, number: int) -> bool:
+        """Whether this bin is in the set."""
+        return bool(self.bits >> number & 1)
+
+    def __iter__(self) -> Iterator[int]:
+        """The bin numbers, ascending."""
+        bits = self.bits
+        while bits:
+            lowest = bits & -bits
+            yield lowest.bit_length() - 1
+            bits ^= lowest

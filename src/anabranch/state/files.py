@@ -1,0 +1,291 @@
+"""Durable, write-once files: the primitives under runs, staged output and the journal.
+
+Operations
+    ``create_file`` makes a file that appears under its name whole or not at all, and only if the
+    name was free. ``create_bulk`` and ``create_bulk_many`` do the same for large files whose names
+    nobody else can draw: such a file may be seen unfinished, which is harmless as long as readers
+    learn the name only after the call has returned.
+
+Guarantees
+    When a call returns, the bytes and the name survive a power cut. When it raises, no file of
+    its making is left (a kill may leave one: hidden ``.….aside`` files, which ``sweep`` removes,
+    or an unfinished bulk file that nothing names).
+
+Non-guarantees
+    Removals are not synced: after a power cut a removed file may be back. An error from the last
+    sync of a directory leaves it open whether the name survives; ``create_file`` then keeps the
+    file, and whoever asks again is told ``NameTaken``.
+
+Failure
+    The operating system's errors become ``DiskFull``, ``NameTaken`` or ``StoreUnavailable``, each
+    naming the path and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from anabranch.errors import DiskFull, NameTaken, StoreError, StoreUnavailable
+
+Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+ASIDE = ".aside"
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_asides = itertools.count()
+
+
+def create_file(path: Path, data: Data, *, within: Path | None = None) -> None:
+    """Create a file that is whole and durable under its name, or raise ``NameTaken``.
+
+    The bytes are written aside and synced before the name exists, so a reader never meets a torn
+    file. Missing parent directories are created and synced; with ``within`` only those below it
+    are, and a missing ``within`` is ``StoreUnavailable``: a store that vanished (an unmounted
+    disk, a removed directory) must not come back empty.
+    """
+    with store_errors(path, "create"):
+        aside = _write_aside(path, data, within)
+        try:
+            _link(aside, path)
+        finally:
+            _discard(aside)
+        sync_directory(path.parent)
+
+
+def create_bulk(path: Path, data: Data, *, within: Path | None = None) -> None:
+    """Create one durable file under a name that nobody else can draw, such as an attempt's."""
+    create_bulk_many([(path, data)], within=within)
+
+
+def create_bulk_many(files: Iterable[tuple[Path, Data]], *, within: Path | None = None) -> None:
+    """Create several such files, syncing each file once and each directory once.
+
+    If one fails, those of this call that were already made are removed.
+    """
+    made: list[Path] = []
+    try:
+        with contextlib.ExitStack() as opened:
+            handles: dict[Path, int] = {}
+            for path, data in files:
+                with store_errors(path, "create"):
+                    handles[path] = _open_new(path, within)
+                    made.append(path)
+                    opened.callback(os.close, handles[path])
+                    _write(handles[path], data)
+            for directory in dict.fromkeys(path.parent for path in made):
+                with store_errors(directory, "sync"):
+                    handles[directory] = os.open(directory, _DIRECTORY)
+                    opened.callback(os.close, handles[directory])
+            _sync(handles)
+    except BaseException:
+        for path in made:
+            _discard(path)
+        raise
+
+
+def put_file(path: Path, data: Data) -> None:
+    """Put a whole file under a name, by renaming: for file systems without hard links.
+
+    It would replace a file of that name, so the caller must be the only one who makes it. The
+    bytes are synced, the name is not: call ``sync_directory`` after the last of several.
+    """
+    with store_errors(path, "create"):
+        aside = _write_aside(path, data, path.parent)
+        try:
+            aside.rename(path)
+        except BaseException:
+            _discard(aside)
+            raise
+
+
+def ensure_directory(path: Path, *, within: Path | None = None) -> None:
+    """Make a directory and its missing parents, each synced into the one above it.
+
+    With ``within`` nothing at or above that directory is made.
+    """
+    with store_errors(path, "create the directory"):
+        _make_directories(path, within)
+
+
+def read_file(path: Path) -> bytes | None:
+    """Give all bytes of a file, ``None`` if there is no such file."""
+    with store_errors(path, "read"):
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def list_names(directory: Path) -> list[str]:
+    """Give the names in a directory in no particular order; a missing directory has none."""
+    with store_errors(directory, "list"):
+        try:
+            return os.listdir(directory)
+        except FileNotFoundError:
+            return []
+
+
+def remove_file(path: Path) -> bool:
+    """Remove a file; say whether there was one. Not synced, see the module's non-guarantees."""
+    with store_errors(path, "remove"):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def sweep(directory: Path) -> int:
+    """Remove what killed creators left aside in one directory; give their number.
+
+    Only the process that holds the pipeline may call it. A creator at work in another process
+    would merely fail with ``StoreUnavailable`` and leave nothing.
+    """
+    left = [name for name in list_names(directory) if name.startswith(".") and name.endswith(ASIDE)]
+    return sum(remove_file(directory / name) for name in left)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    with store_errors(path, "sync"):
+        handle = os.open(path, _DIRECTORY)
+    try:
+        _sync({path: handle})
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def store_errors(path: Path, doing: str) -> Iterator[None]:
+    """Translate the operating system's errors at ``path`` into those of the store."""
+    try:
+        yield
+    except OSError as error:
+        raise _translated(error, path, doing) from error
+
+
+def _translated(error: OSError, path: Path, doing: str) -> StoreError:
+    reason = error.strerror or str(error)
+    where = str(path)
+    if isinstance(error, FileExistsError):
+        return NameTaken(
+            f"Cannot {doing}: the name exists already, and files are never overwritten",
+            where=where,
+            do="Nothing was changed. If this is not a retry, look at what made that file.",
+        )
+    if error.errno in _FULL:
+        return DiskFull(
+            f"Cannot {doing}: {reason}",
+            where=where,
+            do="Free some space and start again; the unfinished file was removed and the "
+            "pipeline continues where it was.",
+        )
+    return StoreUnavailable(
+        f"Cannot {doing}: {reason}",
+        where=where,
+        do="Check that the directory exists, that its disk is mounted and writable and that "
+        "this user may write there, then start again; nothing was committed.",
+    )
+
+
+def _write_aside(path: Path, data: Data, within: Path | None) -> Path:
+    # Exclusive creation makes the aside name unique, whoever else counts the same numbers: an
+    # earlier process with this id that was killed, or one on another host of a shared disk.
+    while True:
+        aside = path.parent / f".{path.name}.{os.getpid()}.{next(_asides)}{ASIDE}"
+        try:
+            handle = _open_new(aside, within)
+        except FileExistsError:
+            continue
+        try:
+            _write(handle, data)
+            _sync({path: handle})
+        except BaseException:
+            _discard(aside)
+            raise
+        finally:
+            os.close(handle)
+        return aside
+
+
+def _link(aside: Path, path: Path) -> None:
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            raise OSError(error.errno, "this file system has no hard links") from error
+        raise
+
+
+def _open_new(path: Path, within: Path | None) -> int:
+    try:
+        return os.open(path, _NEW, 0o666)
+    except FileNotFoundError:
+        _make_directories(path.parent, within)
+        return os.open(path, _NEW, 0o666)
+
+
+def _make_directories(path: Path, within: Path | None) -> None:
+    if path.is_dir():
+        return
+    if path in (within, path.parent):
+        raise FileNotFoundError(errno.ENOENT, f"the directory {path} is missing")
+    _make_directories(path.parent, within)
+    # Somebody else may make it at the same time; it is synced here all the same, because the
+    # other one may not have come that far.
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+    sync_directory(path.parent)
+
+
+def _write(handle: int, data: Data) -> None:
+    rest = memoryview(data).cast("B")
+    while rest.nbytes:
+        rest = rest[os.write(handle, rest) :]
+
+
+def _sync(handles: Mapping[Path, int]) -> None:
+    """Sync files and directories at the same time: one journal commit of the disk serves several.
+
+    Also a single one is left to the pool: its threads have slept, so they are woken at once when
+    the disk is done, where a thread that has computed waits its turn (on two busy cores:
+    0.8 ms instead of 4 ms).
+    """
+    try:
+        calls = {path: _pool().submit(os.fsync, handle) for path, handle in handles.items()}
+    except RuntimeError:  # the interpreter is ending and starts no more threads
+        calls = {}
+        for path, handle in handles.items():
+            with store_errors(path, "sync"):
+                os.fsync(handle)
+    wait(calls.values())
+    for path, call in calls.items():
+        with store_errors(path, "sync"):
+            call.result()
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(8, thread_name_prefix="anabranch-sync")
+
+
+# A forked child (Spark forks its Python workers) has the pool's object but none of its threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def _discard(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

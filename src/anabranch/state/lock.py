@@ -1,0 +1,43 @@
+"""One process at a time in a directory, on one host: a lock that dies with its holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from anabranch.errors import DirectoryInUse
+from anabranch.state.files import store_errors
+
+
+class DirectoryLock:
+    """Held from ``acquire`` to ``release``, or until the process ends, however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        """Nothing is locked yet."""
+        self._path = directory / "lock"
+        self._handle: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, or raise ``DirectoryInUse`` naming the process that has it."""
+        with store_errors(self._path, "open"):
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            raise DirectoryInUse(
+                f"Process {holder} runs this pipeline",
+                where=str(self._path.parent),
+                do="Shut it down first, or use another directory.",
+            ) from error
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        self._handle = handle
+
+    def release(self) -> None:
+        """Let go."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None

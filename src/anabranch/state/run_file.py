@@ -1,0 +1,265 @@
+"""Runs: immutable files of one operator's state rows, sorted by (hash, key).
+
+Operations
+    ``write_run`` makes one under a name that is its own; ``open_run`` maps it.
+
+Guarantees
+    A run is an Arrow IPC file whose schema metadata (repeated in the footer) has the format, the
+    number of bins and each bin's rows and bytes. Record batches end where bins do: neighbouring
+    bins share a batch up to 1 MiB, a larger bin has one of its own, so that a bin is one byte
+    range. Opening compares size and checksum with what was committed; a run that opens is whole.
+    Opening executes nothing that the file says: there is no pickle in it.
+
+Non-guarantees
+    A file that is changed in place after it was opened is not noticed; runs are write-once.
+    One bin's rows must stay below 2 GiB per text or binary column.
+
+Failure
+    ``MissingRun``, ``CorruptRun``, ``FutureFormat``, each naming the file.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import CorruptRun, FutureFormat, MissingRun, StoreError
+from anabranch.state.bins import Mask, bin_of, bin_offsets
+from anabranch.state.files import create_bulk, store_errors
+from anabranch.state.keys import Index
+from anabranch.state.layout import Layout
+from anabranch.state.sorted_rows import SortedRows, hash_column
+
+FORMAT = 1
+BATCH_BYTES = 1 << 20
+CACHED_RUNS = 512
+
+_FORMAT = b"anabranch.format"
+_BINS = b"anabranch.bins"
+_ROWS = b"anabranch.bin_rows"
+_BYTES = b"anabranch.bin_bytes"
+
+Create = Callable[[Path, pa.Buffer], None]
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """What a commit says about a run: enough to find the file and to know that it is whole.
+
+    ``name`` is the path below the store's root; ``checksum`` is the CRC-32 of the whole file.
+    """
+
+    name: str
+    operator: str
+    rows: int
+    bytes: int
+    checksum: str
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """An open run. Its rows lie in the mapped file for as long as anything refers to them."""
+
+    info: RunInfo
+    bins: int
+    rows: SortedRows
+    bin_rows: Index
+    bin_bytes: Index
+
+    def select(self, chosen: Mask) -> Iterator[pa.RecordBatch]:
+        """The rows of these bins in order, without a copy, neighbouring bins together."""
+        edges = np.concatenate(([0], np.cumsum(self.bin_rows)))
+        padded = np.concatenate(([False], chosen, [False]))
+        changes = np.flatnonzero(padded[1:] != padded[:-1])
+        for first, last in changes.reshape(-1, 2).tolist():
+            yield from self.rows.slice(int(edges[first]), int(edges[last]))
+
+
+def write_run(
+    root: Path,
+    name: str,
+    operator: str,
+    layout: Layout,
+    batches: Sequence[pa.RecordBatch],
+    bins: int,
+    *,
+    create: Create | None = None,
+) -> RunInfo:
+    """Write rows as a new run and make it durable; the name must be free.
+
+    The batches together are sorted by (hash, key) without duplicates, and each begins with a new
+    bin. ``create`` is how the file is made, ``create_bulk`` unless told otherwise.
+    """
+    data, rows = _encode(layout, batches, bins)
+    info = RunInfo(name, operator, rows, data.size, checksum_of(data))
+    if create is None:
+        create_bulk(root / name, data, within=root)
+    else:
+        create(root / name, data)
+    return info
+
+
+def checksum_of(data: pa.Buffer) -> str:
+    """The CRC-32 of some bytes as eight hexadecimal digits."""
+    return format(zlib.crc32(data), "08x")
+
+
+def open_run(root: Path, info: RunInfo) -> Run:
+    """Map a run, after making sure that it is the one that was committed.
+
+    Open runs are kept for the process, the last 512 used: a name never changes its content. A run
+    whose file was removed is let go when the next one is opened, so that its space is freed.
+    """
+    path = root / info.name
+    with _lock:
+        run = _open.get((path, info))
+        if run is not None:
+            _open.move_to_end((path, info))
+            return run
+    run = _load(path, info)
+    with _lock:
+        for key in [key for key in _open if not os.path.exists(key[0])]:
+            del _open[key]
+        _open[path, info] = run
+        while len(_open) > CACHED_RUNS:
+            _open.popitem(last=False)
+    return run
+
+
+_lock = threading.Lock()
+_open: OrderedDict[tuple[Path, RunInfo], Run] = OrderedDict()
+
+
+def _load(path: Path, info: RunInfo) -> Run:
+    if info.format > FORMAT:
+        raise _future(path, info.format)
+    data = _map(path, info)
+    if checksum_of(data) != info.checksum:
+        raise _corrupt(path, "its checksum is not the one that was committed")
+    try:
+        reader = pa.ipc.open_file(data)
+        metadata = reader.schema.metadata or {}
+        if int(metadata[_FORMAT]) > FORMAT:
+            raise _future(path, int(metadata[_FORMAT]))
+        bins = int(metadata[_BINS])
+        schema = reader.schema.remove_metadata()
+        batches = [
+            reader.get_batch(number).replace_schema_metadata(None)
+            for number in range(reader.num_record_batches)
+        ]
+        rows = SortedRows(schema, batches)
+        run = Run(info, bins, rows, _unpacked(metadata[_ROWS]), _unpacked(metadata[_BYTES]))
+    except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
+        raise _corrupt(path, f"it is not a run ({error})") from error
+    if not len(rows) == int(run.bin_rows.sum()) == info.rows or len(run.bin_rows) != bins:
+        raise _corrupt(path, f"it has {len(rows)} rows, not {info.rows}")
+    return run
+
+
+def _map(path: Path, info: RunInfo) -> pa.Buffer:
+    with store_errors(path, "read the run"):
+        try:
+            size = path.stat().st_size
+            if size == info.bytes:
+                # The buffer keeps the mapping alive; the descriptor is not needed any more.
+                with pa.memory_map(str(path)) as file:
+                    return file.read_buffer()
+        except FileNotFoundError as error:
+            raise _missing(path) from error
+    raise _corrupt(path, f"it has {size} bytes, not {info.bytes}")
+
+
+def _missing(path: Path) -> StoreError:
+    return MissingRun(
+        "A run that a commit names is not in the store",
+        where=str(path),
+        do="Restore the file from a copy of the store, or open an older checkpoint.",
+    )
+
+
+def _corrupt(path: Path, why: str) -> StoreError:
+    return CorruptRun(
+        f"A run is damaged: {why}",
+        where=str(path),
+        do="Restore the file from a copy of the store, or open an older checkpoint.",
+    )
+
+
+def _future(path: Path, found: int) -> FutureFormat:
+    return FutureFormat(
+        f"A run has format {found}; this version reads up to {FORMAT}",
+        where=str(path),
+        do="Use the version of Anabranch that wrote it, or a newer one.",
+    )
+
+
+def _encode(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> tuple[pa.Buffer, int]:
+    """The bytes of a run and the number of its rows."""
+    _check_order(batches, bins)
+    offsets = [bin_offsets(hash_column(batch), bins) for batch in batches]
+    sizes = [_bytes_between(batch, at) for batch, at in zip(batches, offsets, strict=True)]
+    none = np.zeros(bins, dtype=np.int64)
+    bin_rows = sum((np.diff(at) for at in offsets), start=none)
+    metadata = {
+        _FORMAT: str(FORMAT).encode(),
+        _BINS: str(bins).encode(),
+        _ROWS: _packed(bin_rows),
+        _BYTES: _packed(sum(sizes, start=none)),
+    }
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, layout.schema.with_metadata(metadata)) as writer:
+        for batch, at, size in zip(batches, offsets, sizes, strict=True):
+            for start, stop in _cuts(at, size):
+                writer.write_batch(batch.slice(start, stop - start))
+    return sink.getvalue(), int(bin_rows.sum())
+
+
+def _check_order(batches: Sequence[pa.RecordBatch], bins: int) -> None:
+    """Refuse what look-ups could not find again."""
+    last = -1
+    for batch in batches:
+        hashes = hash_column(batch)
+        if not len(hashes):
+            continue
+        first, end = bin_of(hashes[[0, -1]], bins).tolist()
+        if first <= last or np.any(hashes[1:] < hashes[:-1]):
+            raise ValueError("the rows of a run must be sorted, each batch with bins of its own")
+        last = end
+
+
+def _bytes_between(batch: pa.RecordBatch, offsets: Index) -> Index:
+    sizes = np.zeros(len(offsets) - 1, dtype=np.int64)
+    for number in np.flatnonzero(np.diff(offsets)):
+        start, stop = int(offsets[number]), int(offsets[number + 1])
+        sizes[number] = batch.slice(start, stop - start).nbytes
+    return sizes
+
+
+def _cuts(offsets: Index, sizes: Index) -> Iterator[tuple[int, int]]:
+    """Row ranges of record batches: whole bins, several only as long as they fit together."""
+    start, held = 0, 0
+    for number in np.flatnonzero(sizes).tolist():
+        if held and held + sizes[number] > BATCH_BYTES:
+            yield start, int(offsets[number])
+            start, held = int(offsets[number]), 0
+        held += int(sizes[number])
+    if held:
+        yield start, int(offsets[-1])
+
+
+def _packed(numbers: Index) -> bytes:
+    """Numbers as little-endian 64-bit integers, deflated: most bins of a small run are empty."""
+    return zlib.compress(numbers.astype("<i8").tobytes(), 1)
+
+
+def _unpacked(data: bytes) -> Index:
+    return np.frombuffer(zlib.decompress(data), dtype="<i8").astype(np.int64)

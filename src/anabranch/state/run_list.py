@@ -1,0 +1,72 @@
+"""Which runs make up an operator's state: each with the bins it still counts for, newest first.
+
+For one bin, its runs are the members of the list that name it, in the order of the list. A bin
+that a run holds no rows of is not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from anabranch.state.bins import BinSet
+from anabranch.state.run_file import RunInfo
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A run and the bins it counts for."""
+
+    run: RunInfo
+    bins: BinSet
+
+
+RunList: TypeAlias = tuple[Listed, ...]
+
+
+def runs_of(runs: RunList, number: int) -> tuple[RunInfo, ...]:
+    """The runs of one bin, newest first."""
+    return tuple(listed.run for listed in runs if number in listed.bins)
+
+
+def restrict(runs: RunList, bins: BinSet) -> RunList:
+    """The same list for these bins only; runs that count for none of them are left out."""
+    kept = (Listed(listed.run, listed.bins & bins) for listed in runs)
+    return tuple(listed for listed in kept if listed.bins)
+
+
+def replace(runs: RunList, owned: BinSet, part: RunList) -> RunList:
+    """The list after an owner's write: ``part`` is the new list of the bins it owns.
+
+    The bins of others stay as they are, so that the parts of all owners of a step may be put in
+    one after the other, in any order. Runs new in ``part`` come first: they are the newest.
+    """
+    stray = [listed.run.name for listed in part if listed.bins - owned]
+    if stray:
+        raise ValueError(f"R1: {stray[0]} is listed for bins that its writer does not own")
+    theirs = {listed.run.name: listed for listed in part}
+    old = {listed.run.name for listed in runs}
+    fresh = tuple(listed for listed in part if listed.run.name not in old)
+    nothing = BinSet()
+    kept = (
+        Listed(
+            listed.run,
+            (listed.bins - owned)
+            | (theirs[listed.run.name].bins if listed.run.name in theirs else nothing),
+        )
+        for listed in runs
+    )
+    return fresh + tuple(listed for listed in kept if listed.bins)
+
+
+def replace_all(runs: RunList, parts: Iterable[tuple[BinSet, RunList]]) -> RunList:
+    """The list after the writes of all owners of a step."""
+    for owned, part in parts:
+        runs = replace(runs, owned, part)
+    return runs
+
+
+def files(*lists: RunList) -> frozenset[str]:
+    """The names of all files that these lists need."""
+    return frozenset(listed.run.name for runs in lists for listed in runs)

@@ -1,0 +1,100 @@
+"""Staged files: what is written is what a commit can vouch for."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anabranch.errors import CorruptStaged, NameTaken, StoreUnavailable
+from anabranch.sinks.file import FileSink
+from anabranch.sinks.memory import MemorySink
+from anabranch.sinks.port import Sink, StagedFile
+from anabranch.sinks.staging import Rows, read_staged, stage
+
+TABLE = pa.table({"a": [1, 2, 3]})
+
+
+def staged(store: Path, name: str = "staged/one.json") -> StagedFile:
+    (file,) = stage(store, [Rows(name, "out", FileSink("o", "json"), TABLE)])
+    return file
+
+
+def test_a_staged_file_is_described_exactly(tmp_path: Path) -> None:
+    data = b'{"a":1}\n{"a":2}\n{"a":3}\n'
+    assert staged(tmp_path) == StagedFile(
+        name="staged/one.json",
+        sink="out",
+        rows=3,
+        bytes=len(data),
+        checksum=f"{zlib.crc32(data):08x}",
+    )
+    assert (tmp_path / "staged/one.json").read_bytes() == data
+
+
+def test_several_sinks_are_staged_in_order_with_one_sync_per_file_and_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "staged").mkdir()
+    synced, fsync = [], os.fsync
+
+    def noting(handle: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    sinks: list[Sink] = [FileSink("o"), MemorySink(), FileSink("o", "json")]
+    rows = [
+        Rows(f"staged/{i}.{sink.stage_format}", f"s{i}", sink, TABLE)
+        for i, sink in enumerate(sinks)
+    ]
+    files = stage(tmp_path, rows)
+    assert [file.name for file in files] == ["staged/0.parquet", "staged/1.arrow", "staged/2.json"]
+    assert [file.sink for file in files] == ["s0", "s1", "s2"]
+    assert sorted(synced) == ["0.parquet", "1.arrow", "2.json", "staged"]
+    assert pq.read_table(tmp_path / "staged/0.parquet").equals(TABLE)
+
+
+def test_a_store_that_vanished_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        staged(tmp_path / "gone")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_is_staged_once(tmp_path: Path) -> None:
+    staged(tmp_path)
+    with pytest.raises(NameTaken):
+        staged(tmp_path)
+
+
+def test_bytes_are_given_back_also_of_an_empty_file(tmp_path: Path) -> None:
+    file = staged(tmp_path)
+    assert read_staged(tmp_path, file).to_pybytes() == b'{"a":1}\n{"a":2}\n{"a":3}\n'
+    empty = Rows("staged/empty.json", "out", FileSink("o", "json"), TABLE[:0])
+    (nothing,) = stage(tmp_path, [empty])
+    assert (nothing.bytes, nothing.rows, nothing.checksum) == (0, 0, "00000000")
+    assert read_staged(tmp_path, nothing).to_pybytes() == b""
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    file = staged(tmp_path)
+    (tmp_path / file.name).unlink()
+    with pytest.raises(CorruptStaged, match=f"is missing.*{tmp_path / file.name}"):
+        read_staged(tmp_path, file)
+
+
+def test_every_truncation_and_every_flipped_byte_is_found(tmp_path: Path) -> None:
+    file = staged(tmp_path)
+    path = tmp_path / file.name
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place])
+        with pytest.raises(CorruptStaged, match=f"has {place} bytes instead of {len(whole)}"):
+            read_staged(tmp_path, file)
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x40]) + whole[place + 1 :])
+        with pytest.raises(CorruptStaged, match="another content"):
+            read_staged(tmp_path, file)
