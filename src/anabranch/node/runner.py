@@ -100,6 +100,7 @@ class Runner:
         self._sources: dict[str, Source] = {}
         self._enumerators: dict[str, Enumerator] = {}
         self._positions: dict[str, Input] = {}
+        self._ended: set[str] = set()
         self._unpublished: dict[int, tuple[StagedFile, ...]] = {}
         self._publishing: Publishing | None = None
 
@@ -155,8 +156,7 @@ class Runner:
         """Whether every source has handed out its last input, and it is committed."""
         if self._pending is not None:
             return False
-        positions = self._positions
-        return bool(positions) and all(positions[n].ended for n in self._sources if n in positions)
+        return self._ended >= set(self._sources)
 
     def run(self, plan: Plan) -> StepDone:
         """Run a plan to its commit. A plan that fails stays, and runs again after a restart."""
@@ -282,14 +282,12 @@ class Runner:
     def _next_inputs(self) -> tuple[Input, ...]:
         found = []
         for name, enumerator in self._enumerators.items():
-            kept = self._positions.get(name)
-            if kept is not None and kept.ended:
+            if name in self._ended:
                 continue
             batch = enumerator.next()
-            given = Input(name, batch.slices, msgspec.Raw(batch.position), batch.ended)
-            if batch.ended and not batch.slices:
-                self._positions[name] = given
-            found.append(given)
+            if batch.ended:
+                self._ended.add(name)
+            found.append(Input(name, batch.slices, msgspec.Raw(batch.position)))
         return tuple(found)
 
     def _agreed(self, plan: Plan) -> Settled:

@@ -17,7 +17,6 @@ class Input(msgspec.Struct, frozen=True):
     source: str
     slices: tuple[Slice, ...]
     position: msgspec.Raw
-    ended: bool
 
 
 class Assignment(msgspec.Struct, frozen=True):

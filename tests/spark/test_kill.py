@@ -1,0 +1,217 @@
+"""The whole process tree is killed again and again: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+APP = Path(__file__).with_name("kill_app.py")
+MODULUS = 2**61 - 1
+DEADLINE = 240.0
+
+
+@dataclass
+class Story:
+    """Input, and what must come out of it, computed without Spark and without Anabranch."""
+
+    seed: int
+    steps: int
+    files: list[list[dict[str, Any]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        chance = random.Random(self.seed)
+        for _ in range(self.steps):
+            rows = [
+                {
+                    "name": f"n{chance.randrange(23)}",
+                    "other": chance.randrange(11),
+                    "value": chance.randrange(1000),
+                }
+                for _ in range(chance.randrange(1, 40))
+            ]
+            self.files.append(rows)
+
+    def write(self, base: Path) -> None:
+        directory = base / "in"
+        directory.mkdir(parents=True)
+        for number, rows in enumerate(self.files):
+            path = directory / f"{number:05d}.json"
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            os.utime(path, ns=(number * 10**9, number * 10**9))
+
+    def expected(self) -> tuple[dict[str, int], dict[int, tuple[int, int]], list[Any], list[Any]]:
+        """Both states, and both sinks' rows with their steps."""
+        mixed: dict[str, int] = {}
+        counted: dict[int, tuple[int, int]] = {}
+        first: list[Any] = []
+        second: list[Any] = []
+        for step, rows in enumerate(self.files, start=1):
+            emitted: list[tuple[int, int, int]] = []
+            for row in rows:
+                new = (mixed.get(row["name"], 7) * 31 + row["value"] + 1) % MODULUS
+                mixed[row["name"]] = new
+                remainder = row["value"] % 5
+                if remainder:
+                    emitted.append((row["other"], row["value"], new))
+                if remainder == 1:
+                    emitted.append((row["other"] + 1, row["value"], new))
+            first += [(step, *each) for each in emitted]
+            for other, value, new in emitted:
+                if value % 7 == 3:
+                    continue
+                count, sofar = counted.get(other, (0, 3))
+                counted[other] = (count + 1, (sofar * 131 + new) % MODULUS)
+                second.append((step, other, *counted[other]))
+        return mixed, counted, first, second
+
+
+class App:
+    """The pipeline's process, with everything that it starts."""
+
+    def __init__(self, base: Path, stop_at: str = "") -> None:
+        (base / "reached").unlink(missing_ok=True)
+        self._log = (base / "log.txt").open("ab")
+        command = [sys.executable, str(APP), str(base), *([stop_at] if stop_at else [])]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        self._base = base
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree: driver, JVM, Python workers."""
+        try:
+            root = psutil.Process(self._process.pid)
+            tree = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            tree = []
+        for process in tree:
+            with_suppress(process.kill)
+        self._process.wait()
+        psutil.wait_procs(tree, timeout=10)
+        self._log.close()
+
+    def finish(self) -> None:
+        """Let it run to its end."""
+        code = self._process.wait(timeout=DEADLINE)
+        self._log.close()
+        assert code == 0, self.log()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        until = time.monotonic() + DEADLINE
+        while not condition():
+            assert self._process.poll() is None, f"ended too early: {self.log()}"
+            assert time.monotonic() < until, f"never happened: {self.log()}"
+            time.sleep(0.002)
+
+    def log(self) -> str:
+        return (self._base / "log.txt").read_text(errors="replace")[-3000:]
+
+
+def with_suppress(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except psutil.NoSuchProcess:
+        pass
+
+
+def committed(base: Path) -> int:
+    directory = base / "state" / "journal" / "commit" / "0"
+    names = [n for n in os.listdir(directory) if n.isdigit()] if directory.exists() else []
+    return max(map(int, names), default=0)
+
+
+def kill_at_point(base: Path, point: str, step: int) -> None:
+    app = App(base, f"{point}:{step}")
+    app.wait_for((base / "reached").exists)
+    app.kill()
+
+
+def kill_after_run_files(base: Path, step: int) -> None:
+    """Kill as soon as a run file of the step is there, before the step is committed."""
+    app = App(base)
+    runs = base / "state" / "run"
+    app.wait_for(lambda: any(runs.glob(f"*/{step:012d}-*.arrow")))
+    app.kill()
+    assert committed(base) < step, "the step was committed before it could be killed"
+
+
+def kill_at_random(base: Path, chance: random.Random, step: int) -> None:
+    app = App(base)
+    app.wait_for(lambda: committed(base) >= step)
+    time.sleep(chance.random() * 0.5)
+    app.kill()
+
+
+def rows_of(base: Path, sink: str) -> list[Any]:
+    """A sink's rows as its users see them, each with the step its file is named after."""
+    found: list[Any] = []
+    for path in sorted((base / sink).glob("step-*")):
+        step = int(path.name.split("-")[1])
+        if path.suffix == ".json":
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+        else:
+            rows = pq.read_table(path).to_pylist()
+        found += [(step, *row.values()) for row in rows]
+    return found
+
+
+def check(base: Path, story: Story) -> None:
+    mixed, counted, first, second = story.expected()
+    result = json.loads((base / "result.json").read_text())
+    assert result["step"] == story.steps
+    states = result["states"]
+    assert {row["name"]: row["mixed"] for row in states["chain"]} == mixed
+    assert {r["other"]: (r["count"], r["mixed"]) for r in states["second"]} == counted
+    assert sorted(rows_of(base, "first")) == sorted(first)
+    assert sorted(rows_of(base, "second")) == sorted(second)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+
+
+@pytest.mark.timeout(900)
+def test_killed_at_every_point_and_at_random_moments(base: Path) -> None:
+    seed = int(os.environ.get("ANABRANCH_SEED", "20"))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    story = Story(seed, 200)
+    story.write(base)
+    kill_at_point(base, "planned", 5)
+    kill_after_run_files(base, 9)
+    kill_at_random(base, chance, chance.randrange(12, 30))
+    kill_at_point(base, "ran", 35)
+    kill_at_random(base, chance, chance.randrange(40, 70))
+    kill_at_point(base, "committed", 75)
+    kill_at_random(base, chance, chance.randrange(80, 110))
+    kill_at_point(base, "publishing out-second", 115)
+    kill_at_point(base, "planned", 120)
+    kill_at_point(base, "ran", 120)
+    assert committed(base) == 119
+    App(base).finish()
+    check(base, story)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_killed_thirty_times(base: Path) -> None:
+    seed = int(os.environ.get("ANABRANCH_SEED", str(random.randrange(10**6))))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    story = Story(seed, 200)
+    story.write(base)
+    for step in sorted(chance.randrange(0, 198) for _ in range(30)):
+        kill_at_random(base, chance, max(step, committed(base)))
+    App(base).finish()
+    check(base, story)
