@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import GeographyType, GeometryType, VariantType
 
-from anabranch.dataflow.schema import COLLATION, to_ddl
+from anabranch.dataflow.schema import parse_schema, to_ddl
+from anabranch.errors import InvalidSchema
 
-_OPAQUE = (VariantType, GeometryType, GeographyType)
-_MORE_ROWS = re.compile(r"^\W*(Window|Generate|Aggregate|Join)\b", re.MULTILINE)
-_CHANGING = re.compile(r"current_(timestamp|date|time)\b|localtimestamp|\bnow\(")
-_COLLATED = re.compile(r"string collate (\S+)", re.IGNORECASE)
+_TYPES = "org.apache.spark.sql.types.StructType"
+_PATTERNS = "org.apache.spark.sql.catalyst.trees.TreePattern"
+_SPOKEN_TIME = re.compile(
+    r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE
+)
+_MORE_ROWS = "only expressions over one row are possible here: no aggregates, windows, generators"
 
 
 class SparkAnalyzer:
-    """Asks Catalyst about expressions over an empty table of the schema."""
+    """Asks Catalyst about expressions over an empty table of the schema.
+
+    It answers every text, however strange, with types or a sentence, and starts no job.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         """Nothing is asked yet."""
@@ -31,31 +39,61 @@ class SparkAnalyzer:
     def condition(self, schema: pa.Schema, text: str) -> str | None:
         """Why the text is not a condition over these columns; None where it is one."""
         try:
-            asked = self._table(schema).select(F.expr(text))
-            refused = _refused(asked)
-            kind = asked.schema.fields[0].dataType.simpleString()
-        except PySparkException as error:
+            with _quietly():
+                asked = self._table(schema).where(F.expr(text))
+                return self._refused(asked, [text])
+        except (PySparkException, Py4JJavaError) as error:
             return _sentence(error)
-        if refused is None and kind != "boolean":
-            return f'"{text}" gives {kind}, not a condition'
-        return refused
 
     def columns(
         self, schema: pa.Schema, expressions: Sequence[tuple[str | None, str]]
     ) -> pa.Schema | str:
         """The columns that the expressions give, or why one of them is wrong."""
+        texts = [text for _, text in expressions]
         try:
-            asked = self._table(schema).select(*(_column(n, text) for n, text in expressions))
-            refused = _refused(asked)
-            return refused if refused is not None else _arrow(asked)
-        except PySparkException as error:
+            with _quietly():
+                asked = self._table(schema).select(*(_column(n, text) for n, text in expressions))
+                refused = self._refused(asked, texts)
+                return refused if refused is not None else _given(asked, schema, texts)
+        except (PySparkException, Py4JJavaError) as error:
             return _sentence(error)
 
     def _table(self, schema: pa.Schema) -> DataFrame:
         text = to_ddl(schema)
         if text not in self._tables:
-            self._tables[text] = self._spark.createDataFrame([], text)
+            # By way of the JVM: pyspark's createDataFrame would make this the active session.
+            jvm: Any = self._spark._jvm
+            columns = _named(jvm, _TYPES).fromDDL(text)
+            empty = self._spark._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), columns)
+            self._tables[text] = DataFrame(empty, self._spark)
         return self._tables[text]
+
+    def _refused(self, asked: DataFrame, texts: Sequence[str]) -> str | None:
+        """Why these expressions cannot be used, though Catalyst understands them."""
+        plan = asked._jdf.queryExecution().analyzed()
+        patterns = _named(self._spark._jvm, _PATTERNS)
+        if plan.containsPattern(patterns.PLAN_EXPRESSION()):
+            return "subqueries are not possible here"
+        if (
+            plan.getClass().getSimpleName() == "Aggregate"
+            or plan.children().head().children().size()
+        ):
+            return _MORE_ROWS
+        if not plan.deterministic():
+            return (
+                "the expression is not deterministic: a step that runs again must give the same "
+                "rows"
+            )
+        spoken = any(_SPOKEN_TIME.search(text) for text in texts)
+        if spoken or plan.containsPattern(patterns.CURRENT_LIKE()):
+            return "the current time, user or database is another one when a step runs again"
+        return None
+
+
+def _named(jvm: Any, name: str) -> Any:
+    for part in name.split("."):
+        jvm = getattr(jvm, part)
+    return jvm
 
 
 def _column(name: str | None, text: str) -> Column:
@@ -63,44 +101,40 @@ def _column(name: str | None, text: str) -> Column:
     return column if name is None else column.alias(name)
 
 
-def _refused(asked: DataFrame) -> str | None:
-    """Why these expressions cannot be used, though Catalyst understands them."""
-    plan = asked._jdf.queryExecution().analyzed()
-    shape = str(plan)
-    if plan.getClass().getSimpleName() != "Project" or _MORE_ROWS.search(shape):
-        return "only expressions over one row are possible here: no aggregates, windows, generators"
-    if not plan.deterministic():
-        return "the expression is not deterministic: a step that runs again must give the same rows"
-    changing = _CHANGING.search(shape)
-    if changing is not None:
-        return f"{changing.group().rstrip('(')} gives another value when a step runs again"
-    if "subquery" in shape.lower():
-        return "subqueries are not possible here"
-    return None
-
-
-def _arrow(asked: DataFrame) -> pa.Schema | str:
-    for field in asked.schema.fields:
-        if isinstance(field.dataType, _OPAQUE):
-            return (
-                f"column {field.name} is {field.dataType.simpleString()}, which has no Arrow form"
-            )
-    try:
-        schema = to_arrow_schema(asked.schema, timezone="UTC")
-    except PySparkException as error:
-        return f"a column has a type without an Arrow form: {error}"
-    fields = []
-    for field, column in zip(asked.schema.fields, schema, strict=True):
-        collated = _COLLATED.search(field.dataType.simpleString())
-        metadata = {COLLATION: collated[1].encode()} if collated is not None else None
-        fields.append(pa.field(column.name, column.type, column.nullable, metadata))
+def _given(asked: DataFrame, schema: pa.Schema, texts: Sequence[str]) -> pa.Schema | str:
+    """The columns as Arrow types, by way of Spark's text for them, which tells all of a type."""
+    found = asked.schema.fields
+    wanted = sum(len(schema) if text.strip() == "*" else 1 for text in texts)
+    if len(found) != wanted:
+        return f"it gives {len(found)} columns: name them one by one"
+    fields: list[pa.Field] = []
+    for number, field in enumerate(found):
+        text = asked._jdf.schema().apply(number).toDDL()
+        try:
+            fields.append(parse_schema(text).field(0))
+        except InvalidSchema:
+            kind = field.dataType.simpleString()
+            return f'column "{field.name}" is {kind}, which rows cannot carry: cast it'
     return pa.schema(fields)
 
 
-def _sentence(error: PySparkException) -> str:
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep pyspark from printing a page about each error: it becomes a sentence."""
+    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def _sentence(error: PySparkException | Py4JJavaError) -> str:
     """The first sentence of Spark's message, without its error class and its query context."""
-    if not isinstance(error, AnalysisException | ParseException):
-        raise error
-    text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", str(error))
+    text = str(error.java_exception if isinstance(error, Py4JJavaError) else error).strip()
+    text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text)
     text = re.split(r"\s*SQLSTATE|\s*;\s*line|\n\s*\n|\n== SQL", text)[0]
     return " ".join(text.split()).rstrip(".; ")

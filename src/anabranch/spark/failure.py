@@ -6,6 +6,7 @@ be found again.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ import msgspec
 from anabranch import errors
 from anabranch.errors import AnabranchError, ReadFailed, StepFailed
 
-_MARK = re.compile(r"<<anabranch (\{.*?\}) anabranch>>", re.DOTALL)
+# Base64, because the text holds the whole traceback: source lines and messages must not match.
+_MARK = re.compile(r"<<anabranch ([A-Za-z0-9+/]+=*)>>")
 _RAISED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(Error|Exception|Interrupt|Exit|Failed): ")
 _LONGEST = 600
 
@@ -38,8 +40,8 @@ def carried() -> Iterator[None]:
         yield
     except AnabranchError as error:
         parts = _Carried(type(error).__name__, error.what, error.where, error.do)
-        text = msgspec.json.encode(parts).decode()
-        raise TaskFailed(f"<<anabranch {text} anabranch>>") from error
+        text = base64.b64encode(msgspec.json.encode(parts)).decode()
+        raise TaskFailed(f"{error} <<anabranch {text}>>") from error
 
 
 def translated(error: Exception) -> AnabranchError:
@@ -47,7 +49,7 @@ def translated(error: Exception) -> AnabranchError:
     text = str(error)
     found = _MARK.search(text)
     if found is not None:
-        parts = msgspec.json.decode(_unescaped(found[1]), type=_Carried)
+        parts = msgspec.json.decode(base64.b64decode(found[1]), type=_Carried)
         kind = getattr(errors, parts.kind, StepFailed)
         rebuilt: AnabranchError = kind(parts.what, where=parts.where, do=parts.do)
         return rebuilt
@@ -60,10 +62,6 @@ def translated(error: Exception) -> AnabranchError:
         f"Spark could not run the step: {_brief(text)}",
         do="The plan stays in the journal; running the pipeline again repeats the step.",
     )
-
-
-def _unescaped(text: str) -> str:
-    return text.replace("\n", "")
 
 
 def _brief(text: str) -> str:

@@ -1,6 +1,6 @@
 """A step as one Spark job with one action: read, exchange, region tasks, reports.
 
-The job is put together anew for every step; only its routing expressions, which change with the
+The job is put together anew for every step; only the texts of its queries, which change with the
 assignment alone, are kept.
 """
 
@@ -8,40 +8,30 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import msgspec
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.dataflow.graph import SourceNode
 from anabranch.dataflow.schema import to_ddl
 from anabranch.messages import Barrier, Control, Load, Message, Report, encode
 from anabranch.node.program import Program
-from anabranch.plan.boundary import Boundary, Seats, seats
+from anabranch.plan.boundary import PART, Seats, seats
 from anabranch.plan.physical import Group, Level
+from anabranch.plan.sql import Crossing
 from anabranch.plan.step import Assignment, Input, OperatorState, Plan
 from anabranch.sources.files import FileSource
 from anabranch.sources.port import FileSlice
-from anabranch.spark.exchange import (
-    control_rows,
-    exchange,
-    from_source,
-    from_tasks,
-    route,
-    united,
-    with_route,
-)
 from anabranch.spark.failure import translated
 from anabranch.spark.reading import (
+    FileReader,
     ReadOrder,
     orders_frame,
     python_producers,
-    read_files,
     read_orders,
     read_task,
     tags_of,
@@ -49,7 +39,7 @@ from anabranch.spark.reading import (
 from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
 from anabranch.state.bins import BinSet
 
-_KEPT_ROUTES = 64
+_KEPT_TEXTS = 64
 _decode_report = msgspec.msgpack.Decoder(Report).decode
 
 
@@ -61,7 +51,8 @@ class SparkPlane:
     program: Program
     store: Path
     code: str
-    _routes: dict[tuple[object, ...], Column] = field(default_factory=dict)
+    _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
+    _readers: dict[int, FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
@@ -86,21 +77,25 @@ class SparkPlane:
     def _job(self, plan: Plan, states: Sequence[OperatorState]) -> DataFrame | None:
         levels = self.program.physical.levels
         table = self._seating(plan)
-        df = self._read(plan, table[1])
-        first = levels[1]
-        if first.exchange:
+        crossing = self._crossing(plan, 1, table)
+        parts = self._read(plan, crossing)
+        if levels[1].exchange:
             controls = self._controls(plan, states, table)
             notes = [(control_part(self.program, 1, c), encode(c)) for c in controls]
-            rows = control_rows(self.spark, self.program.boundary(1), notes)
-            df = rows if df is None else united([df, rows])
-        if df is None:
+            parts.append(crossing.controls(notes))
+        if not parts:
             return None
+        text = " union all ".join(parts)
         for level in levels[1:]:
-            boundary = self.program.boundary(level.number)
+            df = self.spark.sql(text)
             if level.exchange:
-                df = self._exchanged(df, boundary, plan, table[level.number])
-            df = self._tasks(df, plan, level, table)
-        return df
+                df = df.repartitionById(table[level.number].partitions, PART)
+            if level.number + 1 == len(levels):
+                spec = self._spec(plan, level.number, None)
+                return df.mapInArrow(partial(region_task, spec), to_ddl(REPORT_SCHEMA))
+            following = self._crossing(plan, level.number + 1, table)
+            text = self._tasks(df, plan, level, following)
+        raise AssertionError("a dataflow has at least one level of tasks")
 
     def _seating(self, plan: Plan) -> list[Seats]:
         """Every level's seats; a level without an exchange sits where the one before sat."""
@@ -110,58 +105,67 @@ class SparkPlane:
             found.append(seated if level.exchange or level.number == 1 else found[-1])
         return found
 
-    def _read(self, plan: Plan, seated: Seats) -> DataFrame | None:
-        boundary = self.program.boundary(1)
+    def _crossing(self, plan: Plan, level: int, table: list[Seats]) -> Crossing:
+        boundary = self.program.boundary(level)
+        return Crossing(boundary, table[level], plan.placement, self.program.bins)
+
+    def _read(self, plan: Plan, crossing: Crossing) -> list[str]:
+        """What brings the sources' rows to the first level, one query each."""
         inputs = {given.source: given for given in plan.inputs}
-        parts: list[DataFrame] = []
+        producers = crossing.boundary.producers()
+        found: list[str] = []
         orders: list[ReadOrder] = []
         for number, node in enumerate(self.program.physical.sources()):
             given = inputs.get(node.name)
-            if given is None or not given.slices or node.id not in boundary.producers():
+            if given is None or not given.slices or node.id not in producers:
                 continue
             if isinstance(node.source, FileSource):
-                parts.append(self._files(node, boundary, given))
+                found.append(self._files(node.id, node.source, crossing, given))
             else:
                 orders += read_orders(node, number, given, max(plan.unkeyed_workers, 1))
         if orders:
-            parts.append(self._python(plan, boundary, seated, orders))
-        return united(parts) if parts else None
+            found.append(self._python(plan, crossing, orders))
+        return found
 
-    def _files(self, node: SourceNode, boundary: Boundary, given: Input) -> DataFrame:
-        source = cast("FileSource", node.source)
+    def _files(self, node: int, source: FileSource, crossing: Crossing, given: Input) -> str:
         slices = [part for part in given.slices if isinstance(part, FileSlice)]
-        df = read_files(self.spark, source, slices, ordered=bool(boundary.order))
-        return from_source(df, boundary, node.id)
+        ordered = bool(crossing.boundary.order)
+        if node not in self._readers:
+            self._readers[node] = FileReader(self.spark, source, ordered=ordered)
+        self._readers[node].load(slices).createOrReplaceTempView(f"_ab_source_{node}")
+        key = (node, crossing.seats, crossing.placement)
+        return self._text(key, lambda: crossing.from_source(node, f"_ab_source_{node}"))
 
-    def _python(
-        self, plan: Plan, boundary: Boundary, seated: Seats, orders: Sequence[ReadOrder]
-    ) -> DataFrame:
+    def _python(self, plan: Plan, crossing: Crossing, orders: Sequence[ReadOrder]) -> str:
+        boundary = crossing.boundary
         producers = python_producers(boundary)
-        partitions = seated.partitions if boundary.level.exchange else None
+        partitions = crossing.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, 0, partitions)
         made = to_ddl(boundary.made(producers))
-        rows = orders_frame(self.spark, orders)
-        return from_tasks(rows.mapInArrow(partial(read_task, spec), made), boundary, producers)
+        rows = orders_frame(self.spark, orders).mapInArrow(partial(read_task, spec), made)
+        rows.createOrReplaceTempView("_ab_reads")
+        key = ("reads", crossing.seats, crossing.placement)
+        return self._text(key, lambda: crossing.from_tasks(producers, "_ab_reads"))
 
-    def _exchanged(self, df: DataFrame, boundary: Boundary, plan: Plan, seated: Seats) -> DataFrame:
-        key = (boundary.level.number, plan.placement, plan.unkeyed_workers)
-        if key not in self._routes:
-            if len(self._routes) >= _KEPT_ROUTES:
-                self._routes.clear()
-            self._routes[key] = route(boundary, seated, plan.placement, self.program.bins)
-        return exchange(with_route(df, self._routes[key]), seated.partitions)
-
-    def _tasks(self, df: DataFrame, plan: Plan, level: Level, table: list[Seats]) -> DataFrame:
-        levels = self.program.physical.levels
-        if level.number + 1 == len(levels):
-            spec = self._spec(plan, level.number, None)
-            return df.mapInArrow(partial(region_task, spec), to_ddl(REPORT_SCHEMA))
-        following = self.program.boundary(level.number + 1)
-        partitions = table[level.number + 1].partitions if following.level.exchange else None
+    def _tasks(self, df: DataFrame, plan: Plan, level: Level, following: Crossing) -> str:
+        """Run a level's tasks; what brings their rows to the next level."""
+        boundary = following.boundary
+        partitions = following.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, level.number, partitions)
-        producers = list(following.producers())
-        made = df.mapInArrow(partial(region_task, spec), to_ddl(following.made(producers)))
-        return from_tasks(made, following, producers)
+        producers = list(boundary.producers())
+        view = f"_ab_level_{level.number}"
+        made = df.mapInArrow(partial(region_task, spec), to_ddl(boundary.made(producers)))
+        made.createOrReplaceTempView(view)
+        key = (view, following.seats, following.placement)
+        return self._text(key, lambda: following.from_tasks(producers, view))
+
+    def _text(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
+        """A query that changes with the placement alone."""
+        if key not in self._texts:
+            if len(self._texts) >= _KEPT_TEXTS:
+                self._texts.clear()
+            self._texts[key] = make()
+        return self._texts[key]
 
     def _spec(self, plan: Plan, level: int, partitions: int | None) -> TaskSpec:
         return TaskSpec(

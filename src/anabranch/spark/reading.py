@@ -44,19 +44,25 @@ _encode_order = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(ReadOrder).decode
 
 
-def read_files(
-    spark: SparkSession, source: FileSource, slices: Sequence[FileSlice], *, ordered: bool
-) -> DataFrame:
-    """The rows of some files, with the file and the place in it where the order is needed.
+class FileReader:
+    """Reads files of one source; made once, since every call to the JVM costs time.
 
     A line that does not fit the schema fails the step, unless the reader's ``mode`` says otherwise.
     """
-    reader = spark.read.format(source.format).schema(to_ddl(source.schema))
-    options = dict(source.options)
-    if source.format.lower() in _STRICT and "mode" not in {name.lower() for name in options}:
-        options["mode"] = "FAILFAST"
-    df = reader.options(**options).load([spark_path(part.path) for part in slices])
-    return df.selectExpr("*", _FILE, _BLOCK) if ordered else df
+
+    def __init__(self, spark: SparkSession, source: FileSource, *, ordered: bool) -> None:
+        """``ordered``: rows come with their file and their place in it."""
+        options = dict(source.options)
+        if source.format.lower() in _STRICT and "mode" not in {name.lower() for name in options}:
+            options["mode"] = "FAILFAST"
+        reader = spark.read.format(source.format).schema(to_ddl(source.schema))
+        self._reader = reader.options(**options)
+        self._ordered = ordered
+
+    def load(self, slices: Sequence[FileSlice]) -> DataFrame:
+        """The rows of these files."""
+        df = self._reader.load([spark_path(part.path) for part in slices])
+        return df.selectExpr("*", _FILE, _BLOCK) if self._ordered else df
 
 
 def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, ...]]:

@@ -7,6 +7,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from anabranch.spark.jvm import quiet, start_jvm
+
 STATIC = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -27,32 +29,63 @@ STATIC = {
 PER_SESSION = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    # Rows must not get lost because a whole cluster is told to be lenient.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    # An expression is over the columns before, never over one beside it: keys have no names there.
+    "spark.sql.lateralColumnAlias.enableImplicitResolution": "false",
+    # Two attempts of a task name different files and so never have the same checksum. Spark would
+    # fail the job for that; a step's own reports tell which attempt was used (decision 0003).
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableQueryLevelRollbackOnMismatch": "false",
+    # What stands in a user's SQL is meant literally.
+    "spark.sql.variable.substitute": "false",
+    # A step is one job: Spark would start another one to look for more than a few files.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
 """What steps rely on: set in a session of their own, so that the user's stays as it is."""
 
 
 def open_session(master: str | None, configuration: dict[str, str] | None = None) -> SparkSession:
-    """A session for the pipeline: beside the active one if there is one, else a new Spark."""
+    """A session for the pipeline: beside the active one if there is one, else a new Spark.
+
+    Of the configuration, what can be changed at run time holds for this session also where Spark
+    runs already. ``ValueError`` for a setting that steps rely on.
+    """
+    wanted = configuration or {}
+    _refuse_relied_on(wanted)
     active = SparkSession.getActiveSession()
-    base = active if active is not None else _start(master or "local[*]", configuration or {})
+    base = active if active is not None else _start(master or "local[*]", wanted)
     session = base.newSession()
-    for name, value in PER_SESSION.items():
+    changeable = {n: v for n, v in wanted.items() if session.conf.isModifiable(n)}
+    for name, value in {**changeable, **PER_SESSION}.items():
         session.conf.set(name, value)
     return session
+
+
+def _refuse_relied_on(configuration: dict[str, str]) -> None:
+    for name, value in configuration.items():
+        if PER_SESSION.get(name, value) != value:
+            raise ValueError(
+                f"spark_conf: steps rely on {name}={PER_SESSION[name]}, not {value}: leave it out"
+            )
 
 
 def _start(master: str, configuration: dict[str, str]) -> SparkSession:
     # Tasks must run in the interpreter that made their code.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(master).appName("anabranch")
-    for name, value in {**STATIC, **configuration}.items():
+    named = {"spark.master": master, "spark.app.name": "anabranch"}
+    settings = quiet({**named, **STATIC, **configuration})
+    start_jvm(settings)
+    builder = SparkSession.builder
+    for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return builder.getOrCreate()

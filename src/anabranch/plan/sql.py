@@ -1,0 +1,322 @@
+"""From the rows of one level to those of the next, as SQL: chains, hash and route.
+
+Every edge's chain runs over the one table that all edges share. An expression is guarded so that it
+sees only rows of its own edge: foreign rows have NULLs where it looks, and could make it fail. The
+text depends on the dataflow and the placement alone, so it is made once and used in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from anabranch.dataflow.graph import KeyByNode, SelectNode, WhereNode, WithColumnsNode
+from anabranch.dataflow.schema import type_to_ddl
+from anabranch.dataflow.sql_text import identifier, quote, split_alias
+from anabranch.plan.boundary import (
+    FROM,
+    HASH,
+    NOTE,
+    NOTE_MARK,
+    PART,
+    TO,
+    Boundary,
+    Seats,
+    key_name,
+    made_key_name,
+    made_value_name,
+    producer_mark,
+    value_name,
+)
+from anabranch.plan.physical import ChainNode, Edge
+from anabranch.plan.step import Assignment
+from anabranch.state.bins import HASH_BITS, bin_bits
+
+_KEY = "_ab_key{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A boundary with the seats and owners of one placement: what the SQL depends on."""
+
+    boundary: Boundary
+    seats: Seats
+    placement: tuple[Assignment, ...]
+    bins: int
+
+    def from_source(self, source: int, table: str) -> str:
+        """The rows of a source that the JVM reads, as they arrive at the first level."""
+        boundary = self.boundary
+        edges = boundary.producers()[source]
+        raw = boundary.physical.schemas[source].names
+        reader = boundary.order[:2]
+        columns = {name: name for name in raw}
+        if len(edges) == 1:
+            rows = f"(select *, {edges[0].id} as {TO} from {table})"
+        else:
+            columns = {name: made_value_name(source, i) for i, name in enumerate(raw)}
+            renamed = [f"{quote(name)} as {made}" for name, made in columns.items()]
+            numbers = ", ".join(str(edge.id) for edge in edges)
+            copied = _listed([*reader, *renamed, f"explode(array({numbers})) as {TO}"])
+            rows = f"(select {copied} from {table})"
+        packed: list[str] = []
+        for edge in edges:
+            later = [] if edge is edges[-1] else list(columns.values())
+            kept = [TO, *reader, *packed, *later]
+            rows = self._edge(rows, edge, columns, kept, guarded=len(edges) > 1)
+            packed += _packed_names(edge)
+        made = {boundary.order[2]: "monotonically_increasing_id()"} if reader else {}
+        return self._arriving(rows, [*packed, *reader], made)
+
+    def from_tasks(self, producers: Sequence[int], table: str) -> str:
+        """The rows that Python tasks emitted, as they arrive at the next level."""
+        boundary = self.boundary
+        reserved = [PART, HASH, *boundary.order, NOTE]
+        rows = f"(select *, {self._destination(producers)} as {TO} from {table})"
+        edges = [e for producer in producers for e in boundary.producers()[producer]]
+        packed: list[str] = []
+        for place, edge in enumerate(edges):
+            names = boundary.physical.schemas[edge.producer].names
+            columns = {name: made_value_name(edge.producer, i) for i, name in enumerate(names)}
+            later = dict.fromkeys(e.producer for e in edges[place + 1 :])
+            kept = [TO, *reserved, *packed, *self._made_data(list(later))]
+            rows = self._edge(rows, edge, columns, kept, guarded=True)
+            packed += _packed_names(edge)
+        return self._arriving(rows, [*packed, *reserved], {})
+
+    def controls(self, notes: Sequence[tuple[int, bytes]]) -> str:
+        """One row per message: its partition, and the message."""
+        parts = ", ".join(str(part) for part, _ in notes)
+        payloads = ", ".join(f"X'{payload.hex()}'" for _, payload in notes)
+        given = {
+            PART: f"array({parts})[cast(id as int)]",
+            TO: f"{NOTE_MARK}",
+            NOTE: f"array({payloads})[cast(id as int)]",
+        }
+        columns = [
+            f"cast({given.get(field.name, 'null')} as {type_to_ddl(field.type)}) as {field.name}"
+            for field in self.boundary.arriving()
+        ]
+        return f"select {_listed(columns)} from range(0, {len(notes)}, 1, 1)"
+
+    def _arriving(self, rows: str, there: list[str], made: dict[str, str]) -> str:
+        """The columns of the boundary: what is there, hash and route, NULL for the rest."""
+        inherited = HASH in there
+        hashed = self._hash(there, inherited)
+        made = {**made, HASH: hashed}
+        with_hash = _listed(
+            f"{made[field.name]} as {field.name}"
+            if field.name in made
+            else field.name
+            if field.name in there or field.name == TO
+            else f"cast(null as {type_to_ddl(field.type)}) as {field.name}"
+            for field in self.boundary.arriving()
+        )
+        if not self.boundary.level.exchange:
+            return f"select {with_hash} from {rows}"
+        routed = _listed(
+            f"cast({self._route(there)} as int) as {PART}" if name == PART else name
+            for name in self.boundary.arriving().names
+        )
+        return f"select {routed} from (select {with_hash} from {rows})"
+
+    def _route(self, there: list[str]) -> str:
+        """The partition of each row: by its bin's owner, anywhere without a key; notes know it."""
+        edges = [e for e in self.boundary.edges if _is_there(e, there)]
+        if len(edges) == 1 and NOTE not in there:
+            return self._edge_route(edges[0])
+        cases = " ".join(f"when {edge.id} then {self._edge_route(edge)}" for edge in edges)
+        return f"case {TO} {cases} else {PART} end"
+
+    def _edge_route(self, edge: Edge) -> str:
+        group = next(g for g in self.boundary.level.groups if edge.consumer in g.operators)
+        first = self.seats.first(group.name)
+        if group.region is None:
+            return f"{first} + pmod(spark_partition_id(), {self.seats.count(group.name)})"
+        assignment = next(a for a in self.placement if a.region == group.region)
+        owners = assignment.workers
+        if len(set(owners)) == 1:
+            return f"{first + owners[0]}"
+        table = ", ".join(str(first + worker) for worker in owners)
+        shift = HASH_BITS - bin_bits(self.bins)
+        return f"array({table})[cast(shiftrightunsigned({HASH}, {shift}) as int)]"
+
+    def _hash(self, there: list[str], inherited: bool) -> str:
+        hashed = HASH if inherited else "cast(null as bigint)"
+        fresh = [
+            edge for edge in self.boundary.edges if edge.distributes and _is_there(edge, there)
+        ]
+        for edge in fresh:
+            keys = _listed(key_name(edge, i) for i in range(len(edge.keys)))
+            value = f"xxhash64({keys})"
+            alone = len(self.boundary.edges) == 1 and not inherited
+            hashed = (
+                value if alone else f"case when {TO} = {edge.id} then {value} else {hashed} end"
+            )
+        return hashed
+
+    def _destination(self, producers: Sequence[int]) -> str:
+        """``to`` of rows that tasks emitted; a row with several consumers becomes several rows."""
+        by_producer = self.boundary.producers()
+        several = any(len(by_producer[p]) > 1 for p in producers)
+        cases = []
+        for producer in producers:
+            numbers = ", ".join(str(e.id) for e in by_producer[producer])
+            value = f"array({numbers})" if several else numbers
+            cases.append(f"when {producer_mark(producer)} then {value}")
+        other = f"array({NOTE_MARK})" if several else f"{NOTE_MARK}"
+        text = f"case {FROM} {' '.join(cases)} else {other} end"
+        return f"explode({text})" if several else text
+
+    def _made_data(self, producers: Sequence[int]) -> list[str]:
+        names: list[str] = []
+        for producer in producers:
+            keys = len(self.boundary.carried_keys(producer))
+            names += [made_key_name(producer, i) for i in range(keys)]
+            values = len(self.boundary.physical.schemas[producer])
+            names += [made_value_name(producer, i) for i in range(values)]
+        return names
+
+    def _edge(
+        self, rows: str, edge: Edge, columns: dict[str, str], kept: list[str], *, guarded: bool
+    ) -> str:
+        """Run an edge's chain; its result stands in its own columns afterwards.
+
+        ``columns`` says where the user's columns are to be found. ``kept`` stays as it is; what is
+        not named is dropped.
+        """
+        chain = _Chain(rows, edge, kept, guarded)
+        chain.open(columns, self.boundary.carried_keys(edge.producer))
+        for node in edge.chain:
+            chain.run(node, self.boundary.physical.schemas[node.id])
+        return chain.close()
+
+
+class _Chain:
+    """One edge's chain under way: the table, and where the user's columns stand in it."""
+
+    def __init__(self, rows: str, edge: Edge, kept: list[str], guarded: bool) -> None:
+        self._rows = rows
+        self._edge = edge
+        self._kept = kept
+        self._guarded = guarded
+        self._keys: list[str] = []
+        self._names: list[str] = []
+        self._source: dict[str, str] = {}
+
+    def open(self, columns: dict[str, str], carried_keys: pa.Schema) -> None:
+        """Bring the producer's columns into scope under the user's names."""
+        edge = self._edge
+        self._names = list(columns)
+        self._source = columns
+        if not edge.distributes and len(edge.keys):
+            self._keys = [made_key_name(edge.producer, i) for i in range(len(carried_keys))]
+        needs_names = bool(edge.chain) or edge.arguments is not None
+        if needs_names and any(name != source for name, source in columns.items()):
+            renamed = [f"{source} as {quote(name)}" for name, source in columns.items()]
+            self._replace(renamed)
+            self._source = {name: name for name in columns}
+
+    def run(self, node: ChainNode, schema: pa.Schema) -> None:
+        """Apply one operator."""
+        match node:
+            case WhereNode():
+                condition = _bracketed(node.condition)
+                if self._guarded:
+                    condition = f"case when {TO} = {self._edge.id} then {condition} else true end"
+                self._rows = f"(select * from {self._rows} where {condition})"
+            case SelectNode():
+                self._select(self._selected(node.expressions, schema))
+            case WithColumnsNode():
+                given = {name.lower(): text for name, text in node.columns}
+                values = [
+                    self._own(_bracketed(given[name.lower()]))
+                    if name.lower() in given
+                    else quote(name)
+                    for name in schema.names
+                ]
+                self._select(dict(zip(schema.names, values, strict=True)))
+            case KeyByNode():
+                self._key(node)
+
+    def close(self) -> str:
+        """Put the result into the edge's own columns."""
+        edge = self._edge
+        keys = [f"{quote(name)} as {key_name(edge, i)}" for i, name in enumerate(self._keys)]
+        if edge.arguments is None:
+            values = [quote(self._source[name]) for name in self._names]
+        else:
+            values = [self._own(_bracketed(text)) for _, text in edge.arguments]
+        packed = [
+            f"cast({value} as {type_to_ddl(column.type)}) as {value_name(edge, i)}"
+            for i, (value, column) in enumerate(zip(values, edge.columns, strict=True))
+        ]
+        return f"(select {_listed([*self._kept, *keys, *packed])} from {self._rows})"
+
+    def _replace(self, columns: list[str]) -> None:
+        fixed = dict.fromkeys([*self._kept, *self._keys])
+        self._rows = f"(select {_listed([*fixed, *columns])} from {self._rows})"
+
+    def _own(self, value: str) -> str:
+        if not self._guarded:
+            return value
+        return f"case when {TO} = {self._edge.id} then {value} end"
+
+    def _select(self, columns: dict[str, str]) -> None:
+        self._replace([f"{value} as {quote(name)}" for name, value in columns.items()])
+        self._names = list(columns)
+        self._source = {name: name for name in columns}
+
+    def _selected(self, expressions: Sequence[str], schema: pa.Schema) -> dict[str, str]:
+        """The value of each column; ``*`` stands for all columns so far."""
+        found: dict[str, str] = {}
+        fields = iter(schema)
+        for text in expressions:
+            if text.strip() == "*":
+                found |= {next(fields).name: quote(name) for name in self._names}
+            else:
+                field = next(fields)
+                found[field.name] = self._own(_value(text, field.type))
+        return found
+
+    def _key(self, node: KeyByNode) -> None:
+        made = []
+        for place, ((_, text), column) in enumerate(zip(node.keys, self._edge.keys, strict=True)):
+            value = self._own(_bracketed(text))
+            made.append(f"cast({value} as {type_to_ddl(column.type)}) as {_KEY.format(place)}")
+        self._replace([*(quote(self._source[name]) for name in self._names), *made])
+        self._keys = [_KEY.format(i) for i in range(len(made))]
+
+
+def _value(text: str, kind: pa.DataType) -> str:
+    """An item of a select list as a value that can be given another name.
+
+    A name that SQL allows without ``as`` cannot be told from the expression by looking; inside a
+    struct it does no harm.
+    """
+    expression, name = split_alias(text)
+    if name is not None or identifier(text) is not None:
+        return _bracketed(expression)
+    return f"cast(struct(\n{text}\n) as struct<x: {type_to_ddl(kind)}>).x"
+
+
+def _bracketed(text: str) -> str:
+    """An expression of the user's as part of a larger one; a comment at its end stays harmless."""
+    return f"(\n{text}\n)"
+
+
+def _listed(columns: Iterable[str]) -> str:
+    return ", ".join(columns)
+
+
+def _packed_names(edge: Edge) -> list[str]:
+    keys = [key_name(edge, i) for i in range(len(edge.keys))]
+    return keys + [value_name(edge, i) for i in range(len(edge.columns))]
+
+
+def _is_there(edge: Edge, there: list[str]) -> bool:
+    """Whether an edge's columns are among these."""
+    names = _packed_names(edge)
+    return not names or names[0] in there

@@ -1,0 +1,69 @@
+"""The JVM that Spark runs in: started quietly, its words passed on to ``sys.stderr``.
+
+Started by pyspark, the JVM writes to the terminal behind Python's back: into a live view, past a
+notebook. Started here, what it says comes line by line through ``sys.stderr``, whoever that is at
+the time, but for one warning that no setting turns off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+
+from anabranch.errors import SparkUnavailable
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+_ALWAYS_SAID = "WARNING: Using incubator modules"
+
+
+def quiet(configuration: dict[str, str]) -> dict[str, str]:
+    """The configuration with our logging, which the user's own Java options can override."""
+    options = f"{_LOGGING} {configuration.get(JAVA_OPTIONS, '')}".strip()
+    return {**configuration, JAVA_OPTIONS: options}
+
+
+def start_jvm(configuration: dict[str, str]) -> None:
+    """Start the JVM unless this process has one; a session made afterwards runs in it.
+
+    Raises ``SparkUnavailable`` when it does not come up.
+    """
+    if SparkContext._gateway is not None:
+        return
+    settings = SparkConf(loadDefaults=False).setAll(list(configuration.items()))
+    reading, writing = os.pipe()
+    relay = threading.Thread(target=_relay, args=(reading,), name="anabranch-jvm", daemon=True)
+    relay.start()
+    try:
+        gateway = launch_gateway(  # type: ignore[no-untyped-call]  # pyspark left it so
+            settings, popen_kwargs={"stderr": writing}
+        )
+    except (PySparkRuntimeError, OSError) as error:
+        raise SparkUnavailable(
+            f"The Java machine that Spark runs in did not start: {error}",
+            do="Spark needs Java 17 or newer with the module jdk.incubator.vector: put java on "
+            "the PATH or set JAVA_HOME. What it said itself was passed on to stderr.",
+        ) from error
+    finally:
+        # The JVM has a copy of this end; without ours, its end is the end of the relay.
+        os.close(writing)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _relay(reading: int) -> None:
+    """Pass on lines until the JVM ends. It must never wait for us, so nothing stops this."""
+    with open(reading, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.startswith(_ALWAYS_SAID):
+                continue
+            # The program may have closed or replaced its stderr with anything.
+            with contextlib.suppress(Exception):
+                sys.stderr.write(line)
+                sys.stderr.flush()
