@@ -28,12 +28,13 @@
     ├── SinkError                 output
     │   ├── TargetTaken           sink.target_taken
     │   └── PublishFailed         sink.publish_failed
-    └── StepError                 a step that could not be committed
-        ├── UserFunctionFailed    step.user_function
-        ├── OutputMismatch        step.output_mismatch
-        ├── AttemptsDisagree      step.attempts_disagree
-        ├── Overflow              step.overflow
-        └── StepFailed            step.failed
+    ├── StepError                 a step that could not be committed
+    │   ├── UserFunctionFailed    step.user_function
+    │   ├── OutputMismatch        step.output_mismatch
+    │   ├── AttemptsDisagree      step.attempts_disagree
+    │   ├── Overflow              step.overflow
+    │   └── StepFailed            step.failed
+    └── SparkUnavailable          spark.unavailable
 
 Catch by branch. Each class has a stable ``code``, which logs, the shell and HTTP print too.
 """
@@ -302,3 +303,9 @@ class StepFailed(StepError):
     """Spark could not run the step for a reason of its own."""
 
     code = "step.failed"
+
+
+class SparkUnavailable(AnabranchError):
+    """Spark could not be started. Nothing was run."""
+
+    code = "spark.unavailable"

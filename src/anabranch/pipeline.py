@@ -62,6 +62,8 @@ class Pipeline:
         self._watch = watch
         self._cleanup = cleanup
         self._stop = threading.Event()
+        # Waited for instead of the thread: a join that Ctrl-C interrupts takes it for ended.
+        self._over = threading.Event()
         self._lock = threading.Lock()
         self._phase = Phase.RUNNING
         self._last: StepDone | None = None
@@ -75,7 +77,7 @@ class Pipeline:
         A pipeline ends when all its sources have ended and everything is published, when it is
         shut down, or when a step fails.
         """
-        self._thread.join(timeout)
+        self._over.wait(timeout)
         if self._failure is not None:
             raise self._failure
         return self.status()
@@ -142,11 +144,13 @@ class Pipeline:
             self._ended(Phase.STOPPED if self._stop.is_set() else Phase.COMPLETED)
         except BaseException as error:
             self._failure = error
+            self._runner.give_up()
             self._ended(Phase.FAILED)
             if not isinstance(error, AnabranchError):
                 raise
         finally:
             self._cleanup()
+            self._over.set()
 
     def _ended(self, phase: Phase) -> None:
         with self._lock:

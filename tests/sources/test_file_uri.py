@@ -43,12 +43,16 @@ AWKWARD = [
 def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # In a locale without UTF-8, Java cannot open names that are not ASCII.
+    os.environ["LC_ALL"] = "C.UTF-8"
     shared = SparkSession.getActiveSession()
     session = shared or (
-        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        # Looking for more than 32 paths, Spark would start a job of its own.
+        .config("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000")
+        .getOrCreate()
     )
-    # Looking for more than 32 paths, Spark would start a job of its own.
-    session.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000")
     yield session
     if shared is None:
         session.stop()

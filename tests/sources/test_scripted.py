@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -91,7 +92,10 @@ def attempt(source: ScriptedSource) -> bool:
     return False
 
 
-def test_failures_are_counted_across_processes() -> None:
+def test_failures_are_counted_across_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     source = ScriptedSource(SCHEMA, [Fail("boom", times=2), [("a", 1)], ABORT, [("b", 2)]])
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert sorted(pool.map(attempt, [source] * 5, chunksize=1)) == [False] * 3 + [True] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 from anabranch.dataflow.schema import to_ddl
@@ -12,6 +13,7 @@ from anabranch.operators.build import StatefulOperator
 from anabranch.plan.step import (
     Commit,
     Identity,
+    Input,
     OperatorShape,
     OperatorState,
     decode_identity,
@@ -74,8 +76,20 @@ def states_for(
                 where=str(directory),
                 do=_KEEP + "directory; or put the operator back.",
             )
-    _check_sources(program, commit, directory)
     return tuple(found)
+
+
+def check_sources(program: Program, read: Iterable[Input], directory: Path) -> None:
+    """Refuse a program without a source that was read or is to be read."""
+    names = {node.name for node in program.physical.sources()}
+    for given in read:
+        if given.source not in names:
+            raise ChangedDataflow(
+                f"Source {given.source!r} is gone from the dataflow, but the directory holds its "
+                "position",
+                where=str(directory),
+                do=_KEEP + "directory; or put the source back.",
+            )
 
 
 def _shape(program: Program, operator: StatefulOperator) -> OperatorShape:
@@ -99,16 +113,4 @@ def _check_shape(kept: OperatorShape, wanted: OperatorShape, directory: Path) ->
                 where=str(directory),
                 do="Nothing was changed. Give the changed operator a new name, which starts with "
                 "empty state, or use another directory.",
-            )
-
-
-def _check_sources(program: Program, commit: Commit | None, directory: Path) -> None:
-    names = {node.name for node in program.physical.sources()}
-    for given in () if commit is None else commit.positions:
-        if given.source not in names:
-            raise ChangedDataflow(
-                f"Source {given.source!r} is gone from the dataflow, but the directory holds its "
-                "position",
-                where=str(directory),
-                do=_KEEP + "directory; or put the source back.",
             )

@@ -53,7 +53,7 @@ class Publishing:
         self._waiting: deque[Output] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._failure: AnabranchError | None = None
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="anabranch-publish", daemon=True)
 
     def start(self) -> None:
@@ -113,7 +113,7 @@ class Publishing:
                 output = self._waiting[0]
             try:
                 self._publish(output)
-            except AnabranchError as error:
+            except BaseException as error:
                 with self._changed:
                     self._failure = error
                     self._changed.notify_all()

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from anabranch.operators.build import StatefulOperator
 from anabranch.operators.rows import Changes, Rows
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group
-from anabranch.sinks.port import Sink, StagedFile
+from anabranch.sinks.port import StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
 from anabranch.state.bins import Hashes, Mask
@@ -145,9 +144,8 @@ class RegionTask:
         self.count(f"sink {node.name}", Rows(rows.values))
         if not len(rows):
             return
-        sink = cast("Sink", node.sink)
-        name = self._place.file_name("stage", node.name, sink.stage_format)
-        self._to_stage.append(StagedRows(name, node.name, sink, _plain(rows.values)))
+        name = self._place.file_name("stage", node.name, node.sink.stage_format)
+        self._to_stage.append(StagedRows(name, node.name, node.sink, _plain(rows.values)))
 
     def _stage(self) -> tuple[StagedFile, ...]:
         with self._timed("stage"):

@@ -7,17 +7,18 @@ finds either a commit, and goes on after it, or a plan without one, and runs it 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 
 from anabranch.errors import AttemptsDisagree, StoreError
 from anabranch.messages import Report
-from anabranch.node.identity import identify, states_for
+from anabranch.node.identity import check_sources, identify, states_for
 from anabranch.node.program import Program
 from anabranch.node.publishing import Publishing, output_of
 from anabranch.node.retention import Retention
@@ -33,7 +34,7 @@ from anabranch.plan.step import (
     decode_plan,
     encode,
 )
-from anabranch.sinks.port import Publisher, Sink, SinkContext, StagedFile
+from anabranch.sinks.port import Publisher, SinkContext, StagedFile
 from anabranch.sources.port import Enumerator, Source
 from anabranch.state.journal import CommitName, Journal, PlanName, Taken, Trimmed
 
@@ -127,7 +128,10 @@ class Runner:
         if latest is not None:
             self._commit = decode_commit(self._journal.read(latest).body)
         self._states = states_for(self._program, self._commit, self._directory)
-        self._pending = self._uncommitted_plan()
+        left = self._uncommitted_plan()
+        read = (*(self._commit.positions if self._commit else ()), *(left.inputs if left else ()))
+        check_sources(self._program, read, self._directory)
+        self._pending = None if left is None else self._revised(left)
         self._open_sources()
         self._open_sinks(identity.pipeline)
 
@@ -146,7 +150,7 @@ class Runner:
             ),
             code=self._code,
             inputs=inputs,
-            placement=self._placement(),
+            placement=self._placement(() if self._commit is None else self._commit.placement),
             unkeyed_workers=self._settings.workers,
         )
         self._pending = self._planned(plan)
@@ -196,24 +200,34 @@ class Runner:
             self._publishing.stop()
             self.sweep()
 
+    def give_up(self) -> None:
+        """End after a failure: what is committed is published if it can be, else it waits."""
+        if self._publishing is not None:
+            with contextlib.suppress(Exception):
+                self._publishing.stop()
+
     def _publisher(self) -> Publishing:
         assert self._publishing is not None, "recover() comes first"
         return self._publishing
 
     def _uncommitted_plan(self) -> Plan | None:
         name = self._journal.latest_plan(self.step + 1)
-        if name is None:
-            return None
-        plan = decode_plan(self._journal.read(name).body)
-        if plan.code == self._code and plan.placement == self._placement():
+        return None if name is None else decode_plan(self._journal.read(name).body)
+
+    def _revised(self, plan: Plan) -> Plan:
+        """The plan, or a revision of it that fits this run.
+
+        What a step reads stays as it was planned; who does the work may change, and so may the
+        code, which is how a function that raised is mended.
+        """
+        placement = self._placement(plan.placement)
+        if plan.code == self._code and plan.placement == placement:
             return plan
-        # What a step reads stays as it was planned; who does the work may change, and so may the
-        # code, which is how a function that raised is mended.
         revised = msgspec.structs.replace(
             plan,
             revision=plan.revision + 1,
             code=self._code,
-            placement=self._placement(),
+            placement=placement,
             unkeyed_workers=self._settings.workers,
         )
         return self._planned(revised)
@@ -228,9 +242,9 @@ class Runner:
         self._reached("planned", plan.step)
         return plan
 
-    def _placement(self) -> tuple[Assignment, ...]:
-        """Bins in equal, contiguous shares; a changed number of workers is a new generation."""
-        before = {} if self._commit is None else {a.region: a for a in self._commit.placement}
+    def _placement(self, last: Sequence[Assignment]) -> tuple[Assignment, ...]:
+        """Bins in equal, contiguous shares; other shares than ``last`` are a new generation."""
+        before = {assignment.region: assignment for assignment in last}
         bins, workers = self._program.bins, self._settings.workers
         owners = tuple(number * workers // bins for number in range(bins))
         found = []
@@ -250,7 +264,7 @@ class Runner:
         if self._pending is not None:
             planned |= {given.source: given for given in self._pending.inputs}
         for node in self._program.physical.sources():
-            source = cast("Source", node.source)
+            source: Source = node.source
             at = planned.get(node.name)
             self._sources[node.name] = source
             position = None if at is None else bytes(at.position)
@@ -259,8 +273,7 @@ class Runner:
     def _open_sinks(self, pipeline: str) -> None:
         publishers: dict[str, Publisher] = {}
         for name, node in self._program.sinks.items():
-            sink = cast("Sink", node.sink)
-            publishers[name] = sink.open(SinkContext(self._directory, pipeline, name))
+            publishers[name] = node.sink.open(SinkContext(self._directory, pipeline, name))
         done = dict.fromkeys(publishers, self.step)
         for commit in self._commits_to_publish():
             self._unpublished[commit.step] = commit.staged

@@ -7,9 +7,7 @@ state. The output is the key and the new value of every key that the step change
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +41,7 @@ class AggregateColumn:
         """What is kept of it per key; ``/`` keeps the names apart from those of other columns."""
         if self.function is AggregateFunction.AVG:
             return [
-                pa.field(f"{self.name}/sum", _sum_kind(self.argument_kind)),
+                pa.field(f"{self.name}/sum", _mean_sum_kind(self.argument_kind)),
                 pa.field(f"{self.name}/count", pa.int64()),
             ]
         return [pa.field(self.name, self.kind)]
@@ -143,25 +141,27 @@ def _advance(
     where = f"operator {operator}, column {column.name}"
     match column.function:
         case AggregateFunction.COUNT:
-            new = _added(before[0], _counted(taken, groups, len(order)), where)
+            new = reduce.added(before[0], _counted(taken, groups, len(order)), where)
             return [new], new
         case AggregateFunction.SUM:
             assert taken is not None
             part = reduce.total(taken, groups.starts, column.kind, where)
-            new = _added(before[0], part, where)
+            new = reduce.added(before[0], part, where)
             return [new], new
-        case AggregateFunction.MIN | AggregateFunction.MAX:
+        case AggregateFunction.MIN:
             assert taken is not None
-            lower = column.function is AggregateFunction.MIN
-            part = (reduce.least if lower else reduce.greatest)(taken, groups.starts)
-            new = _better(before[0], part, lower)
+            new = reduce.lesser(before[0], reduce.least(taken, groups.starts))
+            return [new], new
+        case AggregateFunction.MAX:
+            assert taken is not None
+            new = reduce.greater(before[0], reduce.greatest(taken, groups.starts))
             return [new], new
         case AggregateFunction.AVG:
             assert taken is not None
-            kind = before[0].type
-            sums = _added(before[0], reduce.total(taken, groups.starts, kind, where), where)
-            counts = _added(before[1], _counted(taken, groups, len(order)), where)
-            return [sums, counts], _mean(sums, counts, column.kind)
+            part = reduce.total(taken, groups.starts, before[0].type, where)
+            sums = reduce.added(before[0], part, where)
+            counts = reduce.added(before[1], _counted(taken, groups, len(order)), where)
+            return [sums, counts], _mean(sums, counts, column.kind, where)
 
 
 def _taken(values: pa.Table, name: str, order: Int64s) -> pa.Array:
@@ -174,58 +174,24 @@ def _counted(column: pa.Array | None, groups: Groups, rows: int) -> pa.Array:
     return pa.array(reduce.count(column, groups.starts, rows), type=pa.int64())
 
 
-def _sum_kind(argument: pa.DataType | None) -> pa.DataType:
+def _mean_sum_kind(argument: pa.DataType | None) -> pa.DataType:
+    """The type in which the sum for a mean is kept: exact, but for floating numbers."""
     if argument is not None and pa.types.is_decimal(argument):
         return pa.decimal128(min(38, argument.precision + 10), argument.scale)
+    if argument is not None and pa.types.is_integer(argument):
+        return reduce.WHOLE_SUM
     return pa.float64()
 
 
-def _added(before: pa.Array, part: pa.Array, where: str) -> pa.Array:
-    """The sum, where a NULL adds nothing."""
-    if pa.types.is_integer(part.type):
-        sizes = [np.abs(_floats(before)), np.abs(_floats(part))]
-        reduce.check_range(np.add(*sizes), where)
-    if before.null_count == len(before):
-        return part
-    both = pc.add(before, part).cast(part.type)
-    if before.null_count or part.null_count:
-        return pc.coalesce(both, before, part)
-    return both
-
-
-def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
-    filled = pc.fill_null(array, 0) if array.null_count else array
-    return filled.to_numpy(zero_copy_only=False).astype(np.float64)
-
-
-def _better(before: pa.Array, part: pa.Array, lower: bool) -> pa.Array:
-    """The lesser or greater of two values, where a NULL never wins and NaN is the greatest."""
-    if pa.types.is_floating(part.type):
-        return _better_float(before, part, lower)
-    choose: Callable[..., pa.Array] = pc.min_element_wise if lower else pc.max_element_wise
-    return choose(before, part, skip_nulls=True)
-
-
-def _better_float(before: pa.Array, part: pa.Array, lower: bool) -> pa.Array:
-    left = before.to_numpy(zero_copy_only=False)
-    right = part.to_numpy(zero_copy_only=False)
-    choose: Callable[..., npt.NDArray[Any]] = np.fmin if lower else np.maximum
-    chosen = pa.array(choose(left, right), type=part.type)
-    if before.null_count == 0 and part.null_count == 0:
-        return chosen
-    both = pc.and_(before.is_valid(), part.is_valid())
-    return pc.if_else(both, chosen, pc.coalesce(before, part))
-
-
-def _mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType) -> pa.Array:
+def _mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     """Sum over count; NULL where there was no value."""
     some = pc.if_else(pc.greater(counts, 0), counts, pa.scalar(None, counts.type))
     if pa.types.is_decimal(kind):
-        return _decimal_mean(sums, some, kind)
-    return pc.divide(sums, pc.cast(some, pa.float64()))
+        return _decimal_mean(sums, some, kind, where)
+    return pc.divide(sums.cast(pa.float64()), some.cast(pa.float64()))
 
 
-def _decimal_mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType) -> pa.Array:
+def _decimal_mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     """Exact, rounded half up to the result's scale, as Spark does."""
     places = decimal.Decimal(1).scaleb(-kind.scale)
     with decimal.localcontext(prec=80, rounding=decimal.ROUND_HALF_UP):
@@ -233,4 +199,7 @@ def _decimal_mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType) -> pa.Arr
             None if s is None or n is None else (s / n).quantize(places)
             for s, n in zip(sums.to_pylist(), counts.to_pylist(), strict=True)
         ]
-    return pa.array(means, type=kind)
+    try:
+        return pa.array(means, type=kind)
+    except pa.ArrowInvalid as error:
+        raise reduce.left_range("a mean", kind, where) from error

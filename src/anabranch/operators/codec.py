@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.operators.rows import column_values, named_tuples
+from anabranch.operators.rows import column_values, named_tuples, tuple_type
 
 UNTYPED = pa.schema([pa.field("state", pa.binary())])
 """The state columns of an operator whose state has no schema: one, encoded by msgspec."""
@@ -20,7 +20,10 @@ UNTYPED = pa.schema([pa.field("state", pa.binary())])
 class StateCodec(Protocol):
     """Turns state columns into the values that a user's function sees, and back."""
 
-    schema: pa.Schema
+    @property
+    def schema(self) -> pa.Schema:
+        """The state columns."""
+        ...
 
     def decode(self, columns: pa.RecordBatch, found: npt.NDArray[np.bool_]) -> list[Any]:
         """One value per row; None where there is no state."""
@@ -28,6 +31,10 @@ class StateCodec(Protocol):
 
     def encode(self, values: Sequence[Any]) -> list[pa.Array]:
         """The columns for these values; a None is a row of NULLs."""
+        ...
+
+    def again(self) -> Callable[[Any], Any] | None:
+        """How a state that was just returned is given to the next call; None for as it is."""
         ...
 
 
@@ -43,7 +50,10 @@ class SingleColumn:
 
     def encode(self, values: Sequence[Any]) -> list[pa.Array]:
         """The values as the column's type."""
-        return [pa.array(values, type=self.schema.field(0).type)]
+        return [to_column(values, self.schema.field(0), nulls=_forgotten(values))]
+
+    def again(self) -> None:
+        """The value as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,15 @@ class SeveralColumns:
         """Each tuple's parts as the columns' types."""
         nothing = (None,) * len(self.schema)
         rows = [nothing if value is None else value for value in values]
-        return tuples_to_columns(rows, self.schema)
+        return tuples_to_columns(rows, self.schema, nulls=_forgotten(values))
+
+    def again(self) -> Callable[[Any], Any]:
+        """A plain tuple as a named one; what does not fit stays, to be refused in the end."""
+        names = self.schema.names
+        kind, width = tuple_type("State", tuple(names)), len(names)
+        return lambda value: (
+            kind._make(value) if type(value) is tuple and len(value) == width else value
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +98,9 @@ class AnyValue:
         encode = msgspec.msgpack.Encoder().encode
         return [pa.array([None if v is None else encode(v) for v in values], type=pa.binary())]
 
+    def again(self) -> None:
+        """The value as it is."""
+
 
 def state_codec(schema: pa.Schema | None) -> StateCodec:
     """The codec for state of this schema; None means any value."""
@@ -88,8 +109,11 @@ def state_codec(schema: pa.Schema | None) -> StateCodec:
     return SingleColumn(schema) if len(schema) == 1 else SeveralColumns(schema)
 
 
-def tuples_to_columns(rows: Sequence[Any], schema: pa.Schema) -> list[pa.Array]:
-    """Rows as columns of these types; TypeError or ValueError where one does not fit."""
+def tuples_to_columns(rows: Sequence[Any], schema: pa.Schema, *, nulls: int = 0) -> list[pa.Array]:
+    """Rows as columns of these types; TypeError or ValueError where one does not fit.
+
+    So many rows of NULLs are allowed, whatever the schema says.
+    """
     if not rows:
         return [pa.array([], type=column.type) for column in schema]
     if set(map(type, rows)) & {str, bytes, dict}:
@@ -98,4 +122,42 @@ def tuples_to_columns(rows: Sequence[Any], schema: pa.Schema) -> list[pa.Array]:
     if width != {len(schema)}:
         raise ValueError(f"expected {len(schema)} values in a row, got {sorted(width)}")
     parts = zip(*rows, strict=True)
-    return [pa.array(list(p), type=c.type) for p, c in zip(parts, schema, strict=True)]
+    return [to_column(p, c, nulls=nulls) for p, c in zip(parts, schema, strict=True)]
+
+
+def to_column(values: Sequence[Any], column: pa.Field, *, nulls: int = 0) -> pa.Array:
+    """Values as a column; TypeError or ValueError where one does not fit.
+
+    Arrow would cut off the fraction of a number that goes into a column of integers: here that
+    does not fit.
+    """
+    kind = column.type
+    integers = pa.types.is_integer(kind) and not set(map(type, values)) <= _WHOLE
+    if integers or pa.types.is_nested(kind):
+        for value in values:
+            _check_whole(value, kind)
+    array = pa.array(values, type=kind)
+    if not column.nullable and array.null_count > nulls:
+        raise ValueError(f"column {column.name} may not be NULL")
+    return array
+
+
+_WHOLE = {int, type(None)}
+
+
+def _check_whole(value: Any, kind: pa.DataType) -> None:
+    if value is None:
+        return
+    if pa.types.is_integer(kind):
+        if not isinstance(value, str | bytes) and value % 1 != 0:
+            raise ValueError(f"{value!r} is not a whole number")
+    elif pa.types.is_list(kind):
+        for part in value:
+            _check_whole(part, kind.value_type)
+    elif pa.types.is_struct(kind) and isinstance(value, dict):
+        for part in kind:
+            _check_whole(value.get(part.name), part.type)
+
+
+def _forgotten(values: Sequence[Any]) -> int:
+    return sum(value is None for value in values)

@@ -7,6 +7,8 @@ compiled otherwise), so it can be added up over tasks and bins in any order.
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,20 +21,29 @@ _STEP = np.uint64(0xC2B2AE3D27D4EB4F)
 _NULL = np.uint64(0x165667B19E3779F9)
 _HALF = np.uint64(32)
 _WORD = 8
+_LONG = 256
+"""Texts of more bytes than this are few enough to be hashed one by one."""
+_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
 
 
 def row_hashes(rows: pa.Table, seed: UInt64s | None = None) -> UInt64s:
     """A hash of each row over its columns that are not floating; ``seed`` is the key's hash."""
     total = np.zeros(rows.num_rows, dtype=np.uint64) if seed is None else seed.copy()
     for column in rows.columns:
-        if not (pa.types.is_floating(column.type) or pa.types.is_null(column.type)):
-            total = _mix(total * _STEP + _column(_one_chunk(column)))
+        total = _added(total, column)
     return total
 
 
 def digest(hashes: UInt64s) -> int:
     """The hash of a set of rows: the sum of theirs, which does not know their order."""
     return int(hashes.sum(dtype=np.uint64)) if len(hashes) else 0
+
+
+def _added(total: UInt64s, column: pa.Array | pa.ChunkedArray) -> UInt64s:
+    if pa.types.is_floating(column.type) or pa.types.is_null(column.type):
+        return total
+    whole = _one_chunk(column) if isinstance(column, pa.ChunkedArray) else column
+    return _mix(total * _STEP + _column(whole))
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -56,42 +67,69 @@ def _words(array: pa.Array) -> UInt64s:
     """Each value as one word; equal values give equal words."""
     kind = array.type
     if pa.types.is_struct(kind):
-        fields = pa.table(array.flatten(), names=[str(i) for i in range(kind.num_fields)])
-        return row_hashes(fields)
+        return _structs(array)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _texts(array)
     if pa.types.is_boolean(kind):
-        return _filled(array.cast(pa.uint8()))
-    if pa.types.is_decimal(kind) or pa.types.is_nested(kind):
-        return _texts(pa.array([None if v is None else repr(v) for v in array.to_pylist()]))
+        return _filled(array.cast(pa.int8()))
+    if pa.types.is_decimal128(kind):
+        return _pairs(array)
+    if pa.types.is_nested(kind):
+        printed = [repr(_without_floats(value)) for value in array.to_pylist()]
+        return _texts(pa.array(printed, type=pa.string()))
     width = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[kind.bit_width // _WORD]
     return _filled(array.view(width))
 
 
+def _structs(array: pa.Array) -> UInt64s:
+    total = np.zeros(len(array), dtype=np.uint64)
+    for field in array.flatten():
+        total = _added(total, field)
+    return total
+
+
+def _pairs(array: pa.Array) -> UInt64s:
+    pairs: UInt64s = np.frombuffer(array.buffers()[1], dtype="<u8").reshape(-1, 2)
+    mine = pairs[array.offset : array.offset + len(array)]
+    return _mix(mine[:, 0]) * _STEP + mine[:, 1]
+
+
+def _without_floats(value: object) -> object:
+    match value:
+        case float():
+            return None
+        case list() | tuple():
+            return [_without_floats(part) for part in value]
+        case dict():
+            return {name: _without_floats(part) for name, part in value.items()}
+        case _:
+            return value
+
+
 def _filled(array: pa.Array) -> UInt64s:
     dense = pc.fill_null(array, 0) if array.null_count else array
-    return dense.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    numbers: npt.NDArray[np.int64] = dense.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers.view(np.uint64)
 
 
 def _texts(array: pa.Array) -> UInt64s:
-    """Length, sum of the bytes, and the words at both ends: no single change goes unseen."""
+    """The length and every byte: a word at a time through all texts, long ones by themselves."""
     wide = array.cast(pa.large_binary())
-    if wide.null_count:
-        wide = pc.fill_null(wide, b"")
-    buffers = wide.buffers()
-    first = wide.offset
-    offsets = np.frombuffer(buffers[1], dtype=np.int64)[first : first + len(wide) + 1]
-    raw = np.frombuffer(buffers[2], dtype=np.uint8) if buffers[2] else np.empty(0, np.uint8)
-    base = int(offsets[0]) if len(offsets) else 0
-    data = raw[base : int(offsets[-1])] if len(offsets) else raw[:0]
-    sums = np.zeros(len(data) + 1, dtype=np.uint64)
-    np.cumsum(data, dtype=np.uint64, out=sums[1:])
-    starts, ends = offsets[:-1] - base, offsets[1:] - base
-    total = (sums[ends] - sums[starts]) * _STEP + (ends - starts).astype(np.uint64)
+    offsets = np.frombuffer(wide.buffers()[1], dtype=np.int64)[wide.offset :][: len(wide) + 1]
+    data = np.frombuffer(wide.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+    total = lengths.astype(np.uint64)
+    for row in np.flatnonzero(lengths > _LONG).tolist():
+        text = data[starts[row] : starts[row] + lengths[row]].tobytes()
+        total[row] = int.from_bytes(hashlib.blake2b(text, digest_size=_WORD).digest(), "little")
     padded = np.concatenate((data, np.zeros(_WORD, dtype=np.uint8)))
-    for i in range(_WORD):
-        inside = starts + i < ends
-        front = np.where(inside, padded[np.minimum(starts + i, len(data))], 0)
-        back = np.where(inside, padded[np.maximum(ends - 1 - i, 0)], 0)
-        total = total * _ODD + front.astype(np.uint64) * _STEP + back.astype(np.uint64)
+    word_at = np.ndarray(len(data) + 1, dtype="<u8", buffer=padded, strides=(1,))
+    left = np.flatnonzero(lengths <= _LONG)
+    for done in range(0, _LONG, _WORD):
+        left = left[lengths[left] > done]
+        if not len(left):
+            break
+        size = np.minimum(lengths[left] - done, _WORD)
+        part = word_at[starts[left] + done] & _MASKS[size]
+        total[left] = _mix(total[left] * _STEP + part)
     return total

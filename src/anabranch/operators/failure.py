@@ -24,14 +24,14 @@ def describe_function(function: Callable[..., Any]) -> str:
     return f"{name}() at {code.co_filename}:{code.co_firstlineno}"
 
 
-def failing_line(error: BaseException, function: Callable[..., Any]) -> str | None:
-    """The deepest line inside the user's function's file that the error came through, if any.
+def failing_line(error: BaseException, function: Callable[..., Any]) -> str:
+    """The deepest line in the file of the user's function that the error came through.
 
-    None means that the function itself did not raise: its caller stumbled over what it returned.
+    Where there is none (the function is not written in Python), the function itself.
     """
     frames = traceback.extract_tb(error.__traceback__)[1:]
     if not frames:
-        return None
+        return describe_function(function)
     code = getattr(function, "__code__", None)
     own = [f for f in frames if code is not None and f.filename == code.co_filename]
     frame = (own or frames)[-1]

@@ -2,7 +2,7 @@
 
 Numbers go through NumPy. Its sums are taken in the order of the rows and depend on nothing but the
 segment, so a floating sum comes out the same on any number of workers (R9). Other types go through
-Arrow's own grouping.
+Arrow's own grouping. No segment is empty: each is the rows of one key.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import Overflow
+from anabranch.operators import words
 
 Int64s = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
 
-_LARGEST = float(2**62)
+WHOLE_SUM = pa.decimal128(38, 0)
+"""A sum of integers that no number of rows makes too large."""
+
+_HALF = 32
+_LOW = (1 << _HALF) - 1
+_SHORT_DECIMAL = 28
+"""Ten thousand million decimals of so many digits add up to one that fits 128 bits."""
 
 
 def count(column: pa.Array | None, starts: Int64s, rows: int) -> Int64s:
@@ -33,33 +40,105 @@ def count(column: pa.Array | None, starts: Int64s, rows: int) -> Int64s:
 
 
 def total(column: pa.Array, starts: Int64s, kind: pa.DataType, where: str) -> pa.Array:
-    """The sum of each segment as ``kind``; NULL where a segment has no value."""
+    """The sum of each segment as ``kind``; NULL where a segment has no value.
+
+    Raises ``Overflow`` if, and only if, the sum of a segment does not fit.
+    """
     if pa.types.is_decimal(column.type):
-        return _grouped(column, starts, "sum").cast(kind)
-    values = _dense(column.cast(kind), 0)
-    if pa.types.is_integer(kind):
-        check_range(np.add.reduceat(np.abs(values.astype(np.float64)), starts), where)
-    return _nullable(np.add.reduceat(values, starts), column, starts, kind)
+        wide = column
+        if column.type.precision > _SHORT_DECIMAL:
+            wide = column.cast(pa.decimal256(column.type.precision, column.type.scale))
+        return _narrowed(_grouped(wide, starts, "sum"), kind, where)
+    if pa.types.is_floating(kind):
+        # Spark begins with 0.0 too, so there is no sum of -0.0.
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = np.add.reduceat(_dense(column.cast(kind), 0), starts) + 0.0
+        return _nullable(sums, column, starts)
+    values = _dense(column.cast(pa.int64()), 0)
+    if pa.types.is_decimal(kind):
+        high, low = _halves(values, starts)
+        return _nullable(_joined(high, low), column, starts)
+    _check_fits(values, starts, where)
+    return _nullable(np.add.reduceat(values, starts), column, starts)
+
+
+def added(before: pa.Array, part: pa.Array, where: str) -> pa.Array:
+    """The sum of two columns of one type, where a NULL adds nothing; ``Overflow`` as above."""
+    if before.null_count == len(before):
+        return part
+    if pa.types.is_decimal(part.type):
+        # In 128 bits Arrow refuses to add decimals of full precision.
+        wide = pa.decimal256(part.type.precision, part.type.scale)
+        both = _narrowed(pc.add(before.cast(wide), part.cast(wide)), part.type, where)
+    elif pa.types.is_integer(part.type):
+        try:
+            both = pc.add_checked(before, part)
+        except pa.ArrowInvalid as error:
+            raise left_range("a sum", part.type, where) from error
+    else:
+        both = pc.add(before, part)
+    return pc.coalesce(both, before, part) if both.null_count else both
 
 
 def least(column: pa.Array, starts: Int64s) -> pa.Array:
     """The least value of each segment; NaN counts as greater than any number."""
-    return _extreme(column, starts, np.fmin.reduceat, "min", _top)
+    return _extreme(column, starts, np.minimum.reduceat, "min", words.greatest)
 
 
 def greatest(column: pa.Array, starts: Int64s) -> pa.Array:
     """The greatest value of each segment; NaN counts as greater than any number."""
-    return _extreme(column, starts, np.maximum.reduceat, "max", _bottom)
+    return _extreme(column, starts, np.maximum.reduceat, "max", words.least)
 
 
-def check_range(estimate: npt.NDArray[np.float64], where: str) -> None:
-    """Raise ``Overflow`` when a sum of this size might not fit 64 bits."""
-    if len(estimate) and float(estimate.max()) >= _LARGEST:
-        raise Overflow(
-            "a sum of integers left the range of bigint",
-            where=where,
-            do="Sum a decimal or a double instead, as in sum(cast(x as decimal(38, 0))).",
-        )
+def lesser(left: pa.Array, right: pa.Array) -> pa.Array:
+    """The lesser of two values, row by row; a NULL never wins."""
+    return _chosen(left, right, pc.min_element_wise)
+
+
+def greater(left: pa.Array, right: pa.Array) -> pa.Array:
+    """The greater of two values, row by row; a NULL never wins."""
+    return _chosen(left, right, pc.max_element_wise)
+
+
+def _check_fits(values: Int64s, starts: Int64s, where: str) -> None:
+    if not len(values) or len(values) * max(-int(values.min()), int(values.max())) < 1 << 63:
+        return
+    high, low = _halves(values, starts)
+    top = high + (low >> _HALF)
+    if np.any(top != top.astype(np.int32)):
+        raise left_range("a sum", pa.int64(), where)
+
+
+def _halves(values: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
+    """The sums of the upper and of the lower halves of each segment's numbers: these always fit."""
+    return np.add.reduceat(values >> _HALF, starts), np.add.reduceat(values & _LOW, starts)
+
+
+def _joined(high: Int64s, low: Int64s) -> pa.Array:
+    half = pa.decimal128(19, 0)
+    shift = pa.scalar(1 << _HALF, pa.decimal128(10, 0))
+    upper = pc.multiply(pa.array(high).cast(half), shift)
+    return pc.add(upper, pa.array(low).cast(half)).cast(WHOLE_SUM)
+
+
+def _narrowed(sums: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
+    try:
+        return sums.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise left_range("a sum", kind, where) from error
+
+
+def left_range(what: str, kind: pa.DataType, where: str) -> Overflow:
+    """The error for a result that does not fit its type."""
+    if pa.types.is_decimal(kind):
+        text, instead = f"decimal({kind.precision},{kind.scale})", "a double"
+    else:
+        text, instead = "bigint", "a decimal(38, 0) or a double"
+    return Overflow(
+        f"{what} left the range of {text}",
+        where=where,
+        do=f"Cast the argument of the aggregate to {instead}.",
+    )
 
 
 def _extreme(
@@ -67,44 +146,35 @@ def _extreme(
     starts: Int64s,
     reduce: Callable[[Numbers, Int64s], Numbers],
     name: str,
-    neutral: Callable[[np.dtype[Any]], Any],
+    neutral: Callable[[pa.DataType], int],
 ) -> pa.Array:
-    kind = column.type
-    word = _word(kind)
-    if word is None:
+    plain = words.to_words(column)
+    if plain is None:
         return _grouped(column, starts, name)
-    plain = column if word == kind else column.view(word)
-    values = _dense(plain, neutral(np.dtype(word.to_pandas_dtype())))
-    return _nullable(reduce(values, starts), column, starts, word).view(kind)
+    reduced = reduce(_dense(plain, neutral(plain.type)), starts)
+    return words.from_words(_nullable(reduced, column, starts), column.type)
 
 
-def _word(kind: pa.DataType) -> pa.DataType | None:
-    """The number type whose order is that of ``kind``, if it has one."""
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return kind
-    if pa.types.is_date32(kind):
-        return pa.int32()
-    return pa.int64() if pa.types.is_timestamp(kind) else None
+def _chosen(left: pa.Array, right: pa.Array, choose: Callable[..., pa.Array]) -> pa.Array:
+    one, other = words.to_words(left), words.to_words(right)
+    if one is None or other is None:
+        return choose(left, right, skip_nulls=True)
+    return words.from_words(choose(one, other, skip_nulls=True), left.type)
 
 
-def _top(kind: np.dtype[Any]) -> Any:
-    return kind.type(np.nan) if kind.kind == "f" else np.iinfo(kind).max
-
-
-def _bottom(kind: np.dtype[Any]) -> Any:
-    return kind.type(-np.inf) if kind.kind == "f" else np.iinfo(kind).min
-
-
-def _dense(column: pa.Array, filler: Any) -> Numbers:
+def _dense(column: pa.Array, filler: int) -> Numbers:
     filled = pc.fill_null(column, pa.scalar(filler, column.type)) if column.null_count else column
     dense: Numbers = filled.to_numpy(zero_copy_only=False)
     return dense
 
 
-def _nullable(values: Numbers, column: pa.Array, starts: Int64s, kind: pa.DataType) -> pa.Array:
+def _nullable(values: Numbers | pa.Array, column: pa.Array, starts: Int64s) -> pa.Array:
+    """The values, NULL where the column's segment has none."""
+    whole = values if isinstance(values, pa.Array) else pa.array(values)
     if column.null_count == 0:
-        return pa.array(values, type=kind)
-    return pa.array(values, type=kind, mask=count(column, starts, len(column)) == 0)
+        return whole
+    some = count(column, starts, len(column)) > 0
+    return pc.if_else(pa.array(some), whole, pa.scalar(None, whole.type))
 
 
 def _grouped(column: pa.Array, starts: Int64s, name: str) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -64,13 +65,14 @@ def column_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
 
 def named_tuples(name: str, columns: pa.Table | pa.RecordBatch) -> Iterator[Any]:
     """Each row as a named tuple with the columns' names."""
-    kind = tuple_type(name, columns.schema.names)
+    kind = tuple_type(name, tuple(columns.schema.names))
     if not columns.schema.names:
         return iter([kind()] * columns.num_rows)
     return map(kind._make, zip(*(column_values(c) for c in columns.columns), strict=True))
 
 
-def tuple_type(name: str, names: list[str]) -> type[Any]:
+@lru_cache
+def tuple_type(name: str, names: tuple[str, ...]) -> type[Any]:
     """A named tuple type; a column whose name is no Python name is reached by its place."""
     fields: list[tuple[str, Any]] = [
         (column if _fits(column, names) else f"column_{i}", Any) for i, column in enumerate(names)
@@ -78,6 +80,6 @@ def tuple_type(name: str, names: list[str]) -> type[Any]:
     return cast("type[Any]", NamedTuple(name, fields))
 
 
-def _fits(column: str, names: list[str]) -> bool:
+def _fits(column: str, names: tuple[str, ...]) -> bool:
     usable = column.isidentifier() and not keyword.iskeyword(column)
     return usable and not column.startswith("_") and names.count(column) == 1

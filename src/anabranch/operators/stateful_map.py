@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import OutputMismatch, UserFunctionFailed
-from anabranch.operators.codec import StateCodec, tuples_to_columns
+from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, KeyedState, Rows, named_tuples
@@ -65,13 +65,15 @@ class _Calls:
         row_of_call = range(len(group_of_call)) if places is None else places.tolist()
         keys = list(named_tuples("Key", self._groups.keys))
         function, states = self._operator.function, self._states
+        again = self._operator.codec.again()
         made, parents, digits = self._rows, self._parents, self._digits
-        group, row, result = 0, None, None
+        rows = named_tuples("Row", values)
+        group, row, result = 0, None, _NOT_RETURNED
         try:
-            for group, place, row in zip(
-                group_of_call, row_of_call, named_tuples("Row", values), strict=True
-            ):
-                result = function(keys[group], row, states[group])
+            for group, place, row in zip(group_of_call, row_of_call, rows, strict=True):
+                result = _NOT_RETURNED
+                state = states[group] if again is None else again(states[group])
+                result = function(keys[group], row, state)
                 output, states[group] = result
                 if output is None:
                     continue
@@ -118,61 +120,60 @@ class _Calls:
 
     def _failure(self, error: Exception, key: Any, row: Any, result: Any) -> Exception:
         operator = self._operator
-        line = failing_line(error, operator.function)
-        where = f"operator {operator.name}, {short(key)}, {short(row)}, {line}"
-        if line is None or (isinstance(error, TypeError | ValueError) and _not_a_pair(result)):
+        where = f"operator {operator.name}, {short(key)}, {short(row)}"
+        if result is not _NOT_RETURNED:
             return OutputMismatch(
                 f"{describe_function(operator.function)} returned {short(result)} instead of "
                 "(output, new state)",
-                where=f"operator {operator.name}, {short(key)}, {short(row)}",
+                where=where,
                 do="Return a pair: what to emit (None, a row or a list of rows) and the new state.",
             )
         return UserFunctionFailed(
             f"{describe_function(operator.function)} raised {type(error).__name__}: {error}",
-            where=where,
+            where=f"{where}, {failing_line(error, operator.function)}",
             do="Mend the function and run the pipeline again: it continues with this step.",
         )
 
     def _bad_output(self, error: Exception) -> Exception:
         schema = self._operator.output
-        for made in self._rows:
-            if not _fits(made, schema):
-                break
-        else:
-            made = self._rows[0]
+        place = _first_unfit(self._rows, lambda made: tuples_to_columns([made], schema))
+        group = self._groups.group_of_row[self._parents[place]]
         return OutputMismatch(
-            f"{describe_function(self._operator.function)} emitted {short(made)}, which does not "
-            f"fit the output schema ({_brief(schema)}): {error}",
-            where=f"operator {self._operator.name}",
+            f"{describe_function(self._operator.function)} emitted {short(self._rows[place])}, "
+            f"which does not fit the output schema ({_brief(schema)}): {error}",
+            where=f"operator {self._operator.name}, {self._key(group)}",
             do="Emit a tuple with one value per column, or change output=.",
         )
 
     def _bad_state(self, error: Exception) -> Exception:
         codec = self._operator.codec
-        for group, value in enumerate(self._states):  # noqa: B007
-            try:
-                codec.encode([value])
-            except Exception:
-                break
-        keys = list(named_tuples("Key", self._groups.keys.slice(group, 1)))
+        group = _first_unfit(self._states, lambda value: codec.encode([value]))
+        wanted = f"does not fit the state schema ({_brief(codec.schema)})"
+        if isinstance(codec, AnyValue):
+            wanted = "msgspec cannot encode"
         return OutputMismatch(
-            f"{describe_function(self._operator.function)} returned the state {short(value)}, "
-            f"which does not fit the state schema ({_brief(codec.schema)}): {error}",
-            where=f"operator {self._operator.name}, {short(keys[0])}",
-            do="Return a value of that schema, or change state=.",
+            f"{describe_function(self._operator.function)} returned the state "
+            f"{short(self._states[group])}, which {wanted}: {error}",
+            where=f"operator {self._operator.name}, {self._key(group)}",
+            do="Return a value that fits, or change state=.",
         )
 
+    def _key(self, group: int) -> str:
+        return short(next(named_tuples("Key", self._groups.keys.slice(group, 1))))
 
-def _not_a_pair(result: Any) -> bool:
-    return not (isinstance(result, tuple) and len(result) == 2)
+
+_NOT_RETURNED = object()
+"""Stands for the result of a call that has not returned."""
 
 
-def _fits(made: Any, schema: pa.Schema) -> bool:
-    try:
-        tuples_to_columns([made], schema)
-    except Exception:
-        return False
-    return True
+def _first_unfit(values: list[Any], encode: Callable[[Any], object]) -> int:
+    """The place of the first value that cannot be encoded by itself; 0 if each one can."""
+    for place, value in enumerate(values):
+        try:
+            encode(value)
+        except Exception:
+            return place
+    return 0
 
 
 def _brief(schema: pa.Schema) -> str:

@@ -24,6 +24,8 @@ from anabranch.operators.aggregate import aggregate_columns, argument_name, depe
 from anabranch.plan.physical import ChainNode, Edge, Group, Level, Physical, Region
 
 NO_COLUMNS = pa.schema([])
+UNKEYED = "-unkeyed"
+"""The group of sinks without a region; no region can have a name like it."""
 
 
 def lower(typed: Typed) -> Physical:
@@ -79,18 +81,19 @@ class _Lowering:
         """
         chain: list[ChainNode] = []
         distribution: int | None = None
-        local = keyed = False
+        stateful = isinstance(consumer, AggregateNode | StatefulMapNode)
+        keyed = False
         node = self._graph.node(start)
         while True:
             match node:
                 case SourceNode() | AggregateNode() | StatefulMapNode():
-                    stateful = isinstance(consumer, AggregateNode | StatefulMapNode)
-                    return _Way(node.id, tuple(chain[::-1]), distribution if stateful else None)
+                    return _Way(node.id, tuple(chain[::-1]), distribution)
                 case DistributeNode():
-                    if distribution is None and not local:
+                    # A sink takes rows wherever they are.
+                    if stateful and distribution is None:
                         distribution = node.id
                 case LocalNode():
-                    local = True
+                    pass
                 case WhereNode() | SelectNode() | WithColumnsNode():
                     chain.append(node)
                 case KeyByNode():
@@ -195,7 +198,7 @@ class _Lowering:
             if self._levels[node.id] == number:
                 members.setdefault(self._region_name(node.id), []).append(node.id)
         groups = tuple(
-            Group(region or "unkeyed", region, tuple(ids)) for region, ids in members.items()
+            Group(region or UNKEYED, region, tuple(ids)) for region, ids in members.items()
         )
         return Level(number, any(e.distributes for e in inputs), inputs, groups)
 

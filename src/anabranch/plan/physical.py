@@ -39,7 +39,8 @@ class Edge:
 
     ``columns`` are the value columns as they arrive. ``keys`` is empty where the consumer needs no
     key. ``arguments`` is a last projection (column name, SQL) for a consumer that wants values
-    computed from the row instead of the row; None elsewhere. ``digits`` counts the order digits that rows carry.
+    computed from the row instead of the row; None elsewhere. ``digits`` counts the order digits
+    that rows carry.
     """
 
     id: int

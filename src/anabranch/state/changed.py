@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.state.bins import Hashes, Mask, check_hashes
 from anabranch.state.keys import Index, one_batch
-from anabranch.state.layout import Layout
+from anabranch.state.layout import Layout, nullable
 from anabranch.state.rows import group_keys, is_ascending
 
-Rows = pa.Table | pa.RecordBatch
+Rows: TypeAlias = pa.Table | pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,12 +47,11 @@ def sorted_order(changed: Changed) -> Index:
 def to_rows(layout: Layout, changed: Changed, order: Index) -> pa.RecordBatch:
     """The changes as state rows, in this order."""
     check_hashes(changed.hashes)
-    _check_types("key", layout.keys, changed.keys)
-    _check_types("value", layout.values, changed.values)
+    keys, values = one_batch(changed.keys), one_batch(changed.values)
     columns = [
         pa.array(changed.hashes),
-        *one_batch(changed.keys).columns,
-        *_without_forgotten(one_batch(changed.values), changed.tombstone).columns,
+        *_fit("key", keys, layout.keys),
+        *_fit("value", _without_forgotten(values, changed.tombstone), layout.values),
         pa.array(changed.tombstone, type=pa.bool_()),
     ]
     rows = pa.RecordBatch.from_arrays(columns, schema=layout.schema)
@@ -64,6 +64,12 @@ def _without_forgotten(values: pa.RecordBatch, tombstone: Mask) -> pa.RecordBatc
     return values.take(pa.array(np.arange(len(tombstone)), mask=tombstone))
 
 
-def _check_types(kind: str, wanted: pa.Schema, given: Rows) -> None:
-    if given.schema.types != wanted.types:
-        raise TypeError(f"{kind} columns are {given.schema.types}, not {wanted.types}")
+def _fit(what: str, given: pa.RecordBatch, wanted: pa.Schema) -> list[pa.Array]:
+    """The columns in the layout's types, which differ at most in what may be NULL inside them."""
+    types = [nullable(kind) for kind in given.schema.types]
+    if types != wanted.types:
+        raise TypeError(f"{what} columns are {types}, not {wanted.types}")
+    return [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(given.columns, wanted.types, strict=True)
+    ]

@@ -63,7 +63,8 @@ def order_by_key(hashes: Hashes, keys: pa.RecordBatch) -> Index:
     names = [str(number) for number in range(len(columns))]
     table = pa.Table.from_arrays(columns, names=names)
     order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
-    return order.to_numpy().astype(np.int64)
+    exact: Index = order.to_numpy().astype(np.int64)
+    return exact
 
 
 def _flat(column: pa.Array) -> Iterator[pa.Array]:

@@ -20,8 +20,8 @@ class Layout:
 
     A run's columns are ``hash``, the key columns as ``k_<name>``, the value columns as
     ``v_<name>`` and ``tombstone``: names of keys and values may therefore coincide. Every key and
-    value column may hold NULL; a NULL key is a key like any other, and a tombstone's values are
-    NULL.
+    value column and every field in it may hold NULL, whatever the given schemas say; a NULL key is
+    a key like any other, and a tombstone's values are NULL.
     """
 
     keys: pa.Schema
@@ -37,6 +37,9 @@ class Layout:
                     f"state column {column.name!r} is dictionary-encoded",
                     do="Cast it to the type of its values.",
                 )
+        for part in ("keys", "values"):
+            fields = [pa.field(f.name, nullable(f.type)) for f in getattr(self, part)]
+            object.__setattr__(self, part, pa.schema(fields))
         object.__setattr__(
             self,
             "schema",
@@ -65,6 +68,18 @@ class Layout:
     def tombstone_column(self) -> int:
         """Where the tombstone stands in a run."""
         return 1 + len(self.keys) + len(self.values)
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """The same type with every field inside it allowed to be NULL: types then compare as meant."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([pa.field(part.name, nullable(part.type)) for part in kind])
+    if types.is_map(kind):
+        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
+    if types.is_list(kind):
+        return pa.list_(nullable(kind.value_type))
+    return kind
 
 
 def check_key_types(keys: pa.Schema) -> None:

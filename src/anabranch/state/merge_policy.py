@@ -5,14 +5,16 @@ A write makes at most one file. For each bin it holds what the step changed merg
 
 1. *young*: the newest run, while it and the change together are small, is absorbed whole, so
    that a pipeline of tiny steps keeps one young file. This one is outside the budget.
-2. *tiers*: when a bin's newest runs are ``fan_out`` of about the same size, they become one.
-3. *crowded*, *rotten*: a bin with more runs than ``run_limit``, or with too large a share of dead
-   rows, which only a merge down to the bottom removes.
-4. *sparse*: a run of which less than half still counts is rewritten, so that its file can go.
+2. *crowded*: a bin with more runs than ``run_limit``.
+3. *tiers*: when a bin's newest runs are ``fan_out`` of about the same size, they become one, and
+   with them each next run that is not larger than what is merged so far: below the newest runs,
+   sizes at least double from run to run.
+4. *rotten*: a bin with too large a share of dead rows, which only a merge to the bottom removes.
+5. *sparse*: a run of which less than half still counts is rewritten, so that its file can go.
 
-The budget bounds the rows that rules 2 to 4 read in one step. Within a rule the most urgent bins
-come first. The first bin of a step is always served, so that one larger than the budget is not
-left for ever.
+The budget bounds the rows that rules 2 to 5 read in one step. Within a rule the most urgent bins
+come first, and the first is always served, so that a bin is not left for ever because it is larger
+than the budget or because the rules before use it up.
 """
 
 from __future__ import annotations
@@ -123,19 +125,16 @@ def choose_depths(
     """
     step = _Step(stack, changed, live, limits)
     depths = _young(step, changed_bytes)
-    served_any = False
-    for rule in (_tiers, _crowded, _rotten, _sparse):
+    for rule in (_crowded, _tiers, _rotten, _sparse):
         wish = rule(step, depths)
         asking = np.flatnonzero(wish.depths > depths)
         queue = asking[np.argsort(-wish.urgency[asking], kind="stable")]
         cost = (stack.rows_above(wish.depths) - stack.rows_above(depths))[queue]
         fits = np.cumsum(cost) <= budget
-        if not served_any:
-            fits[:1] = True
+        fits[:1] = True
         served = queue[fits]
         depths[served] = wish.depths[served]
         budget -= int(cost[fits].sum())
-        served_any |= len(served) > 0
     return depths
 
 
@@ -152,6 +151,13 @@ def _young(step: _Step, changed_bytes: int) -> Index:
     return depths
 
 
+def _crowded(step: _Step, taken: Index) -> _Wish:
+    """Bins with too many runs, down to half the limit so that they are not due again at once."""
+    heights, limit = step.stack.heights, step.limits.run_limit
+    after = heights - taken + (step.changed + taken > 0)
+    return _Wish(np.where(after > limit, heights - limit // 2, 0), after.astype(np.float64))
+
+
 def _tiers(step: _Step, taken: Index) -> _Wish:
     """Walk down each bin's stack as long as the runs are about as large as those above them."""
     least = step.limits.small_rows
@@ -165,7 +171,7 @@ def _tiers(step: _Step, taken: Index) -> _Wish:
         largest = np.where(here & (members == 0), np.maximum(largest, size), largest)
         joins = here & (size <= 2 * largest)
         walking &= joins | (place < taken)
-        # Right below a merge, what is smaller than its result goes along.
+        # Right below a merge, what is not larger than its result goes along.
         along = joins & (wanted == place) & (wanted > taken) & (size <= held)
         members += joins
         held += np.where(joins, size, 0)
@@ -176,13 +182,6 @@ def _tiers(step: _Step, taken: Index) -> _Wish:
         members[full] = 1
         largest[full] = np.maximum(held, least)[full]
     return _Wish(wanted, (wanted - taken).astype(np.float64))
-
-
-def _crowded(step: _Step, taken: Index) -> _Wish:
-    """Bins with too many runs, down to half the limit so that they are not due again at once."""
-    heights, limit = step.stack.heights, step.limits.run_limit
-    after = heights - taken + (step.changed + taken > 0)
-    return _Wish(np.where(after > limit, heights - limit // 2, 0), after.astype(np.float64))
 
 
 def _rotten(step: _Step, taken: Index) -> _Wish:

@@ -17,8 +17,8 @@ from anabranch.state.keys import Index, one_batch, to_mask
 from anabranch.state.layout import Layout
 from anabranch.state.merge_policy import LIMITS, Limits, Stack, choose_depths, default_budget
 from anabranch.state.rows import drop_tombstones, lookup, merge_rows
-from anabranch.state.run_file import Create, Run, RunInfo, open_run, write_run
-from anabranch.state.run_list import Listed, RunList, restrict
+from anabranch.state.run_file import Create, Run, open_run, write_run
+from anabranch.state.run_list import Listed, RunInfo, RunList, restrict
 from anabranch.state.sorted_rows import hash_column
 
 #: Bins are merged a few at a time, so that memory stays bounded however large the state is.
@@ -228,7 +228,7 @@ class OperatorState:
             return older
         held = np.zeros(self.bins, dtype=np.bool_)
         for batch in batches:
-            held[bin_of(hash_column(batch), self.bins)] = True
+            held |= np.diff(bin_offsets(hash_column(batch), self.bins)) > 0
         return (Listed(run, BinSet.from_mask(held)), *older)
 
     def _read(self, absorbed: Mask) -> tuple[int, int]:

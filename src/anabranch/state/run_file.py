@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -37,9 +36,10 @@ from anabranch.state.bins import Mask, bin_of, bin_offsets
 from anabranch.state.files import create_bulk, store_errors
 from anabranch.state.keys import Index
 from anabranch.state.layout import Layout
+from anabranch.state.row_bytes import bytes_between
+from anabranch.state.run_list import FORMAT, RunInfo
 from anabranch.state.sorted_rows import SortedRows, hash_column
 
-FORMAT = 1
 BATCH_BYTES = 1 << 20
 CACHED_RUNS = 512
 
@@ -49,20 +49,6 @@ _ROWS = b"anabranch.bin_rows"
 _BYTES = b"anabranch.bin_bytes"
 
 Create = Callable[[Path, pa.Buffer], None]
-
-
-class RunInfo(msgspec.Struct, frozen=True):
-    """What a commit says about a run: enough to find the file and to know that it is whole.
-
-    ``name`` is the path below the store's root; ``checksum`` is the CRC-32 of the whole file.
-    """
-
-    name: str
-    operator: str
-    rows: int
-    bytes: int
-    checksum: str
-    format: int = FORMAT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +192,7 @@ def _encode(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> tup
     """The bytes of a run and the number of its rows."""
     _check_order(batches, bins)
     offsets = [bin_offsets(hash_column(batch), bins) for batch in batches]
-    sizes = [_bytes_between(batch, at) for batch, at in zip(batches, offsets, strict=True)]
+    sizes = [bytes_between(batch, at) for batch, at in zip(batches, offsets, strict=True)]
     none = np.zeros(bins, dtype=np.int64)
     bin_rows = sum((np.diff(at) for at in offsets), start=none)
     metadata = {
@@ -234,14 +220,6 @@ def _check_order(batches: Sequence[pa.RecordBatch], bins: int) -> None:
         if first <= last or np.any(hashes[1:] < hashes[:-1]):
             raise ValueError("the rows of a run must be sorted, each batch with bins of its own")
         last = end
-
-
-def _bytes_between(batch: pa.RecordBatch, offsets: Index) -> Index:
-    sizes = np.zeros(len(offsets) - 1, dtype=np.int64)
-    for number in np.flatnonzero(np.diff(offsets)):
-        start, stop = int(offsets[number]), int(offsets[number + 1])
-        sizes[number] = batch.slice(start, stop - start).nbytes
-    return sizes
 
 
 def _cuts(offsets: Index, sizes: Index) -> Iterator[tuple[int, int]]:

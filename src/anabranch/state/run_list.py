@@ -12,7 +12,23 @@ from typing import TypeAlias
 import msgspec
 
 from anabranch.state.bins import BinSet
-from anabranch.state.run_file import RunInfo
+
+#: The format of run files that this version writes, and the newest it reads.
+FORMAT = 1
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """What a commit says about a run: enough to find the file and to know that it is whole.
+
+    ``name`` is the path below the store's root; ``checksum`` is the CRC-32 of the whole file.
+    """
+
+    name: str
+    operator: str
+    rows: int
+    bytes: int
+    checksum: str
+    format: int = FORMAT
 
 
 class Listed(msgspec.Struct, frozen=True):

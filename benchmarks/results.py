@@ -1,0 +1,56 @@
+"""What a whole run came to: every case's outcome, or why there is none. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from benchmarks.measure import Batch, Outcome, Spread, measured, overall_rate, rates, times
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A case that was tried; ``failure`` says why it has no outcome."""
+
+    workload: str
+    subject: str
+    warm: int
+    outcome: Outcome | None = None
+    failure: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its case."""
+        return f"{self.workload}/{self.subject}"
+
+    def batches(self) -> tuple[Batch, ...]:
+        """The batches that count."""
+        return () if self.outcome is None else measured(self.outcome, self.warm)
+
+    def rates(self) -> Spread | None:
+        """Rows per second over the batches."""
+        return rates(self.batches()) if self.batches() else None
+
+    def times(self) -> Spread | None:
+        """Seconds over the batches."""
+        return times(self.batches()) if self.batches() else None
+
+    def overall(self) -> float | None:
+        """Rows per second of the whole run after its warm-up."""
+        if self.outcome is None or not self.outcome.batches:
+            return None
+        return overall_rate(self.outcome, self.warm)
+
+
+class Results(msgspec.Struct, frozen=True):
+    """All cases of a run, and where and when it was."""
+
+    size: str
+    machine: dict[str, str]
+    results: tuple[Result, ...]
+
+    def find(self, name: str) -> Result | None:
+        """A case's result, if it was tried."""
+        return next((each for each in self.results if each.name == name), None)
+
+    def workload(self, workload: str) -> tuple[Result, ...]:
+        """All results of one workload."""
+        return tuple(each for each in self.results if each.workload == workload)

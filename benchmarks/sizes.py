@@ -1,0 +1,78 @@
+"""How large everything is: the real thing, and a tiny one that only shows that all of it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A run of equal batches over uniformly drawn keys; the first ``warm`` are not counted."""
+
+    name: str
+    rows: int
+    keys: int
+    batches: int
+    warm: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Two states of very different size under batches that change equally many keys.
+
+    ``load`` is the rows of a loading batch, ``most`` the steps after which to give up.
+    """
+
+    many: int
+    few: int
+    rows: int
+    load: int
+    warm: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """One size of the whole benchmark. Seconds bound those who cannot finish."""
+
+    name: str
+    medium: Stream
+    large: Stream
+    few_keys: Stream
+    small: Stream
+    held: Held
+    row_seconds: float
+    pandas_seconds: float
+    peer_seconds: float
+    case_seconds: float
+
+    def streams(self) -> tuple[Stream, ...]:
+        """The data sets that several systems read."""
+        return (self.medium, self.large, self.few_keys, self.small)
+
+
+FULL = Sizes(
+    "full",
+    medium=Stream("100k", rows=100_000, keys=1_000_000, batches=34, warm=10),
+    large=Stream("1m", rows=1_000_000, keys=1_000_000, batches=12, warm=4),
+    few_keys=Stream("1m-10k-keys", rows=1_000_000, keys=10_000, batches=12, warm=4),
+    small=Stream("1k", rows=1_000, keys=1_000_000, batches=150, warm=50),
+    held=Held(many=10_000_000, few=100_000, rows=100_000, load=1_000_000, warm=20, most=200),
+    row_seconds=100.0,
+    pandas_seconds=160.0,
+    peer_seconds=60.0,
+    case_seconds=240.0,
+)
+
+QUICK = Sizes(
+    "quick",
+    medium=Stream("100k", rows=2_000, keys=5_000, batches=5, warm=2),
+    large=Stream("1m", rows=6_000, keys=5_000, batches=4, warm=1),
+    few_keys=Stream("1m-10k-keys", rows=6_000, keys=50, batches=4, warm=1),
+    small=Stream("1k", rows=100, keys=5_000, batches=6, warm=2),
+    held=Held(many=20_000, few=2_000, rows=2_000, load=10_000, warm=2, most=8),
+    row_seconds=40.0,
+    pandas_seconds=40.0,
+    peer_seconds=10.0,
+    case_seconds=90.0,
+)

@@ -1,0 +1,126 @@
+"""Spark Structured Streaming: the same sums, by native aggregation or transformWithState.
+
+Update mode, checkpoints on the same disk, two shuffle partitions. The time of a batch is the time
+of its trigger, as the query itself reports it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
+from benchmarks.data import FILES_PER_BATCH, SCHEMA
+from benchmarks.measure import Batch, Fact, Outcome
+from benchmarks.processors import RunningSum, RunningSumInPandas
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STORE = "spark.sql.streaming.stateStore"
+STORES = {
+    "hdfs": {},
+    "rocksdb": {f"{_STORE}.providerClass": ROCKSDB},
+    "rocksdb-tuned": {
+        f"{_STORE}.providerClass": ROCKSDB,
+        f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+    },
+}
+OUTPUT = "key bigint, total bigint"
+
+
+def measure(spec: Spec) -> Outcome:
+    """Run the query to the end of its input, or until time is up."""
+    spark = _session(spec)
+    rows = (
+        spark.readStream.schema(SCHEMA)
+        .option("maxFilesPerTrigger", FILES_PER_BATCH)
+        .parquet(spec.data)
+    )
+    query = _start(_to(spec, _sums(rows, spec.text("query"))), Path(spec.work))
+    if query.awaitTermination(math.ceil(spec.seconds)):
+        return Outcome(_batches(query), time.time() - _first_trigger(query))
+    query.stop()
+    return _cut(_batches(query), spec)
+
+
+def _session(spec: Spec) -> SparkSession:
+    builder = SparkSession.builder.master(MASTER).appName("structured-streaming")
+    conf = {
+        **COMMON_CONF,
+        **STORES[spec.text("store")],
+        "spark.sql.shuffle.partitions": str(WORKERS),
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+    }
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _sums(rows: DataFrame, query: str) -> DataFrame:
+    keyed = rows.groupBy("key")
+    if query == "aggregate":
+        return keyed.agg(f.count("*").alias("n"), f.sum("amount").alias("total"))
+    if query == "transform-row":
+        return keyed.transformWithState(RunningSum(), OUTPUT, "Update", "None")
+    return keyed.transformWithStateInPandas(RunningSumInPandas(), OUTPUT, "Update", "None")
+
+
+def _to(spec: Spec, result: DataFrame) -> DataStreamWriter:
+    writer = result.writeStream.outputMode("update")
+    if spec.text("sink") == "noop":
+        return writer.format("noop")
+    output = str(Path(spec.work) / "out")
+
+    def append(batch: DataFrame, number: int) -> None:
+        batch.write.mode("append").parquet(output)
+
+    return writer.foreachBatch(append)
+
+
+def _start(writer: DataStreamWriter, work: Path) -> StreamingQuery:
+    checkpoint = str(work / "checkpoint")
+    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+
+def _first_trigger(query: StreamingQuery) -> float:
+    first: Any = query.recentProgress[0]
+    return datetime.fromisoformat(first["timestamp"]).timestamp()
+
+
+def _cut(batches: tuple[Batch, ...], spec: Spec) -> Outcome:
+    """What was done when time was up.
+
+    Where not even one batch was, that batch stands with the time given: its rate is lower.
+    """
+    facts: dict[str, Fact] = {}
+    if not batches:
+        batches = (Batch(spec.number("rows"), spec.seconds),)
+        facts = {"unfinished": "not one batch was done when time was up: less than this"}
+    return Outcome(batches, sum(batch.seconds for batch in batches), True, facts)
+
+
+def _batches(query: StreamingQuery) -> tuple[Batch, ...]:
+    progress: list[Any] = list(query.recentProgress)
+    return tuple(
+        Batch(
+            each["numInputRows"],
+            each["durationMs"]["triggerExecution"] / 1000,
+            {name: spent / 1000 for name, spent in each["durationMs"].items()},
+        )
+        for each in progress
+        if each["numInputRows"]
+    )
+
+
+if __name__ == "__main__":
+    case(measure)

@@ -1,0 +1,143 @@
+"""What was promised, and whether the run kept it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.results import Result, Results
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A ratio that should be at least (or at most) so much.
+
+    ``ratio`` finds it in a run, None where it was not measured. ``profiles`` names the profile
+    that explains a miss.
+    """
+
+    name: str
+    what: str
+    reference: str
+    bound: float
+    at_least: bool
+    ratio: Callable[[Results], float | None]
+    profile: str = ""
+
+    def kept(self, ratio: float) -> bool:
+        """Whether this ratio is good enough."""
+        return ratio >= self.bound if self.at_least else ratio <= self.bound
+
+
+def rate_ratio(ours: str, theirs: str) -> Callable[[Results], float | None]:
+    """How many times as many rows per second, by the median batch."""
+
+    def ratio(results: Results) -> float | None:
+        mine, other = _result(results, ours).rates(), _result(results, theirs).rates()
+        return mine.median / other.median if mine and other else None
+
+    return ratio
+
+
+def time_ratio(ours: str, theirs: str) -> Callable[[Results], float | None]:
+    """How many times as long, by the median batch."""
+
+    def ratio(results: Results) -> float | None:
+        mine, other = _result(results, ours).times(), _result(results, theirs).times()
+        return mine.median / other.median if mine and other else None
+
+    return ratio
+
+
+def held_ratio(results: Results) -> float | None:
+    """Mean step time, merges included, with many keys held over that with few."""
+    outcome = _result(results, "held/ours").outcome
+    if outcome is None:
+        return None
+    return float(outcome.facts["many: mean"]) / float(outcome.facts["few: mean"])
+
+
+def _result(results: Results, name: str) -> Result:
+    workload, _, subject = name.partition("/")
+    return results.find(name) or Result(workload, subject, 0)
+
+
+def _faster(ours: str, theirs: str, what: str, reference: str, bound: float) -> Target:
+    workload = ours.partition("/")[0]
+    kind, _, stream = workload.partition("-")
+    return Target(
+        f"{workload}-{theirs.partition('/')[2]}",
+        what,
+        reference,
+        bound,
+        True,
+        rate_ratio(ours, theirs),
+        f"profile/{kind}-{stream.removesuffix('-10k-keys')}",
+    )
+
+
+HDFS, ROCKSDB = "Structured Streaming, HDFS-backed", "Structured Streaming, RocksDB"
+ROW, PANDAS = "transformWithState (Row)", "transformWithStateInPandas"
+NATIVE = "native aggregation, HDFS-backed"
+AGGREGATE, MAP = "`aggregate`", "`stateful_map`"
+
+TARGETS = (
+    _faster("aggregate-100k/ours", "aggregate-100k/hdfs", f"{AGGREGATE}, 100 k rows", HDFS, 3.0),
+    _faster(
+        "aggregate-100k/ours", "aggregate-100k/rocksdb", f"{AGGREGATE}, 100 k rows", ROCKSDB, 3.0
+    ),
+    _faster("aggregate-1m/ours", "aggregate-1m/hdfs", f"{AGGREGATE}, 1 M rows", HDFS, 2.2),
+    _faster("aggregate-1m/ours", "aggregate-1m/rocksdb", f"{AGGREGATE}, 1 M rows", ROCKSDB, 4.5),
+    _faster("map-100k/ours", "map-100k/transform-row", f"{MAP}, 100 k rows", ROW, 40.0),
+    _faster("map-100k/ours", "map-100k/transform-pandas", f"{MAP}, 100 k rows", PANDAS, 150.0),
+    _faster("map-100k/ours", "aggregate-100k/hdfs", f"{MAP}, 100 k rows", NATIVE, 1.4),
+    _faster("map-1m/ours", "aggregate-1m/hdfs", f"{MAP}, 1 M rows", NATIVE, 1.4),
+    _faster(
+        "map-1m-10k-keys/ours",
+        "map-1m-10k-keys/transform-row",
+        f"{MAP}, 1 M rows over 10 k keys",
+        ROW,
+        40.0,
+    ),
+    _faster(
+        "map-1m-10k-keys/ours",
+        "map-1m-10k-keys/transform-pandas",
+        f"{MAP}, 1 M rows over 10 k keys",
+        PANDAS,
+        150.0,
+    ),
+    _faster(
+        "map-1m-10k-keys/ours",
+        "map-1m-10k-keys/hdfs",
+        f"{MAP}, 1 M rows over 10 k keys",
+        NATIVE,
+        1.4,
+    ),
+    Target(
+        "latency-hdfs",
+        "step latency, 1,000 rows",
+        HDFS,
+        0.4,
+        False,
+        time_ratio("latency/ours", "latency/hdfs"),
+        "profile/aggregate-100k",
+    ),
+    Target(
+        "latency-rocksdb",
+        "step latency, 1,000 rows",
+        ROCKSDB,
+        0.4,
+        False,
+        time_ratio("latency/ours", "latency/rocksdb"),
+        "profile/aggregate-100k",
+    ),
+    Target(
+        "held",
+        "step with 10 M keys held, merges included",
+        "same batch with 100 k held",
+        1.15,
+        False,
+        held_ratio,
+        "profile/aggregate-100k",
+    ),
+)

@@ -1,0 +1,100 @@
+"""The dataflow of the demo: what customers have spent, and what each tier of customers brings in.
+
+Two regions. The first knows every customer: a Python function per order keeps how many orders they
+have made and what they have spent. The second is keyed by the tier that a customer has reached
+with the order: Spark SQL computes it, an aggregate sums up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from anabranch.dataflow.flow import Dataflow
+from anabranch.sinks.file import FileSink
+from anabranch.sources.files import FileSource
+
+TOTALS = "running-total"
+TIERS = "revenue"
+TIER = """case when spent < 100000 then 'bronze'
+               when spent < 500000 then 'silver'
+               when spent < 2000000 then 'gold'
+               else 'platinum' end"""
+"""The tier by what a customer has spent so far, in cents."""
+
+
+class Key(NamedTuple):
+    """What the first region is keyed by."""
+
+    customer: str
+
+
+class Order(NamedTuple):
+    """A row of the input; the amount is in cents."""
+
+    customer: str
+    amount: int
+
+
+class Spending(NamedTuple):
+    """What is remembered of a customer."""
+
+    orders: int
+    spent: int
+
+
+Total = tuple[str, int, int, int]
+
+
+def add(key: Key, order: Order, before: Spending | None) -> tuple[Total, Spending]:
+    """Count an order; gives the row to emit and what to remember."""
+    orders, spent = before if before is not None else (0, 0)
+    now = Spending(orders + 1, spent + order.amount)
+    return (key.customer, now.orders, now.spent, order.amount), now
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the demo's files are."""
+
+    root: Path
+
+    @property
+    def orders(self) -> Path:
+        """The input."""
+        return self.root / "orders"
+
+    @property
+    def totals(self) -> Path:
+        """What the first region emits: a row per order."""
+        return self.root / "totals"
+
+    @property
+    def tiers(self) -> Path:
+        """What the second region emits: a row per tier that a step changed."""
+        return self.root / "tiers"
+
+    @property
+    def state(self) -> Path:
+        """The pipeline's directory."""
+        return self.root / "state"
+
+
+def demo_flow(places: Places) -> Dataflow:
+    """The demo as a dataflow over these directories."""
+    flow = Dataflow("demo")
+    schema = "customer string, amount bigint"
+    orders = flow.source("orders", FileSource(places.orders, format="json", schema=schema))
+    totals = orders.key_distribute("by-customer", "customer").stateful_map(
+        TOTALS,
+        add,
+        state="orders bigint, spent bigint",
+        output="customer string, orders bigint, spent bigint, amount bigint",
+    )
+    totals.sink("totals", FileSink(places.totals, format="parquet"))
+    tiers = totals.key_distribute("by-tier", tier=TIER).aggregate(
+        TIERS, orders="count(*)", revenue="sum(amount)", highest="max(spent)"
+    )
+    tiers.sink("tiers", FileSink(places.tiers, format="json"))
+    return flow

@@ -1,0 +1,51 @@
+"""What all tests share: one Spark for the whole test process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.python.task.killTimeout": "2s",
+    # Tests are short: compiling for long runs costs more than it brings.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def _started_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # In a locale without UTF-8, Java cannot open names that are not ASCII.
+    os.environ["LC_ALL"] = "C.UTF-8"
+    home = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]").appName("anabranch tests")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.sql.warehouse.dir", str(home / "warehouse"))
+    spark = builder.config("spark.local.dir", str(home / "scratch")).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def spark(_started_spark: SparkSession) -> SparkSession:
+    """The session of all tests, active in the test's thread: ``ab.run`` finds it there.
+
+    What a test changes in its settings stays changed: use ``newSession()`` for that.
+    """
+    jvm = _started_spark._jvm
+    assert jvm is not None
+    jvm.SparkSession.setActiveSession(_started_spark._jsparkSession)
+    return _started_spark

@@ -1,0 +1,72 @@
+"""What an error says of a user's function."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from anabranch.operators.failure import describe_function, failing_line, short
+
+
+def fails(value: int) -> int:
+    return deeper(value)
+
+
+def deeper(value: int) -> int:
+    return 1 // value
+
+
+class Callable1:
+    def __call__(self, value: int) -> int:
+        return 1 // value
+
+
+def caught(function: Callable[..., Any], *arguments: Any) -> BaseException:
+    try:
+        function(*arguments)
+    except Exception as error:
+        return error
+    raise AssertionError("it did not raise")
+
+
+def test_the_line_is_the_deepest_one_in_the_users_file() -> None:
+    line = failing_line(caught(fails, 0), fails)
+    assert line.endswith(f"of {__file__}: return 1 // value")
+    assert line.startswith(f"line {deeper.__code__.co_firstlineno + 1} ")
+
+
+def test_a_line_in_somebody_elses_file_is_not_the_users() -> None:
+    def reads(row: Any) -> Any:
+        return functools.reduce(lambda a, b: a / b, row)
+
+    line = failing_line(caught(reads, [1, 0]), reads)
+    assert "lambda a, b: a / b" in line
+
+
+@pytest.mark.parametrize(
+    ("function", "text"), [(functools.partial(fails, 0), "1 // value"), (Callable1(), "1 // value")]
+)
+def test_what_is_no_plain_function_has_a_line_too(function: Any, text: str) -> None:
+    arguments = () if isinstance(function, functools.partial) else (0,)
+    assert text in failing_line(caught(function, *arguments), function)
+
+
+def test_a_function_that_is_not_written_in_python_is_named_itself() -> None:
+    assert failing_line(caught(int, "x"), int) == "int()"
+
+
+def test_a_function_is_described_by_its_name_and_place() -> None:
+    first = fails.__code__.co_firstlineno
+    assert describe_function(fails) == f"fails() at {__file__}:{first}"
+    assert describe_function(max) == "max()"
+    assert describe_function(Callable1()) == "Callable1()"
+    assert describe_function(functools.partial(fails, 1)) == "partial()"
+
+
+def test_long_values_are_cut() -> None:
+    assert short("x") == "'x'"
+    assert len(short("x" * 1000)) == 200
+    assert short("x" * 1000).endswith("…")

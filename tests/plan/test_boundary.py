@@ -1,0 +1,135 @@
+"""The columns between two levels, and the seats of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from anabranch.dataflow.flow import Dataflow
+from anabranch.plan.boundary import (
+    FROM,
+    HASH,
+    NOTE,
+    NOTE_MARK,
+    PART,
+    PREFIX,
+    TO,
+    Boundary,
+    Seats,
+    producer_mark,
+    seats,
+)
+from anabranch.plan.lower import UNKEYED, lower
+from anabranch.plan.step import Assignment
+from tests.plan import flows
+
+
+def boundary(build: Callable[[], Dataflow], level: int) -> Boundary:
+    physical = lower(flows.typed(build()))
+    return Boundary(physical, physical.levels[level])
+
+
+def text(schema: pa.Schema) -> list[str]:
+    return [f"{column.name} {column.type}" for column in schema]
+
+
+RESERVED = [f"{HASH} int64"]
+NOTES = [f"{NOTE} binary"]
+READER = [f"{PREFIX}o{i} int64" for i in range(3)]
+
+
+def test_all_edges_share_one_table_with_columns_of_their_own() -> None:
+    found = boundary(flows.two_keyed_consumers, 1)
+    assert text(found.arriving()) == [
+        f"{PART} int32",
+        f"{TO} int32",
+        *RESERVED,
+        *READER,
+        *NOTES,
+        f"{PREFIX}e1_k0 string",
+        f"{PREFIX}e2_k0 string",
+        f"{PREFIX}e2_0 string",
+        f"{PREFIX}e2_1 double",
+    ]
+    assert text(found.made([0])) == [
+        f"{PART} int32",
+        f"{FROM} int32",
+        *RESERVED,
+        *READER,
+        *NOTES,
+        f"{PREFIX}p0_0 string",
+        f"{PREFIX}p0_1 double",
+    ]
+
+
+def test_rows_that_stay_in_their_region_bring_their_key_along() -> None:
+    found = boundary(flows.chained_with_where, 2)
+    (producer,) = found.producers()
+    assert text(found.carried_keys(producer)) == ["customer string"]
+    assert text(found.made([producer]))[-3:] == [
+        f"{PREFIX}p{producer}_k0 string",
+        f"{PREFIX}p{producer}_0 string",
+        f"{PREFIX}p{producer}_1 double",
+    ]
+    assert found.digits == 1
+    assert found.order == [f"{PREFIX}o{i}" for i in range(3)] + [f"{PREFIX}d0"]
+
+
+def test_rows_that_get_a_new_key_leave_the_old_one_behind() -> None:
+    found = boundary(flows.two_ordered_regions, 2)
+    (producer,) = found.producers()
+    assert text(found.carried_keys(producer)) == []
+    assert text(found.carried_keys(99)) == []
+
+
+def test_where_nobody_needs_the_order_there_are_no_columns_for_it() -> None:
+    found = boundary(flows.several_sinks, 2)
+    assert found.digits is None
+    assert found.order == []
+    assert not any(name.startswith(f"{PREFIX}o") for name in found.arriving().names)
+
+
+@pytest.mark.parametrize("build", flows.ALL, ids=lambda build: build.__name__)
+def test_names_are_unique_and_reserved_and_producers_are_told_from_notes(
+    build: Callable[[], Dataflow],
+) -> None:
+    physical = lower(flows.typed(build()))
+    for level in physical.levels[1:]:
+        found = Boundary(physical, level)
+        producers = list(found.producers())
+        assert [edge for edges in found.producers().values() for edge in edges] == list(found.edges)
+        for schema in (found.arriving(), found.made(producers)):
+            assert len(set(schema.names)) == len(schema.names)
+            assert all(name.startswith(PREFIX) for name in schema.names)
+            assert all(column.nullable for column in schema)
+        marks = {producer_mark(producer) for producer in producers}
+        assert len(marks) == len(producers)
+        assert NOTE_MARK not in marks | {edge.id for edge in found.edges}
+
+
+def assigned(region: str, *workers: int) -> Assignment:
+    return Assignment(region, 1, workers)
+
+
+def test_groups_sit_one_after_the_other() -> None:
+    physical = lower(flows.typed(flows.mixed_depth()))
+    placement = [assigned("r2", 0, 1, 2, 2), assigned("r1", 0, 0, 1, 1)]
+    assert seats(physical.levels[1], placement, 5) == Seats((("r1", 0, 2),))
+    found = seats(physical.levels[2], placement, 5)
+    assert found == Seats((("r1", 0, 2), ("r2", 2, 3)))
+    assert found.partitions == 5
+    assert (found.first("r2"), found.count("r2")) == (2, 3)
+
+
+def test_sinks_without_a_region_have_seats_of_their_own() -> None:
+    physical = lower(flows.typed(flows.keyed_and_unkeyed()))
+    found = seats(physical.levels[1], [assigned("unkeyed", 0, 1)], 3)
+    assert found == Seats(((UNKEYED, 0, 3), ("unkeyed", 3, 2)))
+    assert found.first(UNKEYED) == 0
+
+
+def test_an_assignment_counts_its_workers() -> None:
+    assert assigned("r").count == 0
+    assert assigned("r", 0, 0, 1, 3).count == 4

@@ -1,0 +1,369 @@
+"""Lowering, on a table of dataflows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from anabranch.dataflow.flow import Dataflow
+from anabranch.dataflow.graph import NamedNode
+from anabranch.errors import InvalidDataflow
+from anabranch.plan.lower import UNKEYED, lower
+from anabranch.plan.physical import Edge, Physical
+from tests.dataflow.fakes import sink
+from tests.plan import flows
+
+CUSTOMER = ["customer string"]
+ROW = ["customer string", "amount double"]
+TOTAL = ["customer string", "total double"]
+
+
+class Way(NamedTuple):
+    """An edge in a few words."""
+
+    ends: str
+    chain: str = ""
+    region: str | None = None
+    distributes: bool = False
+    keys: list[str] = []  # noqa: RUF012 - never changed
+    columns: list[str] = []  # noqa: RUF012
+    arguments: list[tuple[str, str]] | None = None
+    digits: int | None = None
+
+
+class Floor(NamedTuple):
+    """A level in a few words."""
+
+    exchange: bool
+    ways: list[Way]
+    groups: dict[str, list[str]]
+
+
+def columns_of(schema: pa.Schema) -> list[str]:
+    return [f"{column.name} {column.type}" for column in schema]
+
+
+def way(physical: Physical, edge: Edge) -> Way:
+    assert edge.digits == 0 or edge.ordered
+    return Way(
+        f"{name(physical, edge.producer)} → {name(physical, edge.consumer)}",
+        " ".join(node.kind for node in edge.chain),
+        edge.region,
+        edge.distributes,
+        columns_of(edge.keys),
+        columns_of(edge.columns),
+        None if edge.arguments is None else list(edge.arguments),
+        edge.digits if edge.ordered else None,
+    )
+
+
+def name(physical: Physical, id: int) -> str:
+    node = physical.node(id)
+    assert isinstance(node, NamedNode)
+    return node.name
+
+
+def floors(physical: Physical) -> list[Floor]:
+    assert [level.number for level in physical.levels] == list(range(len(physical.levels)))
+    assert not physical.levels[0].groups
+    assert not physical.levels[0].inputs
+    for number, level in enumerate(physical.levels[1:]):
+        assert physical.leaving(number) == level.inputs
+    assert physical.leaving(len(physical.levels) - 1) == ()
+    return [
+        Floor(
+            level.exchange,
+            [way(physical, edge) for edge in level.inputs],
+            {g.name: [name(physical, id) for id in g.operators] for g in level.groups},
+        )
+        for level in physical.levels[1:]
+    ]
+
+
+def arrives(ends: str, columns: list[str], **more: object) -> Way:
+    return Way(ends, columns=columns, **more)  # type: ignore[arg-type]
+
+
+def first_map(ends: str = "orders → m", region: str = "r") -> Way:
+    return Way(ends, "key_by", region, True, CUSTOMER, ROW, None, 0)
+
+
+TABLE: list[tuple[Callable[[], Dataflow], list[Floor]]] = [
+    (flows.one_region, [Floor(True, [first_map()], {"r": ["m", "out"]})]),
+    (
+        flows.two_regions,
+        [
+            Floor(
+                True,
+                [Way("orders → m", "where key_by", "r1", True, CUSTOMER, ROW, None, 0)],
+                {"r1": ["m"]},
+            ),
+            Floor(
+                True,
+                [Way("m → a", "key_by", "r2", True, ["name string"], [], [])],
+                {"r2": ["a", "out"]},
+            ),
+        ],
+    ),
+    (
+        flows.two_ordered_regions,
+        [
+            Floor(True, [first_map("orders → m1", "r1")], {"r1": ["m1"]}),
+            Floor(
+                True,
+                [Way("m1 → m2", "key_by", "r2", True, CUSTOMER, TOTAL, None, 1)],
+                {"r2": ["m2", "out"]},
+            ),
+        ],
+    ),
+    (
+        flows.several_sinks,
+        [
+            Floor(True, [first_map()], {"r": ["m", "plain", "again"]}),
+            Floor(
+                False,
+                [Way("m → some", "where select", "r", columns=["total double"])],
+                {"r": ["some"]},
+            ),
+        ],
+    ),
+    (flows.chained, [Floor(True, [first_map("orders → m1")], {"r": ["m1", "m2", "out"]})]),
+    (
+        flows.chained_with_where,
+        [
+            Floor(True, [first_map("orders → m1")], {"r": ["m1"]}),
+            Floor(
+                False,
+                [Way("m1 → m2", "where", "r", False, CUSTOMER, TOTAL, None, 1)],
+                {"r": ["m2", "out"]},
+            ),
+        ],
+    ),
+    (
+        flows.two_keyed_consumers,
+        [
+            Floor(
+                True,
+                [
+                    Way("orders → a1", "where key_by", "r1", True, CUSTOMER, [], []),
+                    Way("orders → m2", "where key_by", "r2", True, ["name string"], ROW, None, 0),
+                ],
+                {"r1": ["a1", "s1"], "r2": ["m2", "s2"]},
+            )
+        ],
+    ),
+    (
+        flows.one_region_two_operators,
+        [
+            Floor(
+                True,
+                [
+                    Way(
+                        "orders → a",
+                        "key_by",
+                        "r",
+                        True,
+                        CUSTOMER,
+                        ["a0 double"],
+                        [("a0", "amount")],
+                        0,
+                    ),
+                    first_map(),
+                ],
+                {"r": ["a", "s1", "m", "s2"]},
+            )
+        ],
+    ),
+    (
+        flows.straight_to_a_sink,
+        [Floor(False, [arrives("orders → out", ROW, chain="where")], {UNKEYED: ["out"]})],
+    ),
+    (
+        flows.sink_after_distribution,
+        [Floor(False, [arrives("orders → out", ROW, chain="where")], {UNKEYED: ["out"]})],
+    ),
+    (
+        flows.sink_after_local,
+        [
+            Floor(True, [first_map()], {"r": ["m", "out"]}),
+            Floor(
+                False,
+                [Way("m → less", "select", "r", columns=["total double"])],
+                {"r": ["less"]},
+            ),
+        ],
+    ),
+    (
+        flows.key_before_select,
+        [
+            Floor(
+                True,
+                [
+                    Way(
+                        "orders → a",
+                        "key_by select",
+                        "r",
+                        True,
+                        CUSTOMER,
+                        ["a0 double", "a1 double"],
+                        [("a0", "amount"), ("a1", "amount")],
+                    )
+                ],
+                {"r": ["a", "out"]},
+            )
+        ],
+    ),
+    (
+        flows.aggregate_after_aggregate,
+        [
+            Floor(True, [Way("orders → a1", "key_by", "r", True, CUSTOMER, [], [])], {"r": ["a1"]}),
+            Floor(
+                False,
+                [Way("a1 → a2", "", "r", False, CUSTOMER, ["a0 int64"], [("a0", "n")])],
+                {"r": ["a2", "out"]},
+            ),
+        ],
+    ),
+    (
+        flows.order_passes_an_aggregate,
+        [
+            Floor(
+                True,
+                [
+                    Way(
+                        "orders → a",
+                        "key_by",
+                        "r",
+                        True,
+                        CUSTOMER,
+                        ["a0 double"],
+                        [("a0", "amount")],
+                        0,
+                    )
+                ],
+                {"r": ["a"]},
+            ),
+            Floor(
+                True,
+                [Way("a → m", "key_by", "r2", True, CUSTOMER, TOTAL, None, 0)],
+                {"r2": ["m", "out"]},
+            ),
+        ],
+    ),
+    (
+        flows.two_sources,
+        [
+            Floor(
+                True,
+                [
+                    first_map(region="r1"),
+                    Way("others → a", "key_by", "r2", True, ["n int64"], [], []),
+                ],
+                {"r1": ["m", "s1"], "r2": ["a", "s2"]},
+            )
+        ],
+    ),
+    (
+        flows.keyed_and_unkeyed,
+        [
+            Floor(
+                True,
+                [
+                    arrives("orders → raw", ["amount double"], chain="select"),
+                    first_map(region="unkeyed"),
+                ],
+                {UNKEYED: ["raw"], "unkeyed": ["m"]},
+            ),
+            Floor(
+                False,
+                [Way("m → big", "where", "unkeyed", columns=TOTAL)],
+                {"unkeyed": ["big"]},
+            ),
+        ],
+    ),
+    (
+        flows.mixed_depth,
+        [
+            Floor(True, [first_map(region="r1")], {"r1": ["m"]}),
+            Floor(
+                True,
+                [
+                    Way("m → big", "where", "r1", columns=TOTAL),
+                    Way("m → a", "key_by", "r2", True, CUSTOMER, [], []),
+                ],
+                {"r1": ["big"], "r2": ["a", "out"]},
+            ),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "wanted"), TABLE, ids=[build.__name__ for build, _ in TABLE])
+def test_a_dataflow_is_lowered_to_these_levels(
+    build: Callable[[], Dataflow], wanted: list[Floor]
+) -> None:
+    assert floors(lower(flows.typed(build()))) == wanted
+
+
+def test_the_table_has_every_flow() -> None:
+    assert [build for build, _ in TABLE] == flows.ALL
+
+
+@pytest.mark.parametrize("build", flows.ALL, ids=lambda build: build.__name__)
+def test_every_consumer_is_in_one_group_and_reached_in_one_way(
+    build: Callable[[], Dataflow],
+) -> None:
+    physical = lower(flows.typed(build()))
+    graph = physical.graph
+    consumers = sorted([node.id for node in (*graph.stateful(), *graph.sinks())])
+    edges = [edge for level in physical.levels for edge in level.inputs]
+    grouped = [id for level in physical.levels for g in level.groups for id in g.operators]
+    straight = [id for ids in physical.direct.values() for id in ids]
+    assert sorted(grouped) == consumers
+    assert sorted([*straight, *(edge.consumer for edge in edges)]) == consumers
+    assert sorted(edge.id for edge in edges) == list(range(1, len(edges) + 1))
+    assert len({edge.place for edge in edges}) == len(edges)
+    for level in physical.levels:
+        for group in level.groups:
+            # A task runs its operators from left to right: producers stand before consumers.
+            assert list(group.operators) == sorted(group.operators)
+        assert level.exchange == any(edge.distributes for edge in level.inputs)
+
+
+def test_operators_reach_their_neighbours_without_leaving_the_task() -> None:
+    physical = lower(flows.typed(flows.chained()))
+    named = {
+        name(physical, id): [name(physical, c) for c in ids] for id, ids in physical.direct.items()
+    }
+    assert named == {"m1": ["m2"], "m2": ["out"]}
+
+
+def test_regions_have_their_keys_and_their_operators() -> None:
+    physical = lower(flows.typed(flows.two_regions()))
+    found = [(r.name, columns_of(r.keys), r.operators) for r in physical.regions]
+    assert found == [("r1", CUSTOMER, ("m",)), ("r2", ["name string"], ("a",))]
+    assert physical.region("r2") == physical.regions[1]
+    # A distribution without a stateful operator is no region.
+    assert lower(flows.typed(flows.sink_after_distribution())).regions == ()
+
+
+def test_the_group_of_unkeyed_sinks_cannot_be_taken_for_a_region() -> None:
+    physical = lower(flows.typed(flows.keyed_and_unkeyed()))
+    first = physical.levels[1].groups
+    assert [(group.name, group.region) for group in first] == [
+        (UNKEYED, None),
+        ("unkeyed", "unkeyed"),
+    ]
+    flow, rows = flows.orders()
+    rows.key_distribute(UNKEYED, "customer").aggregate("a", n="count(*)").sink("s", sink())
+    with pytest.raises(InvalidDataflow, match="cannot be a file name"):
+        flows.typed(flow)
+
+
+def test_sources_and_sinks_are_listed_in_the_order_of_the_graph() -> None:
+    physical = lower(flows.typed(flows.two_sources()))
+    assert [node.name for node in physical.sources()] == ["orders", "others"]
+    assert [node.name for node in physical.sinks()] == ["s1", "s2"]
