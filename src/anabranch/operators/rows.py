@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -68,7 +68,9 @@ def named_tuples(name: str, columns: pa.Table | pa.RecordBatch) -> Iterator[Any]
     kind = tuple_type(name, tuple(columns.schema.names))
     if not columns.schema.names:
         return iter([kind()] * columns.num_rows)
-    return map(kind._make, zip(*(column_values(c) for c in columns.columns), strict=True))
+    # ``kind._make`` is a Python function around this; here it would cost as much as the rest.
+    make = partial(tuple.__new__, kind)
+    return map(make, zip(*(column_values(c) for c in columns.columns), strict=True))
 
 
 @lru_cache

@@ -7,11 +7,15 @@ objects made are those that the function is given and those that it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.errors import OutputMismatch, UserFunctionFailed
@@ -22,6 +26,7 @@ from anabranch.operators.rows import Changes, KeyedState, Rows, named_tuples
 from anabranch.state.changed import Changed
 from anabranch.state.rows import Groups, group_keys
 
+Int64s = npt.NDArray[np.int64]
 Function = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
@@ -54,50 +59,56 @@ class _Calls:
         self._operator = operator
         self._groups = groups
         self._states = states
+        self._returned: list[Any] = []
         self._rows: list[Any] = []
-        self._parents: list[int] = []
-        self._digits: list[int] = []
+        self._parents = np.empty(0, dtype=np.int64)
+        self._digits = self._parents
 
-    def make(self, values: pa.Table, places: np.ndarray[Any, Any] | None) -> None:
+    def make(self, values: pa.Table, places: Int64s | None) -> None:
         """Call the function for each row; ``places`` are the rows' places in the batch."""
         group_of_row = self._groups.group_of_row
         group_of_call = (group_of_row if places is None else group_of_row[places]).tolist()
-        row_of_call = range(len(group_of_call)) if places is None else places.tolist()
         keys = list(named_tuples("Key", self._groups.keys))
         function, states = self._operator.function, self._states
         again = self._operator.codec.again()
-        made, parents, digits = self._rows, self._parents, self._digits
+        returned = self._returned.append
         rows = named_tuples("Row", values)
         group, row, result = 0, None, _NOT_RETURNED
         try:
-            for group, place, row in zip(group_of_call, row_of_call, rows, strict=True):
-                result = _NOT_RETURNED
-                state = states[group] if again is None else again(states[group])
-                result = function(keys[group], row, state)
-                output, states[group] = result
-                if output is None:
-                    continue
-                if type(output) is list:
-                    made.extend(output)
-                    parents.extend([place] * len(output))
-                    digits.extend(range(len(output)))
-                else:
-                    made.append(output)
-                    parents.append(place)
-                    digits.append(0)
+            with no_collection():
+                for group, row in zip(group_of_call, rows, strict=True):
+                    result = _NOT_RETURNED
+                    state = states[group] if again is None else again(states[group])
+                    result = function(keys[group], row, state)
+                    output, states[group] = result
+                    returned(output)
         except Exception as error:
             raise self._failure(error, keys[group], row, result) from error
+        self._spread(np.arange(len(group_of_call)) if places is None else places)
+
+    def _spread(self, places: Int64s) -> None:
+        """One row per call is the usual case; None and lists of rows are spread out."""
+        returned = self._returned
+        if not set(map(type, returned)) & _SEVERAL:
+            self._rows, self._parents = returned, places
+            self._digits = np.zeros(len(returned), dtype=np.int64)
+            return
+        made = [_as_list(output) for output in returned]
+        self._rows = list(chain.from_iterable(made))
+        lengths = np.fromiter(map(len, made), np.int64, len(made))
+        self._parents = np.repeat(places, lengths)
+        first = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        self._digits = np.arange(len(self._rows), dtype=np.int64) - first
 
     def output(self, rows: Rows) -> Rows:
         """The rows that the calls returned, each with its caller's key and order."""
-        parents = np.array(self._parents, dtype=np.int64)
-        values = self._table()
         assert rows.order is not None
         assert rows.hashes is not None
         assert rows.keys is not None
-        order: Order = rows.order.child(parents, np.array(self._digits, dtype=np.int64))
-        taken = rows.keys.take(pa.array(parents))
-        return Rows(values, rows.hashes[parents], taken, order)
+        values = self._table()
+        order: Order = rows.order.child(self._parents, self._digits)
+        taken = rows.keys.take(pa.array(self._parents))
+        return Rows(values, rows.hashes[self._parents], taken, order)
 
     def changes(self, found: np.ndarray[Any, Any]) -> Changes:
         """The state after the calls, of every key that was called for."""
@@ -162,8 +173,32 @@ class _Calls:
         return short(next(named_tuples("Key", self._groups.keys.slice(group, 1))))
 
 
+_SEVERAL = {list, type(None)}
+"""The types of output that do not stand for one row."""
+
 _NOT_RETURNED = object()
 """Stands for the result of a call that has not returned."""
+
+
+def _as_list(output: Any) -> list[Any]:
+    if type(output) is list:
+        return output
+    return [] if output is None else [output]
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep Python from looking for cycles among the many objects that calls make and keep.
+
+    They are all reachable until the task is done, so that each look would be in vain.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _first_unfit(values: list[Any], encode: Callable[[Any], object]) -> int:
