@@ -61,14 +61,15 @@ def measure(spec: Spec) -> Outcome:
     _steps(spec, "few", "warm-up", warm, to_the_end=True)
     many, until = _steps(spec, "many", "many", most, to_the_end=False)
     few, _ = _steps(spec, "few", "few", len(many), to_the_end=True)
+    merged = until.merged_after
     facts: dict[str, Fact] = {
         "steps": len(many),
-        "base merged after steps": until.merged_after or "not in these steps",
+        "base merged after": f"{merged} steps" if merged else "not within these steps",
         "base files": len(until.base),
     }
     facts |= _told("many", many)
     facts |= _told("few", few)
-    return Outcome((*many, *few), time.perf_counter() - started, until.merged_after is None, facts)
+    return Outcome((*many, *few), time.perf_counter() - started, merged is None, facts)
 
 
 def _steps(
@@ -93,7 +94,7 @@ def _steps(
             break
     pipeline.shutdown()
     check_sums(pipeline, data)
-    return recorder.batches()[until.load :][:most], until
+    return recorder.batches()[until.load :][: until.merged_after or most], until
 
 
 def _told(name: str, batches: tuple[Batch, ...]) -> dict[str, Fact]:

@@ -16,9 +16,9 @@ LABELS = {
     "ours-double": "Anabranch, sum of `double` (rows are put in order)",
     "ours-map": "**Anabranch** `stateful_map`",
     "hdfs": "Structured Streaming, native, HDFS-backed",
-    "hdfs-parquet": "the same, writing Parquet by `foreachBatch`",
+    "hdfs-parquet": "native, HDFS-backed, writing Parquet by `foreachBatch`",
     "rocksdb": "Structured Streaming, native, RocksDB",
-    "rocksdb-tuned": "the same, changelog checkpoints on, row tracking off",
+    "rocksdb-tuned": "native, RocksDB, changelog checkpoints on, row tracking off",
     "transform-row": "`transformWithState` (Row)",
     "transform-pandas": "`transformWithStateInPandas`",
     "bytewax-1s": "Bytewax, recovery on, snapshot every second",
@@ -49,10 +49,10 @@ of the time up to the end, closing included.
 - **Anabranch**: 2 workers on `local[2]`. Plan and commit are journalled, runs and staged output
   synced to disk in every step, and the output is published as Parquet. A step's time is that from
   the end of the step before to its own end.
-- **Structured Streaming**: `local[2]`, update mode, 2 shuffle partitions (the default is 200, far
-  slower here), checkpoints on the same disk, result to the `noop` sink: writing nothing favours
-  it. (Its file sink has no update mode; a row shows it with Parquet by `foreachBatch`.) A batch's
-  time is its `triggerExecution`. It does not sync its files to disk.
+- **Structured Streaming**: `local[2]`, update mode, 2 shuffle partitions like our 2 workers (the
+  default is 200), checkpoints on the same disk, result to the `noop` sink: writing nothing favours
+  it. (Its file sink has no update mode; a row shows it with Parquet by `foreachBatch`.) State
+  stores as they are shipped, and RocksDB also tuned. A batch's time is its `triggerExecution`.
 - Both have a JVM of 4 GB.
 - **transformWithState** is cut by time. Where it gets no further, its first batch counts.
 """
@@ -203,9 +203,9 @@ def _held(results: Results) -> Iterable[str]:
     facts = result.outcome.facts
     yield (
         f"Batches of 100 k rows, each changing 100 k different keys, {facts['steps']:.0f} steps. "
-        f"Every file of the loaded base ({facts['base files']:.0f}) was merged after: "
-        f"{facts['base merged after steps']} steps. Times of look-up, write and merge are means of "
-        "the two workers."
+        f"No file of the loaded base ({facts['base files']:.0f} files) was left in the run list "
+        f"after: {facts['base merged after']}. Look-up, write and merge are means of the two "
+        "workers; merging is without writing the result."
     )
     heads = ("ms", "10 M held", "100 k held", "ratio")
     rows = []

@@ -19,7 +19,7 @@ totals = (
         "running-total", add, state="total double", output="customer string, total double"
     )
 )
-totals.sink("totals", ab.FileSink("out", "json"))
+totals.sink("totals", ab.FileSink("out/totals", "json"))
 
 pipeline = ab.run(flow, directory="orders.state")
 pipeline.wait()

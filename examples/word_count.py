@@ -22,7 +22,7 @@ words = (
     .stateful_map("split", split, state="nothing boolean", output="word string")
 )
 counts = words.key_distribute("by-word", "word").aggregate("count", n="count(*)")
-counts.sink("counts", ab.FileSink("word-counts", "parquet"))
+counts.sink("counts", ab.FileSink("out/word-counts", "parquet"))
 
 pipeline = ab.run(flow, directory="word-count.state")
 pipeline.wait()

@@ -15,7 +15,6 @@ from anabranch.errors import AnabranchError
 from anabranch.node.program import Program
 from anabranch.node.runner import Runner, StepDone
 from anabranch.state.bins import BinSet
-from anabranch.state.layout import KEY_PREFIX, VALUE_PREFIX
 from anabranch.state.region_state import OperatorState
 
 IDLE_SECONDS = 0.05
@@ -125,13 +124,8 @@ class Pipeline:
             BinSet.of(range(bins)),
             kept.live,
         )
-        table = state.scan().remove_column(0)
-        return table.rename_columns(
-            [
-                name.removeprefix(KEY_PREFIX).removeprefix(VALUE_PREFIX)
-                for name in table.schema.names
-            ]
-        )
+        names = [*state.layout.keys.names, *state.layout.values.names]
+        return state.scan().remove_column(0).rename_columns(names)
 
     def start(self) -> None:
         """Begin to run steps."""

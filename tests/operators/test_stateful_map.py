@@ -77,6 +77,23 @@ def test_output_is_nothing_a_row_or_a_list_of_rows() -> None:
     ]
 
 
+def test_an_emitted_row_stays_as_it_was_when_it_was_emitted() -> None:
+    def emits_its_state(key: Any, row: Any, seen: Any) -> Any:
+        seen = seen or []
+        seen.append((row.amount,))
+        return seen, seen
+
+    assert run(emits_its_state, [("a", 1), ("a", 2)], state=None)[0] == [(1,), (1,), (2,)]
+
+    def emits_a_list(key: Any, row: Any, seen: Any) -> Any:
+        seen = seen or []
+        seen.append(row.amount)
+        return (seen,), seen
+
+    found, _ = run(emits_a_list, [("a", 1), ("a", 2)], state=None, output="seen array<bigint>")
+    assert found == [([1],), ([1, 2],)]
+
+
 def test_an_output_row_has_its_callers_key_and_order_with_a_digit() -> None:
     def twice(key: Any, row: Any, state: Any) -> Any:
         return [(row.amount,), (-row.amount,)], 1

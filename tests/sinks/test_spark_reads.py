@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import sys
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -70,24 +67,6 @@ EMPTY: dict[str, Any] = {
     "st": {"x": None, "y": None},
 }
 NULLS: dict[str, Any] = dict.fromkeys(FULL)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    found = SparkSession.getActiveSession()
-    if found is not None:
-        yield found
-        return
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    made = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    yield made
-    made.stop()
 
 
 @pytest.mark.spark

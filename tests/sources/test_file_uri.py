@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 
@@ -37,25 +34,6 @@ AWKWARD = [
     ),
     *("a\ufeffb", "a\u200bb", "a\u00adb", "d=1/z", "x y/z 1", "10:30/z", "d%20/z"),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # In a locale without UTF-8, Java cannot open names that are not ASCII.
-    os.environ["LC_ALL"] = "C.UTF-8"
-    shared = SparkSession.getActiveSession()
-    session = shared or (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        # Looking for more than 32 paths, Spark would start a job of its own.
-        .config("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000")
-        .getOrCreate()
-    )
-    yield session
-    if shared is None:
-        session.stop()
 
 
 @pytest.mark.spark

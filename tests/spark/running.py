@@ -62,9 +62,7 @@ def stopped_after(
         if done.step == step:
             there.set()
 
-    pipeline = ab.run(
-        flow, directory=directory, workers=workers, bins=bins, watch=watch, **options
-    )
+    pipeline = ab.run(flow, directory=directory, workers=workers, bins=bins, watch=watch, **options)
     while not there.wait(0.05):
         if pipeline.status().phase is not ab.Phase.RUNNING:
             raise AssertionError(f"it ended before step {step}: {pipeline.wait()}")
@@ -138,5 +136,5 @@ def published(directory: Path) -> list[dict[str, Any]]:
 
 def jobs(spark: SparkSession) -> int:
     """How many jobs Spark has ever started."""
-    scheduler = spark.sparkContext._jsc.sc().dagScheduler()  # type: ignore[union-attr]
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     return int(scheduler.numTotalJobs())

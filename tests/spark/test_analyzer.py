@@ -131,7 +131,7 @@ ONE_ROW = "over one row"
         ("(select 1)", "subqueries"),
         ("id in (select 1)", "subqueries"),
         ("exists (select 1)", "subqueries"),
-        ("interval 1 day", 'column "INTERVAL \'1\' DAY" is interval day'),
+        ("interval 1 day", "column \"INTERVAL '1' DAY\" is interval day"),
         ("at - at as gap", 'column "gap" is interval day to second'),
         ("make_interval(1) as i", 'column "i" is interval'),
         ("parse_json(`two words`) as v", 'column "v" is variant'),
@@ -285,4 +285,3 @@ def test_settings_that_steps_rely_on_are_refused(spark: SparkSession, tmp_path: 
             spark_conf={"spark.sql.session.timeZone": "Europe/Berlin"},
         )
     assert list(tmp_path.iterdir()) == []
-

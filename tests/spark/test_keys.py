@@ -15,7 +15,8 @@ from tests.spark.running import bag, completed, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-AT = dt.datetime(2024, 2, 29, 23, 59, 59, 999999)
+AT = dt.datetime(2024, 2, 29, 23, 59, 59, 999999, dt.UTC)
+OLD = dt.datetime(1582, 10, 10, tzinfo=dt.UTC)
 LONG = "straße " * 40
 
 KEYS: dict[str, tuple[str, list[Any]]] = {
@@ -27,8 +28,8 @@ KEYS: dict[str, tuple[str, list[Any]]] = {
     "bytes": ("binary", [b"", b"\x00", b"\xff\x00", b"a" * 300]),
     "flag": ("boolean", [True, False]),
     "day": ("date", [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31)]),
-    "at": ("timestamp", [AT.replace(tzinfo=dt.UTC), dt.datetime(1, 1, 1, tzinfo=dt.UTC)]),
-    "local": ("timestamp_ntz", [AT, dt.datetime(1582, 10, 10)]),
+    "at": ("timestamp", [AT, dt.datetime(1, 1, 1, tzinfo=dt.UTC)]),
+    "local": ("timestamp_ntz", [AT.replace(tzinfo=None), OLD.replace(tzinfo=None)]),
     "price": ("decimal(10,2)", [Decimal("0.00"), Decimal("-99999999.99"), Decimal("1.10")]),
     "wide": ("decimal(38,10)", [Decimal("1E-10"), Decimal("-" + "9" * 28 + ".1234567890")]),
     "pair": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ def tens_by_hand(pages: list[list[tuple[Any, Any]]]) -> dict[int, tuple[int, int
 @pytest.fixture(scope="module")
 def ran(
     tmp_path_factory: pytest.TempPathFactory, _started_spark: SparkSession
-) -> Iterator[tuple[Path, Outputs, ab.Pipeline, list[int]]]:
+) -> tuple[Path, Outputs, ab.Pipeline, list[int]]:
     """``shop`` over all pages, with the number of Spark jobs after each step."""
     home = tmp_path_factory.mktemp("shop")
     outputs = Outputs(home)
@@ -118,7 +118,7 @@ def ran(
         home / "state",
         watch=lambda done: jobs_at.append(jobs(_started_spark)),
     )
-    yield home / "state", outputs, pipeline, jobs_at
+    return home / "state", outputs, pipeline, jobs_at
 
 
 Ran = tuple[Path, Outputs, ab.Pipeline, list[int]]
@@ -126,7 +126,7 @@ Ran = tuple[Path, Outputs, ab.Pipeline, list[int]]
 
 def test_a_step_is_one_spark_job(ran: Ran) -> None:
     _, _, _, jobs_at = ran
-    assert [after - before for before, after in zip(jobs_at, jobs_at[1:], strict=False)] == [1] * 3
+    assert [after - before for before, after in pairwise(jobs_at)] == [1] * 3
 
 
 def test_several_sinks_of_one_stream_get_the_same_rows(ran: Ran) -> None:
@@ -239,7 +239,9 @@ def test_two_keyed_consumers_of_one_stream(spark: SparkSession, tmp_path: Path) 
     customers = rows.key_distribute("by-customer", "customer")
     customers.aggregate("totals", total="sum(amount)").sink("totals-out", by_customer)
     customers.stateful_map(
-        "firsts", lambda key, row, seen: (None if seen else row, True), state="s boolean",
+        "firsts",
+        lambda key, row, seen: (None if seen else row, True),
+        state="s boolean",
         output=ORDERS,
     ).sink("firsts-out", firsts)
     rows.key_distribute("by-sign", up="amount > 0").aggregate("signs", n="count(*)").sink(

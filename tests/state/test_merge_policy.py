@@ -173,6 +173,12 @@ class TestBudget:
         rows = [[100, 100, 100], [300, 300, 300]]
         assert depths(stack(rows), [0] * 3, [250, 150, 200], budget=0) == [0, 2, 0]
 
+    def test_the_rules_share_it(self) -> None:
+        rows = [[100, 100, 100], [100, 0, 0], [100, 0, 0], [0, 300, 300]]
+        live = [400, 200, 250]  # bin 0 is a tier of 300 rows; the others are half and 38 % dead
+        assert depths(stack(rows), [100, 0, 0], live, budget=1100) == [3, 2, 2]
+        assert depths(stack(rows), [100, 0, 0], live, budget=1099) == [3, 2, 0]
+
     def test_a_rule_is_not_starved_by_those_before_it(self) -> None:
         rows = [[100, 100, 0], [100, 0, 0], [100, 0, 0], [0, 300, 0], [0, 0, 700]]
         live = [400, 200, 700]  # bin 1: half of its rows are dead

@@ -245,11 +245,15 @@ def test_a_write_reports_what_it_read(tmp_path: Path) -> None:
 
 
 def test_the_caller_may_say_what_was_found(store: Store) -> None:
-    store.one(*put(1, 2))
-    changes = [*put(2, 3, value=5), *forget(1)]
-    found = np.array([True, False, True])
+    store.one(*put(*range(0, 40, 2)))
+    changes = [*forget(*range(20)), *put(*range(20, 40), value=5)]
+    assert [weak_hash(key, SPACE) for key, _ in changes] != sorted(
+        weak_hash(key, SPACE) for key, _ in changes
+    )
+    found = np.array([number % 2 == 0 for number in range(40)])
     with patch.object(OperatorState, "lookup", side_effect=AssertionError):
-        store.one(*changes, found=found)
+        result = store.one(*changes, found=found)
+    assert result.changed_rows == 30
     store.check()
 
 

@@ -24,6 +24,8 @@ RIGHT, WRONG, INTERRUPTED = 0, 1, 130
 FINISHED = "Finished"
 STALLED_SECONDS = 180.0
 _TICK_SECONDS = 0.1
+# Compiling for a long run would take half of the processor time of a short one.
+_SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _TIER_ORDER = ("bronze", "silver", "gold", "platinum")
 
 
@@ -90,6 +92,7 @@ def run_demo(wish: Wish, console: Console) -> int:
                 demo_flow(places),
                 directory=places.state,
                 workers=wish.workers,
+                spark_conf=_SHORT_RUN,
                 watch=lambda done: _step_done(show, writer, done),
             )
             finished = _watch(show, pipeline, writer)
@@ -119,8 +122,9 @@ def _watch(show: Show, pipeline: Pipeline, writer: OrderWriter) -> bool:
         show.show(FINISHED, pipeline)
         return True
     except KeyboardInterrupt:
-        show.show("Stopping: the step under way is finished (Ctrl-C again to leave it)", pipeline)
+        show.show("Stopping after the step under way; Ctrl-C again to leave it", pipeline)
         pipeline.shutdown()
+        show.show("Stopped", pipeline)
         return False
     finally:
         writer.stop()

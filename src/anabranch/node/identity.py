@@ -10,6 +10,7 @@ from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import ChangedDataflow, OtherDataflow
 from anabranch.node.program import Program
 from anabranch.operators.build import StatefulOperator
+from anabranch.operators.stateful_map import StatefulMap
 from anabranch.plan.step import (
     Commit,
     Identity,
@@ -21,6 +22,7 @@ from anabranch.plan.step import (
 )
 from anabranch.state.journal import IdentityName, Journal, Taken
 
+_PARTS = {"kind": "kind", "region": "region", "key": "keys", "state schema": "state"}
 _KEEP = "Nothing was changed. Run the dataflow that the directory belongs to, or name another "
 
 
@@ -96,16 +98,24 @@ def _shape(program: Program, operator: StatefulOperator) -> OperatorShape:
     layout = program.layouts[operator.name]
     return OperatorShape(
         operator.name,
-        type(operator).__name__,
+        _kind(operator),
         program.region_of(operator.name),
         to_ddl(layout.keys),
         to_ddl(layout.values),
     )
 
 
+def _kind(operator: StatefulOperator) -> str:
+    """What the operator makes of its state: a maximum is not a count, though both are bigint."""
+    if isinstance(operator, StatefulMap):
+        return "stateful_map"
+    columns = (f"{column.name}={column.function}" for column in operator.columns)
+    return f"aggregate({', '.join(columns)})"
+
+
 def _check_shape(kept: OperatorShape, wanted: OperatorShape, directory: Path) -> None:
-    for what in ("kind", "region", "keys", "state"):
-        before, now = getattr(kept, what), getattr(wanted, what)
+    for what, name in _PARTS.items():
+        before, now = getattr(kept, name), getattr(wanted, name)
         if before != now:
             raise ChangedDataflow(
                 f"Operator {wanted.operator!r} has another {what} than its state in the "

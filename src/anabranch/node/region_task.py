@@ -125,6 +125,7 @@ class RegionTask:
             with self._timed("write"):
                 change = self._write(operator, state, None)
         if change is not None:
+            self._seconds["merge"] += change.merge_seconds
             self._states.append(self._state_report(operator.name, change))
         return output
 

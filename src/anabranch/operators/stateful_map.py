@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -72,6 +73,8 @@ class _Calls:
         function, states = self._operator.function, self._states
         again = self._operator.codec.again()
         returned = self._returned.append
+        # A function may go on changing what it returned: it is emitted as it was.
+        nested = any(pa.types.is_nested(kind) for kind in self._operator.output.types)
         rows = named_tuples("Row", values)
         group, row, result = 0, None, _NOT_RETURNED
         try:
@@ -81,6 +84,10 @@ class _Calls:
                     state = states[group] if again is None else again(states[group])
                     result = function(keys[group], row, state)
                     output, states[group] = result
+                    if nested:
+                        output = deepcopy(output)
+                    elif type(output) is list:
+                        output = output.copy()
                     returned(output)
         except Exception as error:
             raise self._failure(error, keys[group], row, result) from error

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +14,8 @@ from pyspark.sql import functions as F
 
 from anabranch.dataflow.schema import parse_schema, to_ddl
 from anabranch.errors import InvalidSchema
+from anabranch.spark.failure import quietly
 
-_TYPES = "org.apache.spark.sql.types.StructType"
-_PATTERNS = "org.apache.spark.sql.catalyst.trees.TreePattern"
 _SPOKEN_TIME = re.compile(
     r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE
 )
@@ -39,7 +36,7 @@ class SparkAnalyzer:
     def condition(self, schema: pa.Schema, text: str) -> str | None:
         """Why the text is not a condition over these columns; None where it is one."""
         try:
-            with _quietly():
+            with quietly():
                 asked = self._table(schema).where(F.expr(text))
                 return self._refused(asked, [text])
         except (PySparkException, Py4JJavaError) as error:
@@ -51,7 +48,7 @@ class SparkAnalyzer:
         """The columns that the expressions give, or why one of them is wrong."""
         texts = [text for _, text in expressions]
         try:
-            with _quietly():
+            with quietly():
                 asked = self._table(schema).select(*(_column(n, text) for n, text in expressions))
                 refused = self._refused(asked, texts)
                 return refused if refused is not None else _given(asked, schema, texts)
@@ -63,7 +60,7 @@ class SparkAnalyzer:
         if text not in self._tables:
             # By way of the JVM: pyspark's createDataFrame would make this the active session.
             jvm: Any = self._spark._jvm
-            columns = _named(jvm, _TYPES).fromDDL(text)
+            columns = jvm.org.apache.spark.sql.types.StructType.fromDDL(text)
             empty = self._spark._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), columns)
             self._tables[text] = DataFrame(empty, self._spark)
         return self._tables[text]
@@ -71,7 +68,8 @@ class SparkAnalyzer:
     def _refused(self, asked: DataFrame, texts: Sequence[str]) -> str | None:
         """Why these expressions cannot be used, though Catalyst understands them."""
         plan = asked._jdf.queryExecution().analyzed()
-        patterns = _named(self._spark._jvm, _PATTERNS)
+        jvm: Any = self._spark._jvm
+        patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
         if plan.containsPattern(patterns.PLAN_EXPRESSION()):
             return "subqueries are not possible here"
         if (
@@ -88,12 +86,6 @@ class SparkAnalyzer:
         if spoken or plan.containsPattern(patterns.CURRENT_LIKE()):
             return "the current time, user or database is another one when a step runs again"
         return None
-
-
-def _named(jvm: Any, name: str) -> Any:
-    for part in name.split("."):
-        jvm = getattr(jvm, part)
-    return jvm
 
 
 def _column(name: str | None, text: str) -> Column:
@@ -116,20 +108,6 @@ def _given(asked: DataFrame, schema: pa.Schema, texts: Sequence[str]) -> pa.Sche
             kind = field.dataType.simpleString()
             return f'column "{field.name}" is {kind}, which rows cannot carry: cast it'
     return pa.schema(fields)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep pyspark from printing a page about each error: it becomes a sentence."""
-    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
 
 
 def _sentence(error: PySparkException | Py4JJavaError) -> str:

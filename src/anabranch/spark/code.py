@@ -5,7 +5,6 @@ Only code is pickled, never state: opening state runs nothing.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from pathlib import Path
 
@@ -13,18 +12,29 @@ from pyspark import cloudpickle
 
 from anabranch.errors import CorruptEntry, NameTaken
 from anabranch.node.program import Program
-from anabranch.state.files import create_file, ensure_directory, read_file
+from anabranch.state.files import (
+    create_file,
+    ensure_directory,
+    put_file,
+    read_file,
+    sync_directory,
+)
 
 _loaded: dict[tuple[str, str], Program] = {}
 
 
 def save_program(store: Path, program: Program) -> str:
-    """Keep the program under ``code/<hash>``; gives the hash."""
-    data = cloudpickle.dumps(program)
+    """Keep the program under ``code/<hash>``; gives the hash. A damaged file is mended."""
+    data = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
     code = hashlib.sha256(data).hexdigest()[:32]
-    ensure_directory(store / "code", within=store)
-    with contextlib.suppress(NameTaken):
-        create_file(store / "code" / code, data, within=store)
+    path = store / "code" / code
+    ensure_directory(path.parent, within=store)
+    try:
+        create_file(path, data, within=store)
+    except NameTaken:
+        if read_file(path) != data:
+            put_file(path, data)
+            sync_directory(path.parent)
     _loaded[str(store), code] = program
     return code
 

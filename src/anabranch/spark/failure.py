@@ -7,11 +7,13 @@ be found again.
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
+from pyspark.logger import PySparkLogger
 
 from anabranch import errors
 from anabranch.errors import AnabranchError, ReadFailed, StepFailed
@@ -19,6 +21,9 @@ from anabranch.errors import AnabranchError, ReadFailed, StepFailed
 # Base64, because the text holds the whole traceback: source lines and messages must not match.
 _MARK = re.compile(r"<<anabranch ([A-Za-z0-9+/]+=*)>>")
 _RAISED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(Error|Exception|Interrupt|Exit|Failed): ")
+_NAMED = re.compile(r"(\[[A-Z][A-Z0-9_.]+\] .*?)\s*(?:SQLSTATE|\n\s*at |\n== SQL|$)", re.DOTALL)
+_TRACEBACK = "Traceback (most recent call last)"
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LONGEST = 600
 
 
@@ -44,19 +49,32 @@ def carried() -> Iterator[None]:
         raise TaskFailed(f"{error} <<anabranch {text}>>") from error
 
 
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep pyspark from printing a page about each error: it is translated and raised."""
+    # Pyspark's own way to get its loggers: one made by ``logging`` would break its calls.
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
 def translated(error: Exception) -> AnabranchError:
     """The error of ours that a failure of Spark's stands for."""
     text = str(error)
-    found = _MARK.search(text)
-    if found is not None:
-        parts = msgspec.json.decode(base64.b64decode(found[1]), type=_Carried)
-        kind = getattr(errors, parts.kind, StepFailed)
-        rebuilt: AnabranchError = kind(parts.what, where=parts.where, do=parts.do)
-        return rebuilt
+    ours = _rebuilt(text)
+    if ours is not None:
+        return ours
     if "MALFORMED_RECORD" in text or "FAILED_READ_FILE" in text:
         return ReadFailed(
             f"Spark could not read the input: {_brief(text)}",
-            do="Mend or move the file, or set the reader's mode option to PERMISSIVE.",
+            do="The file was planned as it is and must stay so. Set the reader's option mode to "
+            "DROPMALFORMED or PERMISSIVE and run the pipeline again: it reads the file again.",
         )
     return StepFailed(
         f"Spark could not run the step: {_brief(text)}",
@@ -64,10 +82,24 @@ def translated(error: Exception) -> AnabranchError:
     )
 
 
+def _rebuilt(text: str) -> AnabranchError | None:
+    """The error that a task wrote into this text. A message of the user's may look like one."""
+    for found in _MARK.finditer(text):
+        try:
+            parts = msgspec.json.decode(base64.b64decode(found[1]), type=_Carried)
+        except (binascii.Error, msgspec.DecodeError):
+            continue
+        kind = getattr(errors, parts.kind, StepFailed)
+        rebuilt: AnabranchError = kind(parts.what, where=parts.where, do=parts.do)
+        return rebuilt
+    return None
+
+
 def _brief(text: str) -> str:
-    """What went wrong: Python's last word if Python raised, else Spark's first."""
+    """What went wrong: Python's last word if Python raised, else what Spark has a name for."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "...", "Driver stacktrace"))]
     raised = [line for line in told if _RAISED.match(line)]
-    joined = raised[-1] if raised else " ".join(told)
+    named = list(dict.fromkeys(" ".join(match[1].split()) for match in _NAMED.finditer(text)))
+    joined = raised[-1] if _TRACEBACK in text and raised else " ".join(named or told)
     return joined if len(joined) <= _LONGEST else joined[: _LONGEST - 1] + "…"

@@ -26,7 +26,7 @@ from anabranch.plan.sql import Crossing
 from anabranch.plan.step import Assignment, Input, OperatorState, Plan
 from anabranch.sources.files import FileSource
 from anabranch.sources.port import FileSlice
-from anabranch.spark.failure import translated
+from anabranch.spark.failure import quietly, translated
 from anabranch.spark.reading import (
     FileReader,
     ReadOrder,
@@ -63,7 +63,8 @@ class SparkPlane:
             if job is None:
                 return []
             built = time.perf_counter()
-            rows = job.collect()
+            with quietly():
+                rows = job.collect()
         except PySparkException as error:
             raise translated(error) from error
         except Exception as error:

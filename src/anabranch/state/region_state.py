@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +33,7 @@ class StateChange:
     ``runs`` is the new list of the owned bins (``run_list.replace`` puts it into the operator's),
     ``run`` the file that was written, None when nothing was left to keep. ``live`` is the number
     of keys per bin; bins of others are as they were. ``merged_rows`` and ``merged_bytes`` are what
-    was read of older runs.
+    was read of older runs, ``merge_seconds`` how long that took without writing the result.
     """
 
     run: RunInfo | None
@@ -41,6 +42,7 @@ class StateChange:
     changed_rows: int
     merged_rows: int
     merged_bytes: int
+    merge_seconds: float
 
 
 class OperatorState:
@@ -115,7 +117,9 @@ class OperatorState:
         absorbed = self._stack.absorbed(depths)
         if not delta.num_rows and not absorbed.any():
             return None
+        started = time.perf_counter()
         batches = list(self._merged(delta, offsets, depths))
+        merging = time.perf_counter() - started if absorbed.any() else 0.0
         run = None
         if batches:
             run = write_run(
@@ -127,6 +131,7 @@ class OperatorState:
             live,
             delta.num_rows,
             *self._read(absorbed),
+            merging,
         )
 
     def scan(self) -> pa.Table:

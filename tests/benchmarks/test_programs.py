@@ -1,0 +1,78 @@
+"""The programs of our own cases, at tiny sizes, in the Spark of all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks import flows, held, ours
+from benchmarks.cases import cases
+from benchmarks.child import Spec
+from benchmarks.data import write_held, write_stream
+from benchmarks.sizes import QUICK, Held, Stream
+
+STREAM = Stream("tiny", rows=60, keys=20, batches=3, warm=1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("operator", ["aggregate", "map"])
+def test_every_batch_is_a_step_with_its_parts(
+    spark: SparkSession, tmp_path: Path, operator: str
+) -> None:
+    write_stream(tmp_path / "data", STREAM)
+    options = {"operator": operator, "column": "amount"}
+    spec = Spec(str(tmp_path / "data"), str(tmp_path / "work"), "", 120.0, {**options})
+    outcome = ours.measure(spec)
+    assert [batch.rows for batch in outcome.batches] == [60, 60, 60]
+    assert outcome.cut is False
+    assert outcome.facts["keys"] == 20
+    for batch in outcome.batches:
+        told = batch.parts
+        assert told["plan"] + told["run"] + told["commit"] + told["after"] == pytest.approx(
+            batch.seconds
+        )
+        assert {"receive", "operator", "lookup", "write", "stage"} <= set(told)
+    assert sum(batch.seconds for batch in outcome.batches) <= outcome.seconds
+
+
+@pytest.mark.spark
+def test_wrong_sums_do_not_go_unnoticed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stream(tmp_path / "data", STREAM)
+    monkeypatch.setattr(flows, "sum_of_amounts", lambda directory, batches: 1)
+    spec = Spec(
+        str(tmp_path / "data"),
+        str(tmp_path / "work"),
+        "",
+        120.0,
+        {"operator": "aggregate", "column": "amount"},
+    )
+    with pytest.raises(AssertionError, match="after 3 steps"):
+        ours.measure(spec)
+
+
+@pytest.mark.spark
+def test_held_keys_are_measured_until_the_base_is_merged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sizes = Held(many=400, few=40, rows=30, load=200, warm=1, most=3)
+    for name, keys in (("many", sizes.many), ("few", sizes.few)):
+        write_held(tmp_path / "data" / name, sizes, keys)
+    options = {"warm": 1, "most": 3, "load many": 2, "load few": 1}
+    spec = Spec(str(tmp_path / "data"), str(tmp_path / "work"), "", 120.0, {**options})
+    outcome = held.measure(spec)
+    # So little state is one young run, which the first step after the loading absorbs.
+    assert outcome.facts["base merged after"] == "1 steps"
+    assert outcome.facts["steps"] == 1
+    assert [batch.rows for batch in outcome.batches] == [30, 30]
+    assert float(outcome.facts["many: merge, longest"]) > 0
+
+
+def test_every_case_has_its_program() -> None:
+    root = Path(ours.__file__).parent.parent
+    for case in cases(QUICK):
+        path = case.program if case.peer else f"{case.program.replace('.', '/')}.py"
+        assert (root / path).exists(), case.name

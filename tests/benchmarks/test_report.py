@@ -1,0 +1,109 @@
+"""Targets and the document, from results made up by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.__main__ import chosen
+from benchmarks.cases import cases
+from benchmarks.measure import Batch, Fact, Outcome
+from benchmarks.remarks import REMARKS
+from benchmarks.report import LABELS, WORKLOADS, render
+from benchmarks.results import Result, Results
+from benchmarks.sizes import FULL, QUICK
+from benchmarks.targets import TARGETS, held_ratio, rate_ratio
+
+
+def result(name: str, seconds: float, rows: int = 100_000) -> Result:
+    workload, _, subject = name.partition("/")
+    batches = tuple(Batch(rows, seconds * scale) for scale in (50.0, 0.9, 1.0, 1.1))
+    return Result(workload, subject, 1, Outcome(batches, 53.0 * seconds))
+
+
+def run(*results: Result) -> Results:
+    return Results("full", {"processor": "an abacus"}, results)
+
+
+def test_ratio_is_of_the_median_batches_after_the_warm_up() -> None:
+    found = run(result("aggregate-100k/ours", 0.25), result("aggregate-100k/hdfs", 1.0))
+    assert rate_ratio("aggregate-100k/ours", "aggregate-100k/hdfs")(found) == pytest.approx(4.0)
+
+
+def test_a_kept_a_missed_and_an_unmeasured_target() -> None:
+    text = render(
+        run(
+            result("aggregate-100k/ours", 0.25),
+            result("aggregate-100k/hdfs", 1.0),
+            Result("aggregate-100k", "rocksdb", 1, failure="failed: no disk"),
+            result("latency/ours", 0.5),
+            result("latency/hdfs", 1.0),
+        )
+    )
+    hdfs, rocksdb = "Structured Streaming, HDFS-backed", "Structured Streaming, RocksDB"
+    assert f"| `aggregate`, 100 k rows | {hdfs} | ≥ 3.0× | 4.0× | ✓ |" in text
+    assert f"| `aggregate`, 100 k rows | {rocksdb} | ≥ 3.0× | not measured |  |" in text
+    assert f"| step latency, 1,000 rows | {hdfs} | ≤ 0.40× | 0.50× | ✗ missed |" in text
+    assert "- aggregate-100k/rocksdb: failed: no disk" in text
+    assert "an abacus" in text
+
+
+def test_a_missed_target_says_where_the_time_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = dict.fromkeys(("plan", "build", "read", "settle", "commit", "after"), 0.1)
+    parts |= {"spark": 1.0, "tasks": 0.4, "write": 0.3, "rest": 0.1}
+    profiled = Result("profile", "aggregate-100k", 0, Outcome((Batch(1, 2.0, parts),), 2.0))
+    slow = run(result("latency/ours", 0.5), result("latency/hdfs", 1.0), profiled)
+    told = next(line for line in render(slow).splitlines() if line.startswith("- step latency"))
+    assert "scheduling, collect 50 %; tasks: write the run: sort, merge, encode, sync 15 %" in told
+    monkeypatch.setitem(REMARKS, "latency-hdfs", "somebody sleeps.")
+    assert "- step latency, 1,000 rows, beside Structured Streaming, HDFS-backed: somebody" in (
+        render(slow)
+    )
+
+
+def test_held_keys_compare_mean_steps() -> None:
+    names = ["mean", "median", "low", "high", "lookup", "write"]
+    names += ["merge, longest", "merge, all steps"]
+    facts: dict[str, Fact] = {f"many: {name}": 0.36 for name in names}
+    facts |= {f"few: {name}": 0.3 for name in names}
+    facts |= {"steps": 70, "base files": 5, "base merged after": "70 steps"}
+    found = run(Result("held", "ours", 0, Outcome((Batch(1, 1.0),), 1.0, False, facts)))
+    assert held_ratio(found) == pytest.approx(1.2)
+    assert "| step, mean (merges included) | 360 | 300 | 1.20× |" in render(found)
+
+
+def test_numbers_of_the_long_run_appear() -> None:
+    soak: dict[str, Fact] = {"steps": 20000, "when": "today", "early: driver": 100 * 2.0**20}
+    soak |= {"late: driver": 102 * 2.0**20}
+    text = render(run(), soak)
+    assert "20,000 steps" in text
+    assert "| driver | 100.0 | 102.0 | 1.02× |" in text
+
+
+def test_no_batch_done_is_said() -> None:
+    outcome = Outcome((Batch(100_000, 100.0),), 100.0, True, {"unfinished": "yes"})
+    text = render(run(Result("map-100k", "transform-pandas", 1, outcome)))
+    assert "| 1.0 k | 1.0 k–1.0 k | 1.0 k | 1 (not one was done: less than this) |" in text
+
+
+@pytest.mark.parametrize("sizes", [FULL, QUICK])
+def test_every_target_and_label_refers_to_cases_that_exist(sizes: object) -> None:
+    every = cases(QUICK if sizes is QUICK else FULL)
+    names = {case.name for case in every}
+    assert len(names) == len(every)
+    found = run(*(result(name, 1.0) for name in names if not name.startswith("held")))
+    measured = [target for target in TARGETS if target.name != "held"]
+    assert [target.name for target in measured if target.ratio(found) is None] == []
+    assert {target.profile for target in TARGETS} <= names
+    subjects = {case.subject for case in every if case.workload != "profile"}
+    assert subjects <= set(LABELS)
+    workloads = {case.workload for case in every}
+    assert workloads - {"latency", "held", "profile", "peers"} == set(WORKLOADS)
+
+
+def test_cases_are_chosen_by_the_beginning_of_their_name() -> None:
+    every = cases(FULL)
+    assert chosen(every, []) == every
+    assert [case.name for case in chosen(every, ["held", "latency/hdfs"])] == [
+        "latency/hdfs",
+        "held/ours",
+    ]

@@ -1,0 +1,183 @@
+"""Whose directory it is, and whether the dataflow still fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from anabranch.dataflow.flow import Dataflow
+from anabranch.errors import ChangedDataflow, OtherDataflow
+from anabranch.node.identity import check_sources, identify, shapes, states_for
+from anabranch.node.program import Program
+from anabranch.plan.step import Commit, Identity, Input, OperatorState, encode
+from anabranch.sinks.memory import MemorySink
+from anabranch.state.bins import BinSet
+from anabranch.state.journal import IdentityName, Journal
+from anabranch.state.run_list import Listed, RunInfo
+from tests.node.shop import program, scripted
+
+HERE = Path("/pipelines/shop")
+
+
+def add(key: Any, row: Any, total: Any) -> Any:
+    return None, row.amount
+
+
+def flow(
+    *,
+    name: str = "shop",
+    source: str = "orders",
+    region: str = "by-customer",
+    key: str = "customer",
+    state: str | None = "total bigint",
+    operators: tuple[str, ...] = ("map", "count"),
+    what: str = "count(*)",
+) -> Dataflow:
+    made = Dataflow(name)
+    keyed = made.source(source, scripted()).key_distribute(region, key)
+    if "map" in operators:
+        mapped = keyed.stateful_map("map", add, state=state, output="total bigint")
+        mapped.sink("mapped", MemorySink())
+    if "count" in operators:
+        keyed.aggregate("count", n=what).sink("counted", MemorySink())
+    if "new" in operators:
+        keyed.aggregate("new", n="count(*)").sink("added", MemorySink())
+    return made
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    made = Journal(tmp_path)
+    made.prepare()
+    return made
+
+
+def test_a_new_directory_gets_an_identity_of_its_own(journal: Journal, tmp_path: Path) -> None:
+    made = identify(journal, program(flow()), HERE)
+    assert (made.dataflow, made.bins) == ("shop", 8)
+    assert identify(journal, program(flow()), HERE) == made
+    other = Journal(tmp_path / "other")
+    other.prepare()
+    assert identify(other, program(flow()), HERE).pipeline != made.pipeline
+
+
+def test_who_comes_second_takes_the_identity_of_the_first(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = Identity("f" * 32, "shop", 8)
+    find = Journal.find
+
+    def too_early(self: Journal, name: Any) -> Any:
+        monkeypatch.setattr(Journal, "find", find)
+        self.create(IdentityName(), encode(theirs), "theirs")
+        return None
+
+    monkeypatch.setattr(Journal, "find", too_early)
+    assert identify(journal, program(flow()), HERE) == theirs
+
+
+def test_the_directory_of_another_dataflow_is_refused(journal: Journal) -> None:
+    identify(journal, program(flow()), HERE)
+    with pytest.raises(OtherDataflow) as got:
+        identify(journal, program(flow(name="market")), HERE)
+    assert "holds the dataflow 'shop', not 'market'" in str(got.value)
+    assert str(HERE) in str(got.value)
+    assert "Nothing was changed" in str(got.value)
+
+
+def test_another_number_of_bins_is_refused(journal: Journal) -> None:
+    identify(journal, program(flow()), HERE)
+    with pytest.raises(ChangedDataflow, match="8 bins per region, not 16") as got:
+        identify(journal, program(flow(), bins=16), HERE)
+    assert "bins=8" in str(got.value)
+
+
+def committed(made: Program, live: int = 3) -> Commit:
+    """A commit in which every operator of a program has a run and so many keys."""
+    states = tuple(
+        OperatorState(
+            shape,
+            (
+                Listed(
+                    RunInfo(f"run/{shape.operator}/1", shape.operator, live, 9, "00000000"),
+                    BinSet.of([0]),
+                ),
+            ),
+            (live,) + (0,) * 7,
+        )
+        for shape in shapes(made)
+    )
+    positions = (Input("orders", (), msgspec.Raw(b"{}")),)
+    return Commit(1, 0, 0, "code", positions, (), states, (), (), {})
+
+
+def test_shapes_say_what_must_not_change() -> None:
+    found = {s.operator: (s.kind, s.region, s.keys, s.state) for s in shapes(program(flow()))}
+    assert found == {
+        "map": ("stateful_map", "by-customer", "customer string", "total bigint"),
+        "count": ("aggregate(n=count)", "by-customer", "customer string", "n bigint"),
+    }
+
+
+def test_without_a_commit_every_operator_starts_empty() -> None:
+    found = states_for(program(flow()), None, HERE)
+    assert [(s.operator, s.runs, s.live) for s in found] == [
+        ("map", (), (0,) * 8),
+        ("count", (), (0,) * 8),
+    ]
+
+
+def test_the_same_dataflow_goes_on_with_its_state() -> None:
+    made = program(flow())
+    commit = committed(made)
+    assert states_for(program(flow()), commit, HERE) == commit.states
+
+
+def test_a_new_operator_starts_empty_beside_the_others() -> None:
+    commit = committed(program(flow()))
+    found = states_for(program(flow(operators=("map", "count", "new"))), commit, HERE)
+    assert found[:2] == commit.states
+    assert (found[2].operator, found[2].runs, sum(found[2].live)) == ("new", (), 0)
+
+
+CHANGES: list[tuple[Callable[[], Dataflow], str]] = [
+    (
+        lambda: flow(state="total double"),
+        "'map' has another state schema .* 'total double' instead of 'total bigint'",
+    ),
+    (lambda: flow(state="total bigint, n int"), "'map' has another state schema"),
+    (lambda: flow(state=None), "'map' has another state schema"),
+    (lambda: flow(region="other"), "has another region .*'other' instead of 'by-customer'"),
+    (lambda: flow(key="amount"), "has another key "),
+    # Both keep a bigint, but a maximum cannot go on with a count.
+    (lambda: flow(what="max(amount)"), "'count' has another kind .*n=max.* instead of .*n=count"),
+    (lambda: flow(what="avg(amount)"), "'count' has another kind"),
+    (lambda: flow(operators=("count",)), r"Operator 'map' is gone .* \(3 keys\)"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), CHANGES, ids=range(len(CHANGES)))
+def test_a_changed_operator_is_refused_by_name(changed: Callable[[], Dataflow], said: str) -> None:
+    commit = committed(program(flow()))
+    with pytest.raises(ChangedDataflow, match=said) as got:
+        states_for(program(changed()), commit, HERE)
+    assert str(HERE) in str(got.value)
+    assert "Nothing was changed" in str(got.value)
+
+
+def test_an_operator_without_keys_may_go() -> None:
+    commit = committed(program(flow()), live=0)
+    found = states_for(program(flow(operators=("count",))), commit, HERE)
+    assert [state.operator for state in found] == ["count"]
+
+
+def test_a_source_that_was_read_may_not_go() -> None:
+    read = (Input("orders", (), msgspec.Raw(b"{}")),)
+    check_sources(program(flow()), read, HERE)
+    check_sources(program(flow(source="sales")), (), HERE)
+    with pytest.raises(ChangedDataflow, match="Source 'orders' is gone"):
+        check_sources(program(flow(source="sales")), read, HERE)
