@@ -1,0 +1,65 @@
+"""The JVM: quiet unless it has something to say, and a clear error where there is none."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from pyspark import SparkContext
+
+from anabranch.errors import SparkUnavailable
+from anabranch.spark import jvm, session
+from anabranch.spark.jvm import JAVA_OPTIONS, quiet, start_jvm
+
+
+def test_our_logging_is_there_and_the_users_options_come_after_it() -> None:
+    [option] = quiet({})[JAVA_OPTIONS].split()
+    name, _, address = option.partition("=")
+    assert name == "-Dlog4j2.configurationFile"
+    assert Path(address.removeprefix("file://")).read_text().count("rootLogger.level") == 1
+    assert quiet({JAVA_OPTIONS: "-Dx=1", "a": "b"}) == {JAVA_OPTIONS: f"{option} -Dx=1", "a": "b"}
+
+
+def relayed(text: bytes, monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write(text)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    jvm._relay(reading)
+    return "" if stderr.closed else stderr.getvalue()
+
+
+def test_what_the_jvm_says_is_passed_on_but_for_one_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = b"WARNING: Using incubator modules: jdk.incubator.vector\nprinted by a task\n\xff!\n"
+    told = relayed(said, monkeypatch, io.StringIO())
+    assert told == "printed by a task\n\N{REPLACEMENT CHARACTER}!\n"
+
+
+def test_a_closed_stderr_does_not_stop_the_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    assert relayed(b"one\ntwo\n" * 50_000, monkeypatch, closed) == ""
+
+
+def test_without_java_one_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+    with pytest.raises(SparkUnavailable, match="Java 17 or newer"):
+        start_jvm({})
+
+
+def test_ctrl_c_is_the_programs_after_spark_has_started() -> None:
+    def pysparks(number: int, frame: FrameType | None) -> None:
+        """Stand in for the handler that cancels all jobs."""
+
+    before = signal.getsignal(signal.SIGINT)
+    with session._own_interrupts():
+        signal.signal(signal.SIGINT, pysparks)
+    assert signal.getsignal(signal.SIGINT) is before
