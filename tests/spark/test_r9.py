@@ -46,7 +46,7 @@ def spread(key: Any, row: Any, state: Any) -> Any:
     n, mix = (0, 0.0) if state is None else state
     v = row.v if row.v is not None else 0.125
     mix = mix * 0.5 + v
-    made = [(row.g + i, i, mix / (i + 1)) for i in range(n % 4)]
+    made = [(row.g + i // 2, i, mix / (i + 1)) for i in range(n % 4)]
     return made, (n + 1, mix)
 
 

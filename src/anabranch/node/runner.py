@@ -19,10 +19,11 @@ import msgspec
 from anabranch.errors import AttemptsDisagree, StoreError
 from anabranch.messages import Report
 from anabranch.node.identity import check_sources, identify, states_for
+from anabranch.node.inputs import Inputs
 from anabranch.node.program import Program
 from anabranch.node.publishing import Publishing, output_of
 from anabranch.node.retention import Retention
-from anabranch.node.settle import Disagreement, Settled, Task, settle
+from anabranch.node.settle import Settled, expected_tasks, rows_read, settle
 from anabranch.node.store_log import StoreLog
 from anabranch.plan.step import (
     Assignment,
@@ -34,8 +35,8 @@ from anabranch.plan.step import (
     decode_plan,
     encode,
 )
+from anabranch.rescale.assignments import equal_shares
 from anabranch.sinks.port import Publisher, SinkContext, StagedFile
-from anabranch.sources.port import Enumerator, Source
 from anabranch.state.journal import CommitName, Journal, PlanName, Taken, Trimmed
 
 ATTEMPTS = 3
@@ -94,14 +95,10 @@ class Runner:
         self._reached = reached
         self._journal = Journal(directory / "journal")
         self._retention = Retention(directory, self._journal, settings.grace_seconds)
-        self._log = StoreLog(directory)
         self._commit: Commit | None = None
         self._pending: Plan | None = None
         self._states: tuple[OperatorState, ...] = ()
-        self._sources: dict[str, Source] = {}
-        self._enumerators: dict[str, Enumerator] = {}
-        self._positions: dict[str, Input] = {}
-        self._ended: set[str] = set()
+        self._inputs: Inputs | None = None
         self._unpublished: dict[int, tuple[StagedFile, ...]] = {}
         self._publishing: Publishing | None = None
 
@@ -129,17 +126,17 @@ class Runner:
             self._commit = decode_commit(self._journal.read(latest).body)
         self._states = states_for(self._program, self._commit, self._directory)
         left = self._uncommitted_plan()
-        read = (*(self._commit.positions if self._commit else ()), *(left.inputs if left else ()))
+        read = (*self._positions(), *(left.inputs if left else ()))
         check_sources(self._program, read, self._directory)
         self._pending = None if left is None else self._revised(left)
-        self._open_sources()
+        self._inputs = Inputs(self._program.physical, StoreLog(self._directory), read)
         self._open_sinks(identity.pipeline)
 
     def next_plan(self) -> Plan | None:
         """The plan to run now: the one that was left, or one for new input; None for none."""
         if self._pending is not None:
             return self._pending
-        inputs = self._next_inputs()
+        inputs = self._source().next()
         if not any(given.slices for given in inputs):
             return None
         plan = Plan(
@@ -158,9 +155,7 @@ class Runner:
 
     def ended(self) -> bool:
         """Whether every source has handed out its last input, and it is committed."""
-        if self._pending is not None:
-            return False
-        return self._ended >= set(self._sources)
+        return self._pending is None and self._source().ended()
 
     def run(self, plan: Plan) -> StepDone:
         """Run a plan to its commit. A plan that fails stays, and runs again after a restart."""
@@ -191,8 +186,9 @@ class Runner:
         done = self.published
         self._unpublished = {s: f for s, f in self._unpublished.items() if s > done}
         waiting = [file for files in self._unpublished.values() for file in files]
+        needed = self._source().log_files(self._positions())
         self._retention.trim(self.step, done)
-        return self._retention.sweep(self._commit, waiting, self._log_files(), self._clock())
+        return self._retention.sweep(self._commit, waiting, needed, self._clock())
 
     def close(self) -> None:
         """Publish what is committed, and end."""
@@ -205,6 +201,17 @@ class Runner:
         if self._publishing is not None:
             with contextlib.suppress(Exception):
                 self._publishing.stop()
+
+    def _positions(self) -> tuple[Input, ...]:
+        return () if self._commit is None else self._commit.positions
+
+    def _source(self) -> Inputs:
+        assert self._inputs is not None, "recover() comes first"
+        return self._inputs
+
+    def _placement(self, last: Sequence[Assignment]) -> tuple[Assignment, ...]:
+        regions = [region.name for region in self._program.physical.regions]
+        return equal_shares(regions, self._program.bins, self._settings.workers, last)
 
     def _publisher(self) -> Publishing:
         assert self._publishing is not None, "recover() comes first"
@@ -242,34 +249,6 @@ class Runner:
         self._reached("planned", plan.step)
         return plan
 
-    def _placement(self, last: Sequence[Assignment]) -> tuple[Assignment, ...]:
-        """Bins in equal, contiguous shares; other shares than ``last`` are a new generation."""
-        before = {assignment.region: assignment for assignment in last}
-        bins, workers = self._program.bins, self._settings.workers
-        owners = tuple(number * workers // bins for number in range(bins))
-        found = []
-        for region in self._program.physical.regions:
-            kept = before.get(region.name)
-            if kept is not None and kept.workers == owners:
-                found.append(kept)
-            else:
-                generation = 1 if kept is None else kept.generation + 1
-                found.append(Assignment(region.name, generation, owners))
-        return tuple(found)
-
-    def _open_sources(self) -> None:
-        if self._commit is not None:
-            self._positions = {given.source: given for given in self._commit.positions}
-        planned = dict(self._positions)
-        if self._pending is not None:
-            planned |= {given.source: given for given in self._pending.inputs}
-        for node in self._program.physical.sources():
-            source: Source = node.source
-            at = planned.get(node.name)
-            self._sources[node.name] = source
-            position = None if at is None else bytes(at.position)
-            self._enumerators[node.name] = source.open(position, self._log)
-
     def _open_sinks(self, pipeline: str) -> None:
         publishers: dict[str, Publisher] = {}
         for name, node in self._program.sinks.items():
@@ -292,24 +271,14 @@ class Runner:
             yield decode_commit(self._journal.read(CommitName(step)).body)
         yield self._commit
 
-    def _next_inputs(self) -> tuple[Input, ...]:
-        found = []
-        for name, enumerator in self._enumerators.items():
-            if name in self._ended:
-                continue
-            batch = enumerator.next()
-            if batch.ended:
-                self._ended.add(name)
-            found.append(Input(name, batch.slices, msgspec.Raw(batch.position)))
-        return tuple(found)
-
     def _agreed(self, plan: Plan) -> Settled:
         why = ""
+        expected = expected_tasks(self._program.physical, plan)
         for _ in range(ATTEMPTS):
-            self._check_input(plan)
+            self._source().check(plan.inputs)
             reports = self._plane.run(plan, self._states)
-            self._check_input(plan)
-            settled = settle(self._states, reports, self._expected(plan))
+            self._source().check(plan.inputs)
+            settled = settle(self._states, reports, expected)
             if isinstance(settled, Settled):
                 return settled
             why = settled.why
@@ -320,23 +289,8 @@ class Runner:
             "pipeline again repeats the step.",
         )
 
-    def _check_input(self, plan: Plan) -> None:
-        for given in plan.inputs:
-            self._sources[given.source].check(given.slices)
-
-    def _expected(self, plan: Plan) -> list[Task]:
-        counts = {a.region: a.count for a in plan.placement}
-        found = []
-        for level in self._program.physical.levels[1:]:
-            for group in level.groups:
-                if group.region is None and not level.exchange:
-                    continue
-                count = plan.unkeyed_workers if group.region is None else counts[group.region]
-                found += [(level.number, group.name, worker) for worker in range(count)]
-        return found
-
     def _committed(self, plan: Plan, settled: Settled) -> Commit:
-        positions = self._positions | {
+        positions = {given.source: given for given in self._positions()} | {
             given.source: msgspec.structs.replace(given, slices=()) for given in plan.inputs
         }
         commit = Commit(
@@ -363,38 +317,18 @@ class Runner:
         self._commit = commit
         self._pending = None
         self._states = commit.states
-        self._positions = {given.source: given for given in commit.positions}
         self._unpublished[commit.step] = commit.staged
-
-    def _log_files(self) -> frozenset[str]:
-        found: frozenset[str] = frozenset()
-        for name, enumerator in self._enumerators.items():
-            found |= enumerator.files()
-            at = self._positions.get(name)
-            if at is not None:
-                found |= self._sources[name].log_files(bytes(at.position))
-        return found
 
     def _done(self, settled: Settled, seconds: float) -> StepDone:
         parts = dict(settled.seconds)
         parts |= getattr(self._plane, "timings", {})
         return StepDone(
             self.step,
-            self._rows(settled),
+            rows_read(self._program.physical, settled.counts),
             sum(sum(state.live) for state in self._states),
             seconds,
             parts,
         )
-
-    def _rows(self, settled: Settled) -> int:
-        """How many rows came in: those of each source's busiest edge."""
-        counts = {count.place: count.rows for count in settled.counts}
-        total = 0
-        for source in self._program.physical.sources():
-            edges = self._program.physical.levels[1].inputs
-            rows = [counts.get(e.place, 0) for e in edges if e.producer == source.id]
-            total += max(rows, default=0)
-        return total
 
 
 def _overtaken(step: int) -> StoreError:
@@ -402,6 +336,3 @@ def _overtaken(step: int) -> StoreError:
         f"Step {step} is long over: another process has gone on with this pipeline",
         do="End one of the two, and let the other go on.",
     )
-
-
-__all__ = ["DataPlane", "Disagreement", "Runner", "Settings", "StepDone"]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from anabranch.messages import Attempt, Report, StateReport, Tally
-from anabranch.plan.step import Count, OperatorState
+from anabranch.plan.physical import Physical
+from anabranch.plan.step import Count, OperatorState, Plan
 from anabranch.sinks.port import StagedFile
 from anabranch.state.run_list import replace_all
 
@@ -52,6 +53,30 @@ def settle(
         sum(state.rows_merged for report in ordered for state in report.states),
         _added(report.seconds for report in ordered),
     )
+
+
+def expected_tasks(physical: Physical, plan: Plan) -> list[Task]:
+    """The tasks that a step has whatever its input: one per worker of every level."""
+    counts = {a.region: a.count for a in plan.placement}
+    found = []
+    for level in physical.levels[1:]:
+        for group in level.groups:
+            if group.region is None and not level.exchange:
+                continue
+            count = plan.unkeyed_workers if group.region is None else counts[group.region]
+            found += [(level.number, group.name, worker) for worker in range(count)]
+    return found
+
+
+def rows_read(physical: Physical, counts: Sequence[Count]) -> int:
+    """How many rows came in: those of each source's busiest edge."""
+    by_place = {count.place: count.rows for count in counts}
+    edges = physical.levels[1].inputs
+    total = 0
+    for source in physical.sources():
+        rows = [by_place.get(e.place, 0) for e in edges if e.producer == source.id]
+        total += max(rows, default=0)
+    return total
 
 
 def task_of(attempt: Attempt) -> Task:

@@ -1,0 +1,1 @@
+"""Which worker owns which bin, and how that changes."""
