@@ -94,17 +94,23 @@ def _held(sizes: Sizes) -> Case:
 
 
 def _profile(sizes: Sizes) -> Iterator[Case]:
-    for operator in ("aggregate", "map"):
-        for stream in (sizes.medium, sizes.large):
-            yield Case(
-                "profile",
-                f"{operator}-{stream.name}",
-                "benchmarks.profile",
-                stream.name,
-                stream.warm,
-                sizes.case_seconds,
-                {"operator": operator},
-            )
+    profiled = [
+        ("aggregate", sizes.small),
+        ("aggregate", sizes.medium),
+        ("aggregate", sizes.large),
+        ("map", sizes.medium),
+        ("map", sizes.large),
+    ]
+    for operator, stream in profiled:
+        yield Case(
+            "profile",
+            f"{operator}-{stream.name}",
+            "benchmarks.profile",
+            stream.name,
+            stream.warm,
+            sizes.case_seconds,
+            {"operator": operator},
+        )
 
 
 def _peers(sizes: Sizes) -> Iterator[Case]:

@@ -66,10 +66,13 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def measured(outcome: Outcome, warm: int) -> tuple[Batch, ...]:
-    """The batches that count: those after the warm-up, or the last one where none is left."""
-    if not outcome.batches:
-        return ()
-    return outcome.batches[min(warm, len(outcome.batches) - 1) :]
+    """The batches that count: those after the warm-up.
+
+    Where few were done, the warm-up is the first third of them, and one always counts.
+    """
+    done = len(outcome.batches)
+    third = -(-done // 3)
+    return outcome.batches[max(min(warm, third, done - 1), 0) :]
 
 
 def rates(batches: Sequence[Batch]) -> Spread:

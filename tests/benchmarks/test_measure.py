@@ -27,12 +27,13 @@ def test_spread_of_nothing_is_an_error() -> None:
         spread([])
 
 
-def test_warm_up_is_dropped_but_never_everything() -> None:
-    batches = tuple(Batch(1, float(number)) for number in range(1, 4))
-    outcome = Outcome(batches, 6.0)
-    assert measured(outcome, 2) == batches[2:]
-    assert measured(outcome, 9) == batches[2:]
-    assert measured(Outcome((), 1.0), 2) == ()
+@pytest.mark.parametrize(
+    ("done", "warm", "counted"),
+    [(9, 2, 7), (9, 5, 6), (3, 10, 2), (2, 10, 1), (1, 10, 1), (0, 1, 0)],
+)
+def test_warm_up_is_dropped_but_never_everything(done: int, warm: int, counted: int) -> None:
+    batches = tuple(Batch(1, float(number)) for number in range(1, done + 1))
+    assert measured(Outcome(batches, 99.0), warm) == batches[done - counted :]
 
 
 def test_rates_are_per_batch_and_overall_counts_the_end() -> None:

@@ -50,7 +50,7 @@ def test_a_kept_a_missed_and_an_unmeasured_target() -> None:
 def test_a_missed_target_says_where_the_time_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = dict.fromkeys(("plan", "build", "read", "settle", "commit", "after"), 0.1)
     parts |= {"spark": 1.0, "tasks": 0.4, "write": 0.3, "rest": 0.1}
-    profiled = Result("profile", "aggregate-100k", 0, Outcome((Batch(1, 2.0, parts),), 2.0))
+    profiled = Result("profile", "aggregate-1k", 0, Outcome((Batch(1, 2.0, parts),), 2.0))
     slow = run(result("latency/ours", 0.5), result("latency/hdfs", 1.0), profiled)
     told = next(line for line in render(slow).splitlines() if line.startswith("- step latency"))
     assert "scheduling, collect 50 %; tasks: write the run: sort, merge, encode, sync 15 %" in told

@@ -44,8 +44,8 @@ def test_the_picture_has_all_numbers() -> None:
     assert "0.25 s  ██▅  median 0.38" in line_with("latency", lines)
     assert "1,234" in line_with("keys", lines)
     assert "3  committed, 2 published" in line_with("committed", lines)
-    assert "12,345.00  " + "█" * 24 in line_with("bronze", lines)
-    assert "6,172.50  " + "█" * 12 + " " in line_with("gold", lines)
+    assert "12,345.00  " + "▇" * 24 in line_with("bronze", lines)
+    assert "6,172.50  " + "▇" * 12 + " " in line_with("gold", lines)
 
 
 def test_the_picture_fits_a_terminal_of_80_columns_and_24_lines() -> None:

@@ -154,3 +154,25 @@ def test_an_expression_sees_no_foreign_rows(tmp_path: Path) -> None:
         ).where("n >= 1").sink(f"out-{number}", sink)
     completed(flow, tmp_path / "state")
     assert [sink.rows() for sink in sinks] == [[{"k": 1, "n": 1}], [{"k": 2, "n": 1}]]
+
+
+def test_collated_columns_compare_as_their_collation_says(tmp_path: Path) -> None:
+    """Before and behind a region, whoever reads the rows."""
+    schema = "c string collate UTF8_LCASE, s struct<d:string collate UTF8_LCASE>"
+    rows = [{"c": text, "s": {"d": text}} for text in ("abc", "ABC", "x")]
+    write_json(tmp_path / "in" / "rows.json", rows)
+    flow = ab.Dataflow("collated")
+    sources = {
+        "read": ab.FileSource(tmp_path / "in", "json", schema, watch=False),
+        "told": ab.ScriptedSource(schema, [rows, ab.EOF]),
+    }
+    sinks = {f"{name}-{place}": ab.MemorySink() for name in sources for place in ("at", "behind")}
+    for name, source in sources.items():
+        stream = flow.source(name, source)
+        stream.where("c = 'aBc' and s.d = 'aBc'").sink(f"{name}-at-out", sinks[f"{name}-at"])
+        stream.key_distribute(f"by-{name}", k="c collate UTF8_BINARY").stateful_map(
+            f"passed-{name}", passed, state="seen boolean", output=schema
+        ).where("c = 'aBc' and s.d = 'aBc'").sink(f"{name}-behind-out", sinks[f"{name}-behind"])
+    completed(flow, tmp_path / "state")
+    for name, sink in sinks.items():
+        assert bag(sink.rows()) == bag(rows[:2]), name

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 
 import pytest
-from pyspark import SparkContext
 
-from anabranch.errors import SparkUnavailable
 from anabranch.spark import jvm, session
-from anabranch.spark.jvm import JAVA_OPTIONS, quiet, start_jvm
+from anabranch.spark.jvm import JAVA_OPTIONS, quiet
 
 
 def test_our_logging_is_there_and_the_users_options_come_after_it() -> None:
@@ -27,8 +27,12 @@ def test_our_logging_is_there_and_the_users_options_come_after_it() -> None:
 
 def relayed(text: bytes, monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
     reading, writing = os.pipe()
-    with open(writing, "wb") as file:
-        file.write(text)
+
+    def say() -> None:
+        with open(writing, "wb") as file:
+            file.write(text)
+
+    threading.Thread(target=say).start()
     monkeypatch.setattr(sys, "stderr", stderr)
     jvm._relay(reading)
     return "" if stderr.closed else stderr.getvalue()
@@ -48,11 +52,22 @@ def test_a_closed_stderr_does_not_stop_the_relay(monkeypatch: pytest.MonkeyPatch
     assert relayed(b"one\ntwo\n" * 50_000, monkeypatch, closed) == ""
 
 
-def test_without_java_one_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
-    with pytest.raises(SparkUnavailable, match="Java 17 or newer"):
-        start_jvm({})
+def test_without_java_one_error_says_what_to_do() -> None:
+    # In a process of its own, because pyspark leaves a pipe open when the JVM does not start.
+    program = "from anabranch.spark.jvm import start_jvm; start_jvm({})"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "JAVA_HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 1
+    error = ran.stderr.splitlines()[-1]
+    assert error.startswith("anabranch.errors.SparkUnavailable: [spark.unavailable] ")
+    assert "Java 17 or newer" in error
+    assert "/nonexistent/bin/java: No such file" in ran.stderr
 
 
 def test_ctrl_c_is_the_programs_after_spark_has_started() -> None:

@@ -239,7 +239,7 @@ def _tiers(tiers: Sequence[Tier]) -> Table:
     for tier in tiers:
         cells = round(_BAR_CELLS * tier.revenue / largest) if largest else 0
         money = f"{tier.revenue / 100:,.2f}"
-        table.add_row(tier.name, f"{tier.orders:,}", money, Text("█" * cells, "magenta"))
+        table.add_row(tier.name, f"{tier.orders:,}", money, Text("▇" * cells, "magenta"))
     return table
 
 

@@ -106,7 +106,9 @@ class Boundary:
             fields += [pa.field(made_key_name(producer, i), c.type) for i, c in enumerate(keys)]
             columns = self.physical.schemas[producer]
             fields += [
-                pa.field(made_value_name(producer, i), c.type) for i, c in enumerate(columns)
+                # With its metadata: SQL on the way compares a string as its collation says.
+                pa.field(made_value_name(producer, i), c.type, metadata=c.metadata)
+                for i, c in enumerate(columns)
             ]
         return pa.schema(fields)
 
