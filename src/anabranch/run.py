@@ -37,9 +37,10 @@ def run(
     """Start a dataflow and return its handle.
 
     Running it again with the same ``directory`` continues exactly where it stopped, with any
-    number of ``workers``. The active Spark session is used if there is one; else Spark is started
-    on ``master`` (``local[*]`` unless told otherwise) with ``spark_conf``. ``bins`` is fixed when
-    the directory is made. ``watch`` is called with every committed step, ``reached`` at the named
+    number of ``workers``. The Spark of this process is used if there is one; else it is started on
+    ``master`` (``local[*]`` unless told otherwise) with ``spark_conf``, of which the settings that
+    can change at run time hold for the pipeline in either case. ``bins`` is fixed when the
+    directory is made. ``watch`` is called with every committed step, ``reached`` at the named
     points of a step (``planned``, ``ran``, ``committed``, ``publishing <sink>``, ``published``).
 
     Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` when the

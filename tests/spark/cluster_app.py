@@ -79,9 +79,7 @@ def tables(partition_number: int, start: int, end: int) -> dict[str, list[int]]:
     return {"value": list(range(start, end))}
 
 
-def two_regions(
-    base: Path, first: Callable[..., Any], second: Callable[..., Any]
-) -> ab.Dataflow:
+def two_regions(base: Path, first: Callable[..., Any], second: Callable[..., Any]) -> ab.Dataflow:
     """Two regions in a row, each with a sink."""
     flow = ab.Dataflow("cluster")
     source = ab.GeneratorSource(

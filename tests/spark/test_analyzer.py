@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,24 @@ def test_all_mistakes_of_a_flow_are_listed_and_nothing_was_started(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_least_of_collated_strings_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """States are compared byte by byte, which is not what the collation says."""
+    flow = ab.Dataflow("collated")
+    source = ab.ScriptedSource("k int, c string collate UTF8_LCASE", [[(1, "a")], ab.EOF])
+    keyed = flow.source("rows", source).key_distribute("by-k", "k")
+    keyed.aggregate("ends", low="min(c)", high="max(concat(c, 'x'))", n="count(c)").sink(
+        "out", ab.MemorySink()
+    )
+    with pytest.raises(InvalidDataflow) as caught:
+        ab.run(flow, directory=tmp_path / "state")
+    found = [(problem.operator, problem.what) for problem in caught.value.problems]
+    assert found == [
+        ('aggregate "ends"', 'column "low": min of a string with collation UTF8_LCASE'),
+        ('aggregate "ends"', 'column "high": max of a string with collation UTF8_LCASE'),
+    ]
+    assert "min(c collate UTF8_BINARY)" in caught.value.problems[0].do
+
+
 def test_a_run_leaves_the_users_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """The pipeline has a session of its own; the user's stays the active one."""
     before = {name: spark.conf.get(name, None) for name in PER_SESSION}
@@ -273,6 +292,27 @@ def test_a_run_leaves_the_users_session_as_it_was(spark: SparkSession, tmp_path:
     assert active is not None
     assert active._jsparkSession.equals(spark._jsparkSession)
     assert {name: spark.conf.get(name, None) for name in PER_SESSION} == before
+
+
+def test_a_run_from_another_thread_uses_the_spark_that_is_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """An active session is a matter of the thread; Spark is one of the process."""
+    sink = ab.MemorySink()
+    flow = ab.Dataflow("one-row")
+    flow.source("rows", ab.ScriptedSource("v int", [[(1,)], ab.EOF])).sink("s", sink)
+    before = jobs(spark)
+    settings = {"spark.sql.shuffle.partitions": "5", "spark.driver.memory": "9g"}
+
+    def run() -> None:
+        ab.run(flow, directory=tmp_path / "state", bins=4, spark_conf=settings).wait(60)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    assert sink.rows() == [{"v": 1}]
+    assert jobs(spark) == before + 1
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
 def test_settings_that_steps_rely_on_are_refused(spark: SparkSession, tmp_path: Path) -> None:

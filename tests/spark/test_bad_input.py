@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -203,6 +205,32 @@ def test_a_malformed_line_names_its_file(tmp_path: Path) -> None:
     # The advice works: the same file is read again, otherwise.
     lenient = source_in(tmp_path / "in", mode="DROPMALFORMED")
     check_result(completed(flow_of(lenient, out), state), out)
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+    directory = tmp_path / "in"
+    directory.mkdir()
+    for number, page in enumerate(PAGES):
+        table = pa.table({"k": [k for k, _ in page], "v": [v for _, v in page]})
+        pq.write_table(table, directory / f"{number}.parquet")
+    damaged = directory / "3.parquet"
+    damaged.write_bytes((directory / "0.parquet").read_bytes()[:-30])
+    out, state = tmp_path / "out", tmp_path / "state"
+
+    def flow(**options: object) -> ab.Dataflow:
+        source = ab.FileSource(
+            directory, "parquet", SCHEMA, watch=False, max_files_per_step=1, options=options
+        )
+        return flow_of(source, out)
+
+    error = failure(flow(), state)
+    assert isinstance(error, ReadFailed)
+    assert "/in/3.parquet" in str(error)
+    assert "\n" not in str(error)
+    assert error.do is not None
+    assert "ignoreCorruptFiles" in error.do
+    pipeline = completed(flow(ignoreCorruptFiles=True), state)
+    assert state_of(pipeline, "total") == TOTALS
 
 
 def test_a_value_of_the_wrong_type_names_its_file(tmp_path: Path) -> None:

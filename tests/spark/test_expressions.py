@@ -11,6 +11,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 import anabranch as ab
+from anabranch.sources.port import Source
 from anabranch.spark.session import open_session
 from tests.spark.running import bag, completed, rows_of, write_json
 
@@ -162,7 +163,7 @@ def test_collated_columns_compare_as_their_collation_says(tmp_path: Path) -> Non
     rows = [{"c": text, "s": {"d": text}} for text in ("abc", "ABC", "x")]
     write_json(tmp_path / "in" / "rows.json", rows)
     flow = ab.Dataflow("collated")
-    sources = {
+    sources: dict[str, Source] = {
         "read": ab.FileSource(tmp_path / "in", "json", schema, watch=False),
         "told": ab.ScriptedSource(schema, [rows, ab.EOF]),
     }

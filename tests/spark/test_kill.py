@@ -188,17 +188,16 @@ def test_killed_at_every_point_and_at_random_moments(base: Path) -> None:
     chance = random.Random(seed)
     story = Story(seed, 200)
     story.write(base)
-    kill_at_point(base, "planned", 5)
     kill_after_run_files(base, 9)
-    kill_at_random(base, chance, chance.randrange(12, 30))
-    kill_at_point(base, "ran", 35)
-    kill_at_random(base, chance, chance.randrange(40, 70))
-    kill_at_point(base, "committed", 75)
-    kill_at_random(base, chance, chance.randrange(80, 110))
-    kill_at_point(base, "publishing out-second", 115)
-    kill_at_point(base, "planned", 120)
-    kill_at_point(base, "ran", 120)
-    assert committed(base) == 119
+    kill_at_random(base, chance, chance.randrange(12, 40))
+    kill_at_point(base, "committed", 50)
+    kill_at_random(base, chance, chance.randrange(55, 80))
+    kill_at_point(base, "publishing out-second", 90)
+    kill_at_random(base, chance, chance.randrange(95, 120))
+    # Twice in one step: after the plan, and before the commit.
+    kill_at_point(base, "planned", 130)
+    kill_at_point(base, "ran", 130)
+    assert committed(base) == 129
     App(base).finish()
     check(base, story)
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from anabranch.dataflow.schema import type_text
+from anabranch.dataflow.schema import COLLATION, type_text
 from anabranch.dataflow.sql_text import Call, argument_count, single_call
 from anabranch.dataflow.type_names import MAX_PRECISION
 from anabranch.errors import InvalidAggregate
@@ -110,6 +110,18 @@ def result_type(aggregate: Aggregate, argument: pa.DataType | None) -> pa.DataTy
     if pa.types.is_floating(argument):
         return pa.float64()
     raise _refused(aggregate, argument, f"{function}(cast({aggregate.argument} as double))")
+
+
+def refuse_collated(aggregate: Aggregate, argument: pa.Field) -> None:
+    """Raise ``InvalidAggregate`` for the least or greatest of strings that have a collation."""
+    collation = (argument.metadata or {}).get(COLLATION)
+    ordered = aggregate.function in (AggregateFunction.MIN, AggregateFunction.MAX)
+    if ordered and collation is not None:
+        raise InvalidAggregate(
+            f"{aggregate.function} of a string with collation {collation.decode()}",
+            do="State is compared byte by byte: use "
+            f"{aggregate.function}({aggregate.argument} collate UTF8_BINARY).",
+        )
 
 
 def _extreme_type(aggregate: Aggregate, argument: pa.DataType) -> pa.DataType:

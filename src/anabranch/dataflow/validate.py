@@ -12,7 +12,12 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates import is_nullable, parse_aggregate, result_type
+from anabranch.dataflow.aggregates import (
+    is_nullable,
+    parse_aggregate,
+    refuse_collated,
+    result_type,
+)
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import function_finding
 from anabranch.dataflow.graph import (
@@ -284,9 +289,11 @@ def _aggregate_column(
         if aggregate.argument is not None:
             resolved = walk.resolver.named(row, [(name, aggregate.argument)])
             walk.report(node, resolved.findings)
-            argument = resolved.columns[0].type
             if resolved.findings:
                 return None
+            argument = resolved.columns[0].type
+            if resolved.columns[0].field is not None:
+                refuse_collated(aggregate, resolved.columns[0].field)
         known = argument is not None or aggregate.function == "count"
         type_ = result_type(aggregate, argument) if known else None
     except InvalidAggregate as error:

@@ -71,10 +71,13 @@ def translated(error: Exception) -> AnabranchError:
     if ours is not None:
         return ours
     if "MALFORMED_RECORD" in text or "FAILED_READ_FILE" in text:
+        option = "mode to DROPMALFORMED or PERMISSIVE"
+        if "MALFORMED_RECORD" not in text:
+            option = "ignoreCorruptFiles to true"
         return ReadFailed(
             f"Spark could not read the input: {_brief(text)}",
-            do="The file was planned as it is and must stay so. Set the reader's option mode to "
-            "DROPMALFORMED or PERMISSIVE and run the pipeline again: it reads the file again.",
+            do="The file was planned as it is and must stay so. Set the source's option "
+            f"{option} and run the pipeline again: it reads the file again.",
         )
     return StepFailed(
         f"Spark could not run the step: {_brief(text)}",

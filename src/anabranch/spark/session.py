@@ -58,15 +58,15 @@ PER_SESSION = {
 
 
 def open_session(master: str | None, configuration: dict[str, str] | None = None) -> SparkSession:
-    """A session for the pipeline: beside the active one if there is one, else a new Spark.
+    """A session for the pipeline: in the Spark that runs in this process, else in a new one.
 
     Of the configuration, what can be changed at run time holds for this session also where Spark
     runs already. ``ValueError`` for a setting that steps rely on.
     """
     wanted = configuration or {}
     _refuse_relied_on(wanted)
-    active = SparkSession.getActiveSession()
-    base = active if active is not None else _start(master or "local[*]", wanted)
+    running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    base = running if running is not None else _start(master or "local[*]", wanted)
     session = base.newSession()
     changeable = {n: v for n, v in wanted.items() if session.conf.isModifiable(n)}
     for name, value in {**changeable, **PER_SESSION}.items():
