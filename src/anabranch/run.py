@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from anabranch.dataflow.flow import Dataflow
@@ -49,13 +50,7 @@ def run(
     if workers < 1:
         raise ValueError(f"workers must be at least 1, not {workers}")
     bin_bits(bins)
-    chosen = settings or Settings()
-    chosen = Settings(
-        workers,
-        chosen.max_unpublished_steps,
-        chosen.max_unpublished_bytes,
-        chosen.grace_seconds,
-    )
+    chosen = replace(settings or Settings(), workers=workers)
     spark = open_session(master, spark_conf)
     typed = validate(flow.graph(), SparkAnalyzer(spark))
     program = Program(typed, bins)

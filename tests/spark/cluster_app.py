@@ -1,7 +1,7 @@
-"""Pipelines on ``local-cluster`` whose tasks fail, are overtaken, or lose their executor.
+"""Pipelines on clusters whose tasks fail, are overtaken, or lose their executor.
 
-Run as a process of its own, since a process has one Spark: ``python cluster_app.py BASE [SCENARIO …]``. Writes
-what happened to ``BASE/<scenario>.json``; the tests look at that.
+Run as a process of its own, since a process has one Spark: ``python cluster_app.py BASE
+[SCENARIO …]``. Writes what happened to ``BASE/<scenario>.json``; the tests look at that.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyspark
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
@@ -203,17 +208,56 @@ def two_consumers(base: Path) -> dict[str, Any]:
     return run(base, flow)
 
 
+@contextmanager
+def standalone() -> Iterator[str]:
+    """A master and two workers on two loopback hosts: Spark speculates on another host only."""
+    home = Path(pyspark.__file__).parent
+    environment = {**os.environ, "SPARK_HOME": str(home)}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    master = f"spark://127.0.0.1:{port}"
+
+    def start(name: str, host: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{name}"]
+        command += ["--host", host, "--webui-port", "0", *arguments]
+        return subprocess.Popen(command, env={**environment, "SPARK_LOCAL_IP": host})
+
+    worker = ("--cores", "1", "--memory", "1g", "--work-dir", tempfile.mkdtemp(), master)
+    started = [
+        start("master.Master", "127.0.0.1", "--port", str(port)),
+        start("worker.Worker", "127.0.0.1", *worker),
+        start("worker.Worker", "127.0.0.2", *worker),
+    ]
+    try:
+        yield master
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(30)
+
+
+@contextmanager
+def local_cluster(workers: int, cores: int) -> Iterator[str]:
+    """Spark's own cluster on one machine."""
+    yield f"local-cluster[{workers},{cores},1024]"
+
+
 SLOW = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.multiplier": "2",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "500ms",
+    "spark.driver.host": "127.0.0.1",
+    "spark.cores.max": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
 }
-CLUSTERS: list[tuple[str, dict[str, str], list[Callable[[Path], dict[str, Any]]]]] = [
-    ("local-cluster[2,1,1024]", {}, [failing_task, lost_executor, different_attempts]),
-    ("local-cluster[2,1,1024]", SLOW, [speculation]),
-    ("local-cluster[2,2,1024]", {}, [two_consumers]),
+Scenario = Callable[[Path], dict[str, Any]]
+CLUSTERS: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
+    (local_cluster(2, 1), {}, [failing_task, lost_executor, different_attempts]),
+    (standalone(), SLOW, [speculation]),
+    (local_cluster(2, 2), {}, [two_consumers]),
 ]
 
 
@@ -223,24 +267,30 @@ def main() -> None:
     wanted = sys.argv[2:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    for master, extra, every in CLUSTERS:
+    for cluster, extra, every in CLUSTERS:
         scenarios = [each for each in every if not wanted or each.__name__ in wanted]
         if not scenarios:
             continue
-        builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-        settings = {"spark.executor.memory": "1g", "spark.task.maxFailures": "4", **extra}
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
-        for scenario in scenarios:
-            directory = base / scenario.__name__
-            directory.mkdir(parents=True)
-            try:
-                result = scenario(directory)
-            except Exception:
-                result = {"error": traceback.format_exc()}
-            (base / f"{scenario.__name__}.json").write_text(json.dumps(result))
-        spark.stop()
+        with cluster as master:
+            run_on(master, extra, scenarios, base)
+
+
+def run_on(master: str, extra: dict[str, str], scenarios: list[Scenario], base: Path) -> None:
+    """Run some scenarios in one Spark."""
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    settings = {"spark.executor.memory": "1g", "spark.task.maxFailures": "4", **extra}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for scenario in scenarios:
+        directory = base / scenario.__name__
+        directory.mkdir(parents=True)
+        try:
+            result = scenario(directory)
+        except Exception:
+            result = {"error": traceback.format_exc()}
+        (base / f"{scenario.__name__}.json").write_text(json.dumps(result))
+    spark.stop()
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,8 @@ class App:
         except psutil.NoSuchProcess:
             tree = []
         for process in tree:
-            with_suppress(process.kill)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self._process.wait()
         psutil.wait_procs(tree, timeout=10)
         self._log.close()
@@ -115,13 +117,6 @@ class App:
 
     def log(self) -> str:
         return (self._base / "log.txt").read_text(errors="replace")[-3000:]
-
-
-def with_suppress(action: Callable[[], object]) -> None:
-    try:
-        action()
-    except psutil.NoSuchProcess:
-        pass
 
 
 def committed(base: Path) -> int:
@@ -176,13 +171,9 @@ def check(base: Path, story: Story) -> None:
     assert sorted(rows_of(base, "second")) == sorted(second)
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-
-
 @pytest.mark.timeout(900)
-def test_killed_at_every_point_and_at_random_moments(base: Path) -> None:
+def test_killed_at_every_point_and_at_random_moments(tmp_path: Path) -> None:
+    base = tmp_path
     seed = int(os.environ.get("ANABRANCH_SEED", "20"))
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -204,7 +195,8 @@ def test_killed_at_every_point_and_at_random_moments(base: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_killed_thirty_times(base: Path) -> None:
+def test_killed_thirty_times(tmp_path: Path) -> None:
+    base = tmp_path
     seed = int(os.environ.get("ANABRANCH_SEED", str(random.randrange(10**6))))
     print(f"seed {seed}")
     chance = random.Random(seed)
