@@ -16,7 +16,6 @@ from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import AnabranchError, ReadFailed
 from anabranch.messages import Attempt, Report, encode
 from anabranch.operators.failure import short
-from anabranch.operators.order import Order
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import PREFIX, Boundary
 from anabranch.plan.step import Input
@@ -131,8 +130,7 @@ def _read(
     position = part.start
     try:
         for batch in source.read(part):
-            columns = reader_order(order.number, part.partition, position, batch.num_rows)
-            row_order = Order(tuple(column.to_numpy() for column in columns))
+            row_order = reader_order(order.number, part.partition, position, batch.num_rows)
             values = pa.Table.from_batches([batch])
             yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order))
             position += batch.num_rows

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from anabranch.errors import ReadFailed
 from anabranch.messages import Attempt, Control, Report, decode
-from anabranch.operators.order import READER_COLUMNS, Order
+from anabranch.operators.order import Order
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import (
     FROM,
@@ -134,12 +134,11 @@ def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def reader_order(source: int, partition: int, start: int, count: int) -> tuple[pa.Array, ...]:
+def reader_order(source: int, partition: int, start: int, count: int) -> Order:
     """The order of rows that a Python source read from one of its partitions."""
     first = np.full(count, (source << SOURCE_SHIFT) + partition, dtype=np.int64)
-    rest = [np.arange(start, start + count, dtype=np.int64), np.zeros(count, dtype=np.int64)]
-    assert len(rest) + 1 == READER_COLUMNS
-    return tuple(pa.array(column) for column in (first, *rest))
+    position = np.arange(start, start + count, dtype=np.int64)
+    return Order((first, position, np.zeros(count, dtype=np.int64)))
 
 
 def _filled(
