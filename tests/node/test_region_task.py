@@ -115,12 +115,9 @@ def test_state_and_output_are_those_of_the_operator(made: Program, tmp_path: Pat
         "bob": [5],
         None: [1],
     }
-    assert [(row["customer"], row["amounts"]) for row in staged] == [
-        ("ann", "3"),
-        ("bob", "5"),
-        (None, "1"),
-        ("ann", "3+4"),
-    ]
+    found = [(row["customer"], row["amounts"]) for row in staged]
+    assert set(found) == {("ann", "3"), ("bob", "5"), (None, "1"), ("ann", "3+4")}
+    assert found.index(("ann", "3")) < found.index(("ann", "3+4"))
     (emitted,) = result.emitted.values()
     assert emitted.values.to_pylist() == staged
     (counted,) = [t for t in result.report.tallies if t.place == "sink rows"]

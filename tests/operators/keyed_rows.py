@@ -42,7 +42,7 @@ def make_rows(
         ],
         schema=key_schema,
     )
-    hashes = np.array([hash_of(key, spread) for key in keys], dtype=np.uint64)
+    hashes = np.array([hash_of(key, spread) for key in key_tuples(table)], dtype=np.uint64)
     given = None
     if order is not None:
         zeros = np.zeros(len(keys), dtype=np.int64)

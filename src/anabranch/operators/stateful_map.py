@@ -8,7 +8,7 @@ objects made are those that the function is given and those that it returns.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,8 +24,13 @@ from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, KeyedState, Rows, named_tuples
+from anabranch.state.bins import Mask
 from anabranch.state.changed import Changed
+from anabranch.state.keys import one_batch
 from anabranch.state.rows import Groups, group_keys
+
+CALLS = 8192
+"""How many calls are made before their objects become columns."""
 
 Int64s = npt.NDArray[np.int64]
 Function = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -41,100 +46,165 @@ class StatefulMap:
     output: pa.Schema
 
     def run(self, rows: Rows, state: KeyedState) -> tuple[Rows, Changes]:
-        """Call the function for every row in order; give its output and the changed state."""
+        """Call the function for every row, a key's rows in order; give output and changed state.
+
+        Keys come one after the other, a few thousand calls at a time: what a call needs is then
+        near in memory, and the objects of a step are never all there at once.
+        """
         assert rows.hashes is not None
         assert rows.keys is not None
         assert rows.order is not None
-        groups = group_keys(rows.hashes, rows.keys)
-        found, prior = state.lookup(groups.hashes, groups.keys)
-        calls = _Calls(self, groups, self.codec.decode(prior, found))
         places = rows.order.permutation()
-        calls.make(rows.values if places is None else rows.values.take(pa.array(places)), places)
-        return calls.output(rows), calls.changes(found)
+        hashes, keys = rows.hashes, rows.keys
+        if places is not None:
+            hashes, keys = hashes[places], keys.take(pa.array(places))
+        groups = group_keys(hashes, keys)
+        found, prior = state.lookup(groups.hashes, groups.keys)
+        parents = groups.order if places is None else places[groups.order]
+        values = rows.values.take(pa.array(parents))
+        with no_collection():
+            parts = [
+                _Calls(self, groups, part).make(values, prior, found)
+                for part in _parts(groups.starts, len(parents))
+            ]
+        return self._output(rows, parents, parts), self._changes(groups, found, parts)
+
+    def _output(self, rows: Rows, parents: Int64s, parts: Sequence[_Made]) -> Rows:
+        """The rows that the calls returned, each with its caller's key and order."""
+        assert rows.order is not None
+        assert rows.hashes is not None
+        assert rows.keys is not None
+        caller = parents[np.concatenate([_NONE, *(part.callers for part in parts)])]
+        digits = np.concatenate([_NONE, *(part.digits for part in parts)])
+        values = pa.Table.from_batches([part.output for part in parts], schema=self.output)
+        order: Order = rows.order.child(caller, digits)
+        return Rows(values, rows.hashes[caller], rows.keys.take(pa.array(caller)), order)
+
+    def _changes(self, groups: Groups, found: Mask, parts: Sequence[_Made]) -> Changes:
+        """The state after the calls, of every key that was called for."""
+        values = pa.Table.from_batches([part.states for part in parts], schema=self.codec.schema)
+        forget = np.concatenate([_NONE.astype(np.bool_), *(part.forget for part in parts)])
+        changed = Changed(groups.hashes, groups.keys, one_batch(values), forget)
+        return Changes(changed, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some keys with their rows: group and row numbers, from the first to before the last."""
+
+    first_group: int
+    last_group: int
+    first_row: int
+    last_row: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What the calls of a part came to: rows with their callers, and the state of each key."""
+
+    output: pa.RecordBatch
+    callers: Int64s
+    digits: Int64s
+    states: pa.RecordBatch
+    forget: Mask
+
+
+def _parts(starts: Int64s, rows: int) -> Iterator[_Part]:
+    """Cut the groups into parts of about so many rows; a large group is a part of its own."""
+    ends = np.append(starts[1:], rows)
+    group = 0
+    while group < len(starts):
+        begin = int(starts[group])
+        last = max(int(np.searchsorted(ends, begin + CALLS, side="right")), group + 1)
+        yield _Part(group, last, begin, int(ends[last - 1]))
+        group = last
 
 
 class _Calls:
-    """The calls of one step, with the output and the state they have made so far."""
+    """The calls of one part of a step, with the output and the state they have made so far."""
 
-    def __init__(self, operator: StatefulMap, groups: Groups, states: list[Any]) -> None:
+    def __init__(self, operator: StatefulMap, groups: Groups, part: _Part) -> None:
         self._operator = operator
         self._groups = groups
-        self._states = states
+        self._part = part
+        self._states: list[Any] = []
         self._returned: list[Any] = []
         self._rows: list[Any] = []
-        self._parents = np.empty(0, dtype=np.int64)
-        self._digits = self._parents
+        self._callers = _NONE
+        self._digits = _NONE
 
-    def make(self, values: pa.Table, places: Int64s | None) -> None:
-        """Call the function for each row; ``places`` are the rows' places in the batch."""
-        group_of_row = self._groups.group_of_row
-        group_of_call = (group_of_row if places is None else group_of_row[places]).tolist()
-        keys = list(named_tuples("Key", self._groups.keys))
+    def make(self, values: pa.Table, prior: pa.RecordBatch, found: Mask) -> _Made:
+        """Call the function for each row. ``values`` are all rows, key by key."""
+        part = self._part
+        group_count = part.last_group - part.first_group
+        row_count = part.last_row - part.first_row
+        lengths = np.diff(
+            self._groups.starts[part.first_group : part.last_group], append=part.last_row
+        )
+        group_of_call = np.repeat(np.arange(group_count), lengths).tolist()
+        self._states = self._operator.codec.decode(
+            prior.slice(part.first_group, group_count), found[part.first_group : part.last_group]
+        )
+        keys = list(named_tuples("Key", self._groups.keys.slice(part.first_group, group_count)))
+        rows = named_tuples("Row", values.slice(part.first_row, row_count))
+        self._call(group_of_call, keys, rows)
+        self._spread(np.arange(part.first_row, part.last_row))
+        return _Made(
+            self._output(), self._callers, self._digits, self._encoded(), self._forgotten()
+        )
+
+    def _call(self, groups: list[int], keys: list[Any], rows: Iterator[Any]) -> None:
         function, states = self._operator.function, self._states
         again = self._operator.codec.again()
         returned = self._returned.append
         # A function may go on changing what it returned: it is emitted as it was.
         nested = any(pa.types.is_nested(kind) for kind in self._operator.output.types)
-        rows = named_tuples("Row", values)
         group, row, result = 0, None, _NOT_RETURNED
         try:
-            with no_collection():
-                for group, row in zip(group_of_call, rows, strict=True):
-                    result = _NOT_RETURNED
-                    state = states[group] if again is None else again(states[group])
-                    result = function(keys[group], row, state)
-                    output, states[group] = result
-                    if nested:
-                        output = deepcopy(output)
-                    elif type(output) is list:
-                        output = output.copy()
-                    returned(output)
+            for group, row in zip(groups, rows, strict=True):
+                result = _NOT_RETURNED
+                state = states[group] if again is None else again(states[group])
+                result = function(keys[group], row, state)
+                output, states[group] = result
+                if nested:
+                    output = deepcopy(output)
+                elif type(output) is list:
+                    output = output.copy()
+                returned(output)
         except Exception as error:
             raise self._failure(error, keys[group], row, result) from error
-        self._spread(np.arange(len(group_of_call)) if places is None else places)
 
-    def _spread(self, places: Int64s) -> None:
+    def _spread(self, callers: Int64s) -> None:
         """One row per call is the usual case; None and lists of rows are spread out."""
         returned = self._returned
         if not set(map(type, returned)) & _SEVERAL:
-            self._rows, self._parents = returned, places
+            self._rows, self._callers = returned, callers
             self._digits = np.zeros(len(returned), dtype=np.int64)
             return
         made = [_as_list(output) for output in returned]
         self._rows = list(chain.from_iterable(made))
         lengths = np.fromiter(map(len, made), np.int64, len(made))
-        self._parents = np.repeat(places, lengths)
+        self._callers = np.repeat(callers, lengths)
         first = np.repeat(np.cumsum(lengths) - lengths, lengths)
         self._digits = np.arange(len(self._rows), dtype=np.int64) - first
 
-    def output(self, rows: Rows) -> Rows:
-        """The rows that the calls returned, each with its caller's key and order."""
-        assert rows.order is not None
-        assert rows.hashes is not None
-        assert rows.keys is not None
-        values = self._table()
-        order: Order = rows.order.child(self._parents, self._digits)
-        taken = rows.keys.take(pa.array(self._parents))
-        return Rows(values, rows.hashes[self._parents], taken, order)
+    def _output(self) -> pa.RecordBatch:
+        schema = self._operator.output
+        try:
+            return pa.RecordBatch.from_arrays(tuples_to_columns(self._rows, schema), schema=schema)
+        except Exception as error:
+            raise self._bad_output(error) from error
 
-    def changes(self, found: np.ndarray[Any, Any]) -> Changes:
-        """The state after the calls, of every key that was called for."""
-        forget = np.fromiter((s is None for s in self._states), np.bool_, len(self._states))
+    def _encoded(self) -> pa.RecordBatch:
         codec = self._operator.codec
         try:
             columns = codec.encode(self._states)
         except Exception as error:
             raise self._bad_state(error) from error
-        values = pa.RecordBatch.from_arrays(columns, schema=codec.schema)
-        changed = Changed(self._groups.hashes, self._groups.keys, values, forget)
-        return Changes(changed, found)
+        return pa.RecordBatch.from_arrays(columns, schema=codec.schema)
 
-    def _table(self) -> pa.Table:
-        schema = self._operator.output
-        try:
-            return pa.Table.from_arrays(tuples_to_columns(self._rows, schema), schema=schema)
-        except Exception as error:
-            raise self._bad_output(error) from error
+    def _forgotten(self) -> Mask:
+        return np.fromiter((s is None for s in self._states), np.bool_, len(self._states))
 
     def _failure(self, error: Exception, key: Any, row: Any, result: Any) -> Exception:
         operator = self._operator
@@ -155,11 +225,11 @@ class _Calls:
     def _bad_output(self, error: Exception) -> Exception:
         schema = self._operator.output
         place = _first_unfit(self._rows, lambda made: tuples_to_columns([made], schema))
-        group = self._groups.group_of_row[self._parents[place]]
+        group = np.searchsorted(self._groups.starts, self._callers[place], side="right") - 1
         return OutputMismatch(
             f"{describe_function(self._operator.function)} emitted {short(self._rows[place])}, "
             f"which does not fit the output schema ({_brief(schema)}): {error}",
-            where=f"operator {self._operator.name}, {self._key(group)}",
+            where=f"operator {self._operator.name}, {self._key(int(group))}",
             do="Emit a tuple with one value per column, or change output=.",
         )
 
@@ -172,7 +242,7 @@ class _Calls:
         return OutputMismatch(
             f"{describe_function(self._operator.function)} returned the state "
             f"{short(self._states[group])}, which {wanted}: {error}",
-            where=f"operator {self._operator.name}, {self._key(group)}",
+            where=f"operator {self._operator.name}, {self._key(self._part.first_group + group)}",
             do="Return a value that fits, or change state=.",
         )
 
@@ -182,6 +252,8 @@ class _Calls:
 
 _SEVERAL = {list, type(None)}
 """The types of output that do not stand for one row."""
+
+_NONE = np.empty(0, dtype=np.int64)
 
 _NOT_RETURNED = object()
 """Stands for the result of a call that has not returned."""

@@ -25,6 +25,8 @@ STATIC = {
     "spark.cleaner.periodicGC.interval": "2min",
     "spark.python.task.killTimeout": "2s",
     "spark.task.reaper.enabled": "true",
+    # Over TCP a small batch waits 40 ms in every task for a delayed acknowledgement.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
