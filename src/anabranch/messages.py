@@ -37,7 +37,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     """A worker's messages for one step.
 
     ``level`` and ``partition`` say which task it is for; a task passes on what is for a deeper
-    level. ``tags`` numbers the files of each source, as their rows name them, in planned order.
+    level.
     """
 
     level: int
@@ -46,7 +46,6 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     worker: int
     owned: BinSet
     messages: tuple[Message, ...]
-    tags: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class Attempt(msgspec.Struct, frozen=True, tag="attempt"):

@@ -112,7 +112,7 @@ class _Step:
             if edge.consumer in group.operators:
                 rows = self._arriving(edge, group, worker)
                 task.count(edge.place, rows)
-                arrived[edge.consumer] = rows
+                arrived.setdefault(edge.consumer, []).append(rows)
         return task.run(arrived, consumed)
 
     def _control(self, level: Level, group: Group, worker: int) -> Control:
@@ -126,7 +126,7 @@ class _Step:
         if group.region is not None:
             owned = owned_bins(self._owners[group.region], worker)
         messages: tuple[Message, ...] = (*loads, Barrier(self._plan.step))
-        return Control(level.number, worker, group.name, worker, owned, messages, ())
+        return Control(level.number, worker, group.name, worker, owned, messages)
 
     def _arriving(self, edge: Edge, group: Group, worker: int) -> Rows:
         rows = _joined(self._made.get(edge.producer, []), self._program, edge.producer)

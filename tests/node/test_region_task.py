@@ -54,14 +54,14 @@ def task(
     attempt: str | None = None,
 ) -> RegionTask:
     messages = (Load("seen", runs, live), Barrier(step))
-    control = Control(1, 0, "by-customer", 0, EVERY, messages, ())
+    control = Control(1, 0, "by-customer", 0, EVERY, messages)
     place = TaskPlace(step, 0, Attempt(1, "by-customer", 0, attempt or secrets.token_hex(16)))
     return RegionTask(made, store, control, place)
 
 
 def run(made: Program, store: Path, pairs: Sequence[Any], **more: Any) -> TaskResult:
     mapped = next(iter(made.operators))
-    return task(made, store, **more).run({mapped: arrived(pairs)}, READ)
+    return task(made, store, **more).run({mapped: [arrived(pairs)]}, READ)
 
 
 def files(report: Report) -> list[str]:
@@ -142,7 +142,7 @@ def test_a_task_without_rows_writes_nothing_and_reports(
     made: Program, tmp_path: Path, given: list[Any] | None
 ) -> None:
     mapped = next(iter(made.operators))
-    rows = {} if given is None else {mapped: arrived(given)}
+    rows = {} if given is None else {mapped: [arrived(given)]}
     result = task(made, tmp_path).run(rows, READ)
     assert (result.report.states, result.report.staged, result.emitted) == ((), (), {})
     assert result.report.consumed == READ
@@ -174,7 +174,7 @@ def test_a_function_that_raises_leaves_no_files(tmp_path: Path) -> None:
 def test_r1_rows_for_a_bin_of_somebody_else_are_refused(made: Program, tmp_path: Path) -> None:
     mapped = next(iter(made.operators))
     messages = (Load("seen", (), (0,) * BINS),)
-    control = Control(1, 0, "by-customer", 0, BinSet(), messages, ())
+    control = Control(1, 0, "by-customer", 0, BinSet(), messages)
     place = TaskPlace(1, 0, Attempt(1, "by-customer", 0, "aa"))
     with pytest.raises(ValueError, match=r"R1: bin \d is not owned here"):
-        RegionTask(made, tmp_path, control, place).run({mapped: arrived(PAIRS)}, ())
+        RegionTask(made, tmp_path, control, place).run({mapped: [arrived(PAIRS)]}, ())

@@ -122,7 +122,6 @@ notes = st.one_of(
         st.lists(
             st.builds(Load, names, run_lists, tuples) | st.builds(Barrier, counts), max_size=2
         ).map(tuple),
-        st.lists(st.tuples(counts, tuples), max_size=2).map(tuple),
     ),
     st.builds(
         Report,

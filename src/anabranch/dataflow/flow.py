@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from anabranch.dataflow.graph import Graph, SourceNode
-from anabranch.dataflow.stream import Recorder, Stream, require_text
+from anabranch.dataflow.stream import Recorder, Stream, require_text, union
 
 if TYPE_CHECKING:
     from anabranch.sources.port import Source
@@ -41,6 +41,15 @@ class Dataflow:
             raise TypeError(f"source takes a source with a schema, not {type(source).__name__}")
         node = SourceNode(self._recorder.next_id, (), name, source)
         return Stream(self._recorder, self._recorder.add(node))
+
+    def union(self, tag: str, /, **streams: Stream) -> Stream:
+        """Several streams as one, whatever their columns: ``flow.union("input", a=…, b=…)``.
+
+        The column ``tag`` says which stream a row is from; a column that a stream lacks is NULL
+        in its rows. Streams that all have the same key from ``key_by`` keep it.
+        """
+        require_text("union", "the name of a column", tag)
+        return union(self._recorder, list(streams.values()), (tag, tuple(streams)))
 
     def graph(self) -> Graph:
         """What has been written so far, frozen."""

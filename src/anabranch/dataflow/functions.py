@@ -10,6 +10,7 @@ from typing import Any
 from anabranch.dataflow.findings import Finding
 
 _SHAPE = "def function(key, row, state): … return output, new_state"
+_BATCH_SHAPE = "def function(table): … return table"
 
 
 def describe_function(function: Callable[..., Any]) -> str:
@@ -23,31 +24,46 @@ def describe_function(function: Callable[..., Any]) -> str:
 def function_finding(function: Callable[..., Any]) -> Finding | None:
     """Why a function cannot be called with key, row and state and give output and state."""
     where = describe_function(function)
-    if not _takes_three(function):
+    if not _takes(function, 3):
         return Finding(
             f"function {where} cannot be called with 3 positional arguments",
             f"Let it take key, row and state: {_SHAPE}.",
         )
+    return _kind_finding(
+        function, _SHAPE, "Return (output, new state); several rows are a list of outputs."
+    )
+
+
+def batch_function_finding(function: Callable[..., Any]) -> Finding | None:
+    """Why a function cannot be called with a table and give a table."""
+    if not _takes(function, 1):
+        return Finding(
+            f"function {describe_function(function)} cannot be called with 1 positional argument",
+            f"Let it take a table: {_BATCH_SHAPE}.",
+        )
+    return _kind_finding(function, _BATCH_SHAPE, f"Return one table: {_BATCH_SHAPE}.")
+
+
+def _kind_finding(function: Callable[..., Any], shape: str, instead: str) -> Finding | None:
+    """Why a function is of a kind that gives something else than its result when it is called."""
+    where = describe_function(function)
     inner = _innermost(function)
     for candidate in (inner, _call_of(inner)):
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
-            return Finding(f"function {where} is async", f"Use a plain function: {_SHAPE}.")
+            return Finding(f"function {where} is async", f"Use a plain function: {shape}.")
         if inspect.isgeneratorfunction(candidate):
-            return Finding(
-                f"function {where} is a generator",
-                "Return (output, new state); several rows are a list of outputs.",
-            )
+            return Finding(f"function {where} is a generator", instead)
     return None
 
 
-def _takes_three(function: Callable[..., Any]) -> bool:
+def _takes(function: Callable[..., Any], arguments: int) -> bool:
     try:
         # The function that is called decides, not the one that a decorator says it wraps.
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # Built-in functions need not tell.
         return True
     try:
-        signature.bind(None, None, None)
+        signature.bind(*(None,) * arguments)
     except TypeError:
         return False
     return True

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The user's function of a ``stateful_map``: (key, row, state) → (output, new state).
 StatefulFunction: TypeAlias = Callable[[Any, Any, Any], Any]
+#: The user's function of a ``map_batches``: an Arrow table in, an Arrow table out.
+BatchFunction: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,46 @@ class WhereNode:
     id: int
     inputs: tuple[int, ...]
     condition: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitNode:
+    """One output of a split: the rows for which its condition is the first true one.
+
+    ``conditions`` are those of the outputs before it, and its own as the last.
+    """
+
+    kind: ClassVar[str] = "split"
+    id: int
+    inputs: tuple[int, ...]
+    output: str
+    conditions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnionNode:
+    """The rows of several streams as one. Columns go by name.
+
+    ``tag`` is a column that says which input a row is from, and the text for each input; with it
+    a column that an input lacks is NULL in its rows. None: all inputs have the same columns.
+    """
+
+    kind: ClassVar[str] = "union"
+    id: int
+    inputs: tuple[int, ...]
+    tag: tuple[str, tuple[str, ...]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MapBatchesNode:
+    """Calls the user's function with Arrow tables of rows; ``output`` is a schema text."""
+
+    kind: ClassVar[str] = "map_batches"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+    function: BatchFunction
+    output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +172,18 @@ class SinkNode:
     sink: Sink
 
 
-NamedNode: TypeAlias = SourceNode | DistributeNode | AggregateNode | StatefulMapNode | SinkNode
 StatefulNode: TypeAlias = AggregateNode | StatefulMapNode
-Node: TypeAlias = NamedNode | WhereNode | SelectNode | WithColumnsNode | KeyByNode | LocalNode
+NamedNode: TypeAlias = SourceNode | DistributeNode | MapBatchesNode | StatefulNode | SinkNode
+Node: TypeAlias = (
+    NamedNode
+    | WhereNode
+    | SplitNode
+    | UnionNode
+    | SelectNode
+    | WithColumnsNode
+    | KeyByNode
+    | LocalNode
+)
 
 
 @dataclass(frozen=True, slots=True)

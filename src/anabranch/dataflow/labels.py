@@ -9,6 +9,7 @@ from anabranch.dataflow.graph import (
     NamedNode,
     Node,
     SelectNode,
+    SplitNode,
     WhereNode,
     WithColumnsNode,
 )
@@ -32,6 +33,8 @@ def _text(node: Node) -> str:
     match node:
         case WhereNode():
             text = f'"{node.condition}"'
+        case SplitNode():
+            text = f'{node.output}="{node.conditions[-1]}"'
         case SelectNode():
             text = ", ".join(f'"{expression}"' for expression in node.expressions)
         case WithColumnsNode():

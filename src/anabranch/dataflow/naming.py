@@ -12,6 +12,8 @@ from anabranch.errors import InvalidSchema
 
 #: Columns of our own that travel beside the user's start with this.
 RESERVED_PREFIX = "_ab_"
+#: The column by which a function over batches says which row a row came from.
+ORD = "_ord"
 #: Names go into file names together with step, worker and attempt, which must stay below 255.
 LONGEST_NAME = 100
 

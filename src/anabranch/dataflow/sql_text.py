@@ -44,6 +44,16 @@ def quote(name: str) -> str:
     return f"`{escaped}`"
 
 
+def literal(text: str) -> str:
+    r"""The text as a string literal of Spark SQL.
+
+    >>> print(literal("it's"))
+    'it\'s'
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def quote_if_needed(name: str) -> str:
     """The name as it is where SQL can read it so, else in backquotes."""
     return name if re.fullmatch(_WORD, name) else quote(name)

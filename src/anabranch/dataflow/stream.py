@@ -7,19 +7,24 @@ it together. A stream may be used any number of times: each use is another consu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch.dataflow.graph import (
     AggregateNode,
+    BatchFunction,
     DistributeNode,
     KeyByNode,
     LocalNode,
+    MapBatchesNode,
     Node,
     SelectNode,
     SinkNode,
+    SplitNode,
     StatefulFunction,
     StatefulMapNode,
+    UnionNode,
     WhereNode,
     WithColumnsNode,
 )
@@ -85,6 +90,43 @@ class Stream:
         """
         pairs = named_texts("with_columns", columns)
         return self._then(WithColumnsNode(self._recorder.next_id, (self._id,), pairs))
+
+    def split(self, /, **conditions: str) -> dict[str, Stream]:
+        """One stream for each condition, by name: ``big="amount > 100", rest="true"``.
+
+        A row goes to the first output whose condition is true, and nowhere where none is.
+        """
+        pairs = named_texts("split", conditions)
+        texts = tuple(text for _, text in pairs)
+        return {
+            output: self._then(
+                SplitNode(self._recorder.next_id, (self._id,), output, texts[: place + 1])
+            )
+            for place, (output, _) in enumerate(pairs)
+        }
+
+    def union(self, *others: Stream) -> Stream:
+        """The rows of this stream and the others, which have the same columns, in any order.
+
+        Each key's rows are in the order of their sources. ``Dataflow.union`` unites streams with
+        different columns.
+        """
+        return union(self._recorder, [self, *others], None)
+
+    def map_batches(self, name: str, function: BatchFunction, *, output: str) -> Stream:
+        """The rows that ``function(table)`` gives, called with Arrow tables of any size.
+
+        It returns a table with the columns of ``output``, one row for each that it was given; or
+        any rows, each with the ``_ord`` of the row it came from: that column is beside the
+        user's, and a row may be dropped or come several times. What it gives for a row must not
+        depend on the others in the table: how rows are cut into tables changes with the workers.
+        """
+        require_text("map_batches", "a name", name)
+        if not callable(function):
+            raise TypeError(f"map_batches takes a function, not {type(function).__name__}")
+        require_text("map_batches", "an output schema", output)
+        inputs = (self._id,)
+        return self._then(MapBatchesNode(self._recorder.next_id, inputs, name, function, output))
 
     def key_by(self, /, *columns: str, **named: str) -> Stream:
         """The same rows with a key: columns, or named expressions such as ``day="date(at)"``.
@@ -157,6 +199,19 @@ class Stream:
 
     def _then(self, node: Node) -> Stream:
         return Stream(self._recorder, self._recorder.add(node))
+
+
+def union(
+    recorder: Recorder, streams: Sequence[Stream], tag: tuple[str, tuple[str, ...]] | None
+) -> Stream:
+    """Record a union; refuses streams of another dataflow."""
+    for stream in streams:
+        if not isinstance(stream, Stream):
+            raise TypeError(f"union takes streams, not {type(stream).__name__}")
+        if stream._recorder is not recorder:
+            raise ValueError(f"union takes streams of one dataflow: {stream} is of another")
+    node = UnionNode(recorder.next_id, tuple(stream._id for stream in streams), tag)
+    return Stream(recorder, recorder.add(node))
 
 
 def require_text(operator: str, wanted: str, value: object) -> None:

@@ -19,31 +19,41 @@ from anabranch.dataflow.aggregates import (
     result_type,
 )
 from anabranch.dataflow.findings import Finding, from_error
-from anabranch.dataflow.functions import function_finding
+from anabranch.dataflow.functions import batch_function_finding, function_finding
 from anabranch.dataflow.graph import (
     AggregateNode,
     DistributeNode,
     Graph,
     KeyByNode,
     LocalNode,
+    MapBatchesNode,
     NamedNode,
     Node,
     SelectNode,
     SinkNode,
     SourceNode,
+    SplitNode,
     StatefulMapNode,
     StatefulNode,
+    UnionNode,
     WhereNode,
     WithColumnsNode,
 )
 from anabranch.dataflow.keys import key_findings
 from anabranch.dataflow.labels import label
-from anabranch.dataflow.naming import column_findings, distinct_row, name_finding, supported_row
+from anabranch.dataflow.naming import (
+    ORD,
+    column_findings,
+    distinct_row,
+    name_finding,
+    supported_row,
+)
 from anabranch.dataflow.ports import Analyzer
 from anabranch.dataflow.resolve import Resolver
 from anabranch.dataflow.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.schema import parse_schema
 from anabranch.dataflow.typed import AggregateColumn, Typed, TypedNode
+from anabranch.dataflow.uniting import united_key, united_row
 from anabranch.errors import InvalidAggregate, InvalidDataflow, InvalidSchema, Problem
 
 __all__ = ["Problem", "validate"]
@@ -115,12 +125,17 @@ def _check_used(walk: _Walk, node: Node) -> None:
 def _typed(walk: _Walk, node: Node) -> TypedNode:
     if isinstance(node, SourceNode):
         return TypedNode(node, _source_row(walk, node))
+    if isinstance(node, UnionNode):
+        return _union(walk, node)
     # What an operator does not change it passes on: the row, the key beside it, the region.
     before = walk.typed[node.inputs[0]]
     after = replace(before, node=node, value=None, aggregates=())
     match node:
-        case WhereNode():
-            walk.report(node, [walk.resolver.condition(before.row, node.condition)])
+        case WhereNode() | SplitNode():
+            text = node.condition if isinstance(node, WhereNode) else node.conditions[-1]
+            walk.report(node, [walk.resolver.condition(before.row, text)])
+        case MapBatchesNode():
+            after = _map_batches(walk, node, after)
         case SelectNode():
             after = replace(after, row=_select_row(walk, node, before.row))
         case WithColumnsNode():
@@ -131,15 +146,21 @@ def _typed(walk: _Walk, node: Node) -> TypedNode:
             after = _distribute(walk, node, after)
         case LocalNode():
             after = replace(after, key=None, next_key=None, region=None)
-        case AggregateNode():
-            after = _aggregate(walk, node, _in_region(walk, node, after))
-        case StatefulMapNode():
-            after = _stateful_map(walk, node, _in_region(walk, node, after))
+        case AggregateNode() | StatefulMapNode():
+            after = _stateful(walk, node, _in_region(walk, node, after))
         case SinkNode():
             walk.report(node, [_refusal(node, before.row)])
         case _:
             assert_never(node)
     return after
+
+
+def _stateful(walk: _Walk, node: StatefulNode, after: TypedNode) -> TypedNode:
+    match node:
+        case AggregateNode():
+            return _aggregate(walk, node, after)
+        case StatefulMapNode():
+            return _stateful_map(walk, node, after)
 
 
 def _new_row(
@@ -311,7 +332,35 @@ def _stateful_map(walk: _Walk, node: StatefulMapNode, after: TypedNode) -> Typed
     return replace(after, row=row, value=value)
 
 
-def _schema(walk: _Walk, node: StatefulMapNode, what: str, text: str) -> pa.Schema | None:
+def _union(walk: _Walk, node: UnionNode) -> TypedNode:
+    inputs = [walk.typed[id] for id in node.inputs]
+    if not inputs:
+        walk.report(node, [Finding("it unites nothing", "Name streams, e.g. a=…, b=….")])
+        return TypedNode(node, UNKNOWN_ROW)
+    row, findings = united_row([typed.row for typed in inputs], node.tag and node.tag[0])
+    walk.report(node, findings)
+    tagged = [] if node.tag is None else [c for c in row.columns if c.name == node.tag[0]]
+    walk.report(node, column_findings(tagged))
+    after, findings = united_key(inputs, TypedNode(node, row))
+    walk.report(node, findings)
+    return after
+
+
+def _map_batches(walk: _Walk, node: MapBatchesNode, after: TypedNode) -> TypedNode:
+    walk.report(node, [batch_function_finding(node.function)])
+    if after.next_key is not None:
+        advice = "Call .key_by after it: the key is computed from the rows that it gives."
+        walk.report(node, [Finding("there is a key_by before it", advice)])
+    output = _schema(walk, node, "output", node.output)
+    row = UNKNOWN_ROW if output is None else distinct_row(RowType.of(output).columns)[0]
+    if row.find(ORD) is not None:
+        walk.report(node, [Finding(f'output column "{ORD}" names the input row', "Rename it.")])
+    return replace(after, row=row, next_key=None)
+
+
+def _schema(
+    walk: _Walk, node: StatefulMapNode | MapBatchesNode, what: str, text: str
+) -> pa.Schema | None:
     """The schema of a text; None after a report that it cannot be read."""
     try:
         schema = parse_schema(text)

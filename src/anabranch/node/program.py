@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from anabranch.dataflow.graph import AggregateNode, SinkNode, StatefulMapNode
+from anabranch.dataflow.graph import MapBatchesNode, SinkNode
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.build import StatefulOperator, build, state_schema
+from anabranch.operators.map_batches import MapBatches
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
@@ -29,9 +30,16 @@ class Program:
     @cached_property
     def operators(self) -> dict[int, StatefulOperator]:
         """The stateful operators by node."""
-        nodes = self.typed.graph.nodes
-        stateful = [n for n in nodes if isinstance(n, AggregateNode | StatefulMapNode)]
-        return {node.id: build(self.typed, node) for node in stateful}
+        return {node.id: build(self.typed, node) for node in self.typed.graph.stateful()}
+
+    @cached_property
+    def functions(self) -> dict[str, MapBatches]:
+        """The functions over batches, by name."""
+        return {
+            node.name: MapBatches(node.name, node.function, self.typed.schema(node.id))
+            for node in self.typed.graph.nodes
+            if isinstance(node, MapBatchesNode)
+        }
 
     @cached_property
     def layouts(self) -> dict[str, Layout]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from anabranch.dataflow.graph import SinkNode
+from anabranch.dataflow.graph import MapBatchesNode, SinkNode
 from anabranch.messages import Attempt, Control, Load, Report, StateReport, Tally
 from anabranch.node.program import Program
 from anabranch.operators.build import StatefulOperator
-from anabranch.operators.rows import Changes, Rows
+from anabranch.operators.rows import Changes, Rows, joined
 from anabranch.operators.tally import tally
-from anabranch.plan.physical import Group
+from anabranch.plan.physical import Group, Relay
 from anabranch.sinks.port import StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
@@ -68,29 +68,42 @@ class RegionTask:
         self._seconds: dict[str, float] = defaultdict(float)
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
-        self._to_stage: list[StagedRows] = []
+        self._to_stage: dict[str, list[pa.Table]] = {}
 
-    def run(self, arrived: dict[int, Rows], consumed: tuple[Attempt, ...]) -> TaskResult:
+    def run(
+        self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
+    ) -> TaskResult:
         """Run the operators over the rows that arrived (by their consumer), and write."""
-        waiting = dict(arrived)
+        waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
         emitted: dict[int, Rows] = {}
         leaving = {e.producer for e in self._program.physical.leaving(self._control.level)}
         for node_id in self._group().operators:
-            rows = waiting.pop(node_id, None)
-            node = self._program.physical.node(node_id)
-            if isinstance(node, SinkNode):
-                if rows is not None:
-                    self._sink(node, rows)
-                continue
-            output = self._stateful(self._program.operators[node_id], rows)
+            parts = waiting.pop(node_id, None)
+            output = self._operator(node_id, joined(parts) if parts else None)
             if output is None:
                 continue
             for consumer in self._program.physical.direct.get(node_id, ()):
-                waiting[consumer] = output
+                waiting.setdefault(consumer, []).append(output)
             if node_id in leaving:
                 emitted[node_id] = output
         staged = self._stage()
         return TaskResult(self._report(consumed, staged), emitted)
+
+    def _operator(self, node_id: int, rows: Rows | None) -> Rows | None:
+        """Run one operator; gives its output, None where it has none."""
+        node = self._program.physical.node(node_id)
+        match node:
+            case SinkNode():
+                if rows is not None:
+                    self._sink(node, rows)
+                return None
+            case MapBatchesNode():
+                with self._timed("operator"):
+                    return None if rows is None else self._program.functions[node.name].run(rows)
+            case Relay():
+                return rows
+            case _:
+                return self._stateful(self._program.operators[node_id], rows)
 
     def count(self, place: str, rows: Rows) -> None:
         """Count rows that arrived."""
@@ -145,12 +158,19 @@ class RegionTask:
         self.count(f"sink {node.name}", Rows(rows.values))
         if not len(rows):
             return
-        name = self._place.file_name("stage", node.name, node.sink.stage_format)
-        self._to_stage.append(StagedRows(name, node.name, node.sink, _plain(rows.values)))
+        self._to_stage.setdefault(node.name, []).append(_plain(rows.values))
 
     def _stage(self) -> tuple[StagedFile, ...]:
+        """One file for each sink that has rows, however many ways they came."""
+        if not self._to_stage:
+            return ()
+        found = []
+        for name, tables in self._to_stage.items():
+            sink = self._program.sinks[name].sink
+            file = self._place.file_name("stage", name, sink.stage_format)
+            found.append(StagedRows(file, name, sink, pa.concat_tables(tables)))
         with self._timed("stage"):
-            return stage(self._store, self._to_stage) if self._to_stage else ()
+            return stage(self._store, found)
 
     def _report(self, consumed: tuple[Attempt, ...], staged: tuple[StagedFile, ...]) -> Report:
         return Report(

@@ -71,7 +71,7 @@ def expected_tasks(physical: Physical, plan: Plan) -> list[Task]:
 def rows_read(physical: Physical, counts: Sequence[Count]) -> int:
     """How many rows came in: those of each source's busiest edge."""
     by_place = {count.place: count.rows for count in counts}
-    edges = physical.levels[1].inputs
+    edges = [edge for level in physical.levels for edge in level.inputs]
     total = 0
     for source in physical.sources():
         rows = [by_place.get(e.place, 0) for e in edges if e.producer == source.id]

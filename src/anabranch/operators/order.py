@@ -95,9 +95,20 @@ class Order:
 
 
 def concatenate(orders: Sequence[Order]) -> Order:
-    """Several batches' orders as one; all have the same number of columns."""
-    width = len(orders[0].columns)
-    return Order(tuple(np.concatenate([o.columns[i] for o in orders]) for i in range(width)))
+    """Several batches' orders as one; where digits are missing they are zero.
+
+    >>> joined = concatenate([Order((np.array([1]),)), Order((np.array([2]), np.array([5])))])
+    >>> [column.tolist() for column in joined.columns]
+    [[1, 2], [0, 5]]
+    """
+    width = max(len(order.columns) for order in orders)
+    return Order(tuple(np.concatenate([_digit(o, i) for o in orders]) for i in range(width)))
+
+
+def _digit(order: Order, place: int) -> Int64s:
+    if place < len(order.columns):
+        return order.columns[place]
+    return np.zeros(len(order), dtype=np.int64)
 
 
 def _lexsort(columns: tuple[Int64s, ...]) -> Int64s:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.operators.order import Order
+from anabranch.operators.order import Order, concatenate
 from anabranch.state.changed import Changed
 
 UInt64s = npt.NDArray[np.uint64]
@@ -34,6 +34,21 @@ class Rows:
     def __len__(self) -> int:
         """How many rows there are."""
         return int(self.values.num_rows)
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Several batches of one stream as one, in this order."""
+    if len(parts) == 1:
+        return parts[0]
+    hashes = [part.hashes for part in parts if part.hashes is not None]
+    keys = [part.keys for part in parts if part.keys is not None]
+    orders = [part.order for part in parts if part.order is not None]
+    return Rows(
+        pa.concat_tables([part.values for part in parts]),
+        np.concatenate(hashes) if len(hashes) == len(parts) else None,
+        pa.concat_tables(keys) if len(keys) == len(parts) else None,
+        concatenate(orders) if len(orders) == len(parts) else None,
+    )
 
 
 class KeyedState(Protocol):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from anabranch.dataflow.graph import SourceNode
 from anabranch.operators.order import READER_COLUMNS
 from anabranch.plan.physical import Edge, Level, Physical
 from anabranch.plan.step import Assignment
@@ -82,6 +83,11 @@ class Boundary:
         for edge in self.edges:
             found.setdefault(edge.producer, []).append(edge)
         return found
+
+    def task_producers(self) -> list[int]:
+        """The producers whose rows tasks of the level before emit: all but the sources."""
+        node = self.physical.node
+        return [p for p in self.producers() if not isinstance(node(p), SourceNode)]
 
     def carried_keys(self, producer: int) -> pa.Schema:
         """The key columns that a producer's rows bring along: those an edge in the region needs."""

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
 from anabranch.dataflow.graph import (
     AggregateNode,
     DistributeNode,
-    Graph,
-    KeyByNode,
-    LocalNode,
-    SelectNode,
-    SinkNode,
+    MapBatchesNode,
     SourceNode,
     StatefulMapNode,
-    WhereNode,
-    WithColumnsNode,
+    StatefulNode,
 )
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.aggregate import aggregate_columns, argument_name, depends_on_order
-from anabranch.plan.physical import ChainNode, Edge, Group, Level, Physical, Region
+from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay
+from anabranch.plan.ways import Way, Ways
 
 NO_COLUMNS = pa.schema([])
 UNKEYED = "-unkeyed"
-"""The group of sinks without a region; no region can have a name like it."""
+"""The group of operators without a region; no region can have a name like it."""
 
 
 def lower(typed: Typed) -> Physical:
@@ -33,121 +27,97 @@ def lower(typed: Typed) -> Physical:
     return _Lowering(typed).physical()
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A consumer's way back to its producer."""
-
-    producer: int
-    chain: tuple[ChainNode, ...]
-    distribution: int | None
-
-
 class _Lowering:
     def __init__(self, typed: Typed) -> None:
         self._typed = typed
-        self._graph: Graph = typed.graph
-        self._consumers = [
-            node
-            for node in self._graph.nodes
-            if isinstance(node, AggregateNode | StatefulMapNode | SinkNode)
-        ]
-        self._ways = {node.id: self._way(node.inputs[0], node) for node in self._consumers}
+        self._graph = typed.graph
+        self._ways = Ways(typed.graph, lambda node: typed.region(node) is not None)
         self._needs_order: dict[int, bool] = {}
-        self._levels: dict[int, int] = {s.id: 0 for s in self._graph.sources()}
-        for node in self._consumers:
-            self._levels[node.id] = self._levels[self._ways[node.id].producer] + (
-                1 if self._crosses(node.id) else 0
-            )
 
     def physical(self) -> Physical:
         """Put the levels together."""
-        crossing = [node.id for node in self._consumers if self._crosses(node.id)]
-        edges = {c: self._edge(i + 1, c) for i, c in enumerate(crossing)}
-        deepest = max(self._levels.values(), default=0)
+        crossing = [
+            (consumer, number, way)
+            for consumer, ways in self._ways.ways.items()
+            for number, way in enumerate(ways)
+            if self._ways.leaves_task(consumer, way)
+        ]
+        edges = [self._edge(i + 1, *each) for i, each in enumerate(crossing)]
+        deepest = max(self._ways.levels.values(), default=0)
         levels = [Level(0, False, (), ())]
         levels += [self._level(number, edges) for number in range(1, deepest + 1)]
+        own = len(self._graph.nodes)
         return Physical(
             self._graph,
-            {node.id: self._typed.schema(node.id) for node in self._graph.nodes},
+            self._schemas(),
             tuple(levels),
             self._regions(),
             self._direct(),
+            {copy: node for copy, node in self._ways.nodes.items() if copy >= own},
         )
 
-    def _way(self, start: int, consumer: object) -> _Way:
-        """Walk up to the next operator that runs in Python, or to a source.
+    def _schemas(self) -> dict[int, pa.Schema]:
+        found = {node.id: self._typed.schema(node.id) for node in self._graph.nodes}
+        for copy, node in self._ways.nodes.items():
+            if copy not in found:
+                origin = self._ways.ways[copy][0].producer if isinstance(node, Relay) else node.id
+                found[copy] = found[origin]
+        return found
 
-        Of several keys on the way only the one counts that the last distribution uses.
-        """
-        chain: list[ChainNode] = []
-        distribution: int | None = None
-        stateful = isinstance(consumer, AggregateNode | StatefulMapNode)
-        keyed = False
-        node = self._graph.node(start)
-        while True:
-            match node:
-                case SourceNode() | AggregateNode() | StatefulMapNode():
-                    return _Way(node.id, tuple(chain[::-1]), distribution)
-                case DistributeNode():
-                    # A sink takes rows wherever they are.
-                    if stateful and distribution is None:
-                        distribution = node.id
-                case LocalNode():
-                    pass
-                case WhereNode() | SelectNode() | WithColumnsNode():
-                    chain.append(node)
-                case KeyByNode():
-                    if distribution is not None and not keyed:
-                        keyed = True
-                        chain.append(node)
-                case SinkNode():
-                    raise AssertionError("a sink has no consumers")
-            node = self._graph.node(node.inputs[0])
-
-    def _crosses(self, consumer: int) -> bool:
-        """Whether rows leave Python on their way to this consumer."""
-        way = self._ways[consumer]
-        from_source = isinstance(self._graph.node(way.producer), SourceNode)
-        return (
-            from_source
-            or bool(way.chain)
-            or way.distribution is not None
-            or isinstance(self._graph.node(consumer), AggregateNode)
+    def _edge(self, number: int, consumer: int, place: int, way: Way) -> Edge:
+        columns, arguments = self._columns(consumer, way), self._arguments(consumer)
+        ordered = self._ordered(consumer)
+        earlier = self._ways.ways[consumer][:place]
+        return Edge(
+            id=number,
+            producer=way.producer,
+            consumer=consumer,
+            chain=way.chain,
+            region=self._region_name(consumer),
+            distributes=way.distribution is not None,
+            columns=columns,
+            keys=self._keys(consumer),
+            arguments=arguments,
+            ordered=ordered,
+            digits=self._digits(way.producer) if ordered else 0,
+            way=sum(other.producer == way.producer for other in earlier),
         )
 
-    def _edge(self, number: int, consumer: int) -> Edge:
-        way = self._ways[consumer]
-        node = self._graph.node(consumer)
-        region = self._region_name(consumer)
-        keyed = region is not None and not isinstance(node, SinkNode)
-        key = self._typed.key(consumer) if keyed else None
-        arguments = self._arguments(consumer)
-        columns = self._typed.schema(node.inputs[0])
-        if arguments is not None:
-            columns = pa.schema(
+    def _columns(self, consumer: int, way: Way) -> pa.Schema:
+        """The value columns as the consumer gets them."""
+        node = self._ways.nodes[consumer]
+        if isinstance(node, Relay):
+            return self._producer_schema(way.producer)
+        if isinstance(node, AggregateNode):
+            return pa.schema(
                 [
                     pa.field(c.argument, c.argument_kind)
                     for c in aggregate_columns(self._typed, consumer)
                     if c.argument is not None
                 ]
             )
-        ordered = self._ordered(consumer)
-        return Edge(
-            id=number,
-            producer=way.producer,
-            consumer=consumer,
-            chain=way.chain,
-            region=region,
-            distributes=way.distribution is not None,
-            columns=columns,
-            keys=NO_COLUMNS if key is None else key,
-            arguments=arguments,
-            ordered=ordered,
-            digits=self._digits(way.producer) if ordered else 0,
-        )
+        return self._typed.schema(node.inputs[0])
+
+    def _producer_schema(self, producer: int) -> pa.Schema:
+        node = self._ways.nodes[producer]
+        if isinstance(node, Relay):
+            return self._producer_schema(self._ways.ways[producer][0].producer)
+        return self._typed.schema(node.id)
+
+    def _keys(self, consumer: int) -> pa.Schema:
+        """The key columns that a consumer's rows bring along, or none."""
+        node = self._ways.nodes[consumer]
+        key: pa.Schema | None = None
+        if isinstance(node, Relay):
+            (after,) = self._ways.after(consumer)
+            inside = [w for w in self._ways.ways[after] if w.producer == consumer]
+            return NO_COLUMNS if inside[0].distribution is not None else self._keys(after)
+        if isinstance(node, StatefulNode | MapBatchesNode):
+            key = self._typed.key(node.id)
+        return NO_COLUMNS if key is None else key
 
     def _arguments(self, consumer: int) -> tuple[tuple[str, str], ...] | None:
-        if not isinstance(self._graph.node(consumer), AggregateNode):
+        if not isinstance(self._ways.nodes[consumer], AggregateNode):
             return None
         return tuple(
             (argument_name(place), column.aggregate.argument)
@@ -160,43 +130,48 @@ class _Lowering:
         known = self._needs_order.get(consumer)
         if known is None:
             known = self._sensitive(consumer) or any(
-                self._ordered(c) for c, way in self._ways.items() if way.producer == consumer
+                self._ordered(after) for after in self._ways.after(consumer)
             )
             self._needs_order[consumer] = known
         return known
 
     def _sensitive(self, consumer: int) -> bool:
-        node = self._graph.node(consumer)
+        node = self._ways.nodes[consumer]
         if isinstance(node, AggregateNode):
             return any(depends_on_order(c) for c in aggregate_columns(self._typed, consumer))
         return isinstance(node, StatefulMapNode)
 
     def _digits(self, producer: int) -> int:
-        node = self._graph.node(producer)
+        node = self._ways.nodes[producer]
         if isinstance(node, SourceNode):
             return 0
-        own = 1 if isinstance(node, StatefulMapNode) else 0
-        return own + self._digits(self._ways[producer].producer)
+        own = 1 if isinstance(node, StatefulMapNode | MapBatchesNode) else 0
+        return own + max(self._digits(way.producer) for way in self._ways.ways[producer])
 
     def _region_name(self, consumer: int) -> str | None:
-        """The region in which a consumer's rows arrive: its own, or for a sink its producer's."""
-        node = self._graph.node(consumer)
+        """The region in which an operator runs: its own, or without state that of its rows."""
+        node = self._ways.nodes[consumer]
         if isinstance(node, SourceNode):
             return None
-        if isinstance(node, SinkNode):
-            return self._region_name(self._ways[consumer].producer)
-        region = self._typed.region(consumer)
+        region = None
+        if isinstance(node, StatefulNode):
+            region = self._typed.region(node.id)
+        else:
+            way = self._ways.ways[consumer][0]
+            if way.distribution is None:
+                return self._region_name(way.producer)
+            region = way.distribution
         assert region is not None
         distribution = self._graph.node(region)
         assert isinstance(distribution, DistributeNode)
         return distribution.name
 
-    def _level(self, number: int, edges: dict[int, Edge]) -> Level:
-        inputs = tuple(e for e in edges.values() if self._levels[e.consumer] == number)
+    def _level(self, number: int, edges: list[Edge]) -> Level:
+        inputs = tuple(e for e in edges if self._ways.levels[e.consumer] == number)
         members: dict[str | None, list[int]] = {}
-        for node in self._consumers:
-            if self._levels[node.id] == number:
-                members.setdefault(self._region_name(node.id), []).append(node.id)
+        for consumer in self._ways.consumers():
+            if self._ways.levels[consumer] == number:
+                members.setdefault(self._region_name(consumer), []).append(consumer)
         groups = tuple(
             Group(region or UNKEYED, region, tuple(ids)) for region, ids in members.items()
         )
@@ -205,18 +180,21 @@ class _Lowering:
     def _regions(self) -> tuple[Region, ...]:
         found: dict[str, list[str]] = {}
         keys: dict[str, pa.Schema] = {}
-        for node in self._consumers:
-            if isinstance(node, SinkNode):
+        for consumer in self._ways.consumers():
+            name, node = self._region_name(consumer), self._ways.nodes[consumer]
+            if name is None or not isinstance(node, StatefulNode | MapBatchesNode):
                 continue
-            name = self._region_name(node.id)
-            assert name is not None
-            found.setdefault(name, []).append(node.name)
-            keys[name] = self._typed.key(node.id)
+            names = found.setdefault(name, [])
+            if isinstance(node, StatefulNode):
+                names.append(node.name)
+            if self._typed.key(node.id) is not None:
+                keys.setdefault(name, self._typed.key(node.id))
         return tuple(Region(name, keys[name], tuple(ids)) for name, ids in found.items())
 
     def _direct(self) -> dict[int, tuple[int, ...]]:
         straight: dict[int, list[int]] = {}
-        for node in self._consumers:
-            if not self._crosses(node.id):
-                straight.setdefault(self._ways[node.id].producer, []).append(node.id)
+        for consumer, ways in self._ways.ways.items():
+            for way in ways:
+                if not self._ways.leaves_task(consumer, way):
+                    straight.setdefault(way.producer, []).append(consumer)
         return {producer: tuple(ids) for producer, ids in straight.items()}

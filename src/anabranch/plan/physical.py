@@ -10,6 +10,7 @@ without an exchange. A level is fed by one exchange or by none: all its inputs s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -17,19 +18,44 @@ from anabranch.dataflow.graph import (
     AggregateNode,
     Graph,
     KeyByNode,
+    MapBatchesNode,
     Node,
     SelectNode,
     SinkNode,
     SourceNode,
+    SplitNode,
     StatefulMapNode,
+    UnionNode,
     WhereNode,
     WithColumnsNode,
 )
 
-ChainNode = WhereNode | SelectNode | WithColumnsNode | KeyByNode
+
+@dataclass(frozen=True, slots=True)
+class UnionBranch:
+    """One input of a union: its rows get the union's columns."""
+
+    kind: ClassVar[str] = "union"
+    node: UnionNode
+    place: int
+
+    @property
+    def id(self) -> int:
+        """The union's."""
+        return self.node.id
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Passes rows on to a deeper level: of a union, of which one input takes longer."""
+
+    id: int
+
+
+ChainNode = WhereNode | SplitNode | SelectNode | WithColumnsNode | KeyByNode | UnionBranch
 """What Catalyst runs between two tasks."""
 
-TaskNode = AggregateNode | StatefulMapNode | SinkNode
+TaskNode = AggregateNode | StatefulMapNode | MapBatchesNode | SinkNode
 """What a Python task runs."""
 
 
@@ -54,11 +80,13 @@ class Edge:
     arguments: tuple[tuple[str, str], ...] | None
     ordered: bool
     digits: int
+    way: int = 0
 
     @property
     def place(self) -> str:
-        """What counts of its rows are named after."""
-        return f"edge {self.producer}-{self.consumer}"
+        """What counts of its rows are named after; ``way`` tells edges between the same two."""
+        further = f".{self.way}" if self.way else ""
+        return f"edge {self.producer}-{self.consumer}{further}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +119,23 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Physical:
-    """The whole pipeline, lowered. Built once; the same for every step."""
+    """The whole pipeline, lowered. Built once; the same for every step.
+
+    Operators go by the ids of their nodes. A stateless operator after a union runs once for each
+    input, where that input's rows are: ``copies`` says whose copies the further ids are.
+    """
 
     graph: Graph
     schemas: dict[int, pa.Schema]
     levels: tuple[Level, ...]
     regions: tuple[Region, ...]
     direct: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    copies: dict[int, Node | Relay] = field(default_factory=dict)
+
+    @property
+    def first_exchange(self) -> int | None:
+        """The first level behind an exchange: where the control rows come in."""
+        return next((level.number for level in self.levels if level.exchange), None)
 
     def sources(self) -> tuple[SourceNode, ...]:
         """The sources, in the order of the graph. A source's place here is its number in order."""
@@ -116,6 +154,7 @@ class Physical:
         following = level + 1
         return self.levels[following].inputs if following < len(self.levels) else ()
 
-    def node(self, node_id: int) -> Node:
-        """The graph's node of that id."""
-        return self.graph.node(node_id)
+    def node(self, node_id: int) -> Node | Relay:
+        """What runs under that id."""
+        copied = self.copies.get(node_id)
+        return self.graph.node(node_id) if copied is None else copied

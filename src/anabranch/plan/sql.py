@@ -12,9 +12,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from anabranch.dataflow.graph import KeyByNode, SelectNode, WhereNode, WithColumnsNode
+from anabranch.dataflow.graph import (
+    KeyByNode,
+    SelectNode,
+    SplitNode,
+    WhereNode,
+    WithColumnsNode,
+)
 from anabranch.dataflow.schema import type_to_ddl
-from anabranch.dataflow.sql_text import identifier, quote, split_alias
+from anabranch.dataflow.sql_text import identifier, literal, quote, split_alias
 from anabranch.plan.boundary import (
     FROM,
     HASH,
@@ -30,7 +36,7 @@ from anabranch.plan.boundary import (
     producer_mark,
     value_name,
 )
-from anabranch.plan.physical import ChainNode, Edge
+from anabranch.plan.physical import ChainNode, Edge, UnionBranch
 from anabranch.plan.step import Assignment
 from anabranch.state.bins import HASH_BITS, bin_bits
 
@@ -223,10 +229,13 @@ class _Chain:
         """Apply one operator."""
         match node:
             case WhereNode():
-                condition = _bracketed(node.condition)
-                if self._guarded:
-                    condition = f"case when {TO} = {self._edge.id} then {condition} else true end"
-                self._rows = f"(select * from {self._rows} where {condition})"
+                self._where(_bracketed(node.condition))
+            case SplitNode():
+                *before, own = map(_bracketed, node.conditions)
+                earlier = "".join(f"when {condition} then false " for condition in before)
+                self._where(f"case {earlier}else {own} end" if before else own)
+            case UnionBranch():
+                self._select(self._aligned(node, schema))
             case SelectNode():
                 self._select(self._selected(node.expressions, schema))
             case WithColumnsNode():
@@ -254,6 +263,22 @@ class _Chain:
             for i, (value, column) in enumerate(zip(values, edge.columns, strict=True))
         ]
         return f"(select {_listed([*self._kept, *keys, *packed])} from {self._rows})"
+
+    def _where(self, condition: str) -> None:
+        if self._guarded:
+            condition = f"case when {TO} = {self._edge.id} then {condition} else true end"
+        self._rows = f"(select * from {self._rows} where {condition})"
+
+    def _aligned(self, branch: UnionBranch, schema: pa.Schema) -> dict[str, str]:
+        """The union's columns: those of this input by name, its tag, NULL for the rest."""
+        own = {name.lower(): quote(name) for name in self._names}
+        if branch.node.tag is not None:
+            name, tags = branch.node.tag
+            own[name.lower()] = self._own(literal(tags[branch.place]))
+        return {
+            field.name: own.get(field.name.lower(), f"cast(null as {type_to_ddl(field.type)})")
+            for field in schema
+        }
 
     def _replace(self, columns: list[str]) -> None:
         fixed = dict.fromkeys([*self._kept, *self._keys])

@@ -52,7 +52,7 @@ class SparkPlane:
     store: Path
     code: str
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
-    _readers: dict[int, FileReader] = field(default_factory=dict)
+    _readers: dict[tuple[int, int], FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
@@ -76,27 +76,26 @@ class SparkPlane:
         return [_decode_report(bytes(row[0])) for row in rows]
 
     def _job(self, plan: Plan, states: Sequence[OperatorState]) -> DataFrame | None:
-        levels = self.program.physical.levels
+        physical = self.program.physical
         table = self._seating(plan)
-        crossing = self._crossing(plan, 1, table)
-        parts = self._read(plan, crossing)
-        if levels[1].exchange:
-            controls = self._controls(plan, states, table)
-            notes = [(control_part(self.program, 1, c), encode(c)) for c in controls]
-            parts.append(crossing.controls(notes))
-        if not parts:
-            return None
-        text = " union all ".join(parts)
-        for level in levels[1:]:
-            df = self.spark.sql(text)
+        before: list[str] = []
+        job: DataFrame | None = None
+        for level in physical.levels[1:]:
+            crossing = self._crossing(plan, level.number, table)
+            parts = before + self._read(plan, crossing)
+            if level.number == physical.first_exchange:
+                parts.append(self._control_rows(plan, states, table, crossing))
+            if not parts:
+                continue
+            job = self.spark.sql(" union all ".join(parts))
             if level.exchange:
-                df = df.repartitionById(table[level.number].partitions, PART)
-            if level.number + 1 == len(levels):
+                job = job.repartitionById(table[level.number].partitions, PART)
+            if level.number + 1 == len(physical.levels):
                 spec = self._spec(plan, level.number, None)
-                return df.mapInArrow(partial(region_task, spec), to_ddl(REPORT_SCHEMA))
+                return job.mapInArrow(partial(region_task, spec), to_ddl(REPORT_SCHEMA))
             following = self._crossing(plan, level.number + 1, table)
-            text = self._tasks(df, plan, level, following)
-        raise AssertionError("a dataflow has at least one level of tasks")
+            before = self._tasks(job, plan, level, following)
+        return None
 
     def _seating(self, plan: Plan) -> list[Seats]:
         """Every level's seats; a level without an exchange sits where the one before sat."""
@@ -106,12 +105,24 @@ class SparkPlane:
             found.append(seated if level.exchange or level.number == 1 else found[-1])
         return found
 
+    def _control_rows(
+        self,
+        plan: Plan,
+        states: Sequence[OperatorState],
+        table: list[Seats],
+        crossing: Crossing,
+    ) -> str:
+        level = crossing.boundary.level.number
+        controls = self._controls(plan, states, table, level)
+        notes = [(control_part(self.program, level, c), encode(c)) for c in controls]
+        return crossing.controls(notes)
+
     def _crossing(self, plan: Plan, level: int, table: list[Seats]) -> Crossing:
         boundary = self.program.boundary(level)
         return Crossing(boundary, table[level], plan.placement, self.program.bins)
 
     def _read(self, plan: Plan, crossing: Crossing) -> list[str]:
-        """What brings the sources' rows to the first level, one query each."""
+        """What brings the sources' rows to a level, one query each."""
         inputs = {given.source: given for given in plan.inputs}
         producers = crossing.boundary.producers()
         found: list[str] = []
@@ -131,34 +142,37 @@ class SparkPlane:
     def _files(self, node: int, source: FileSource, crossing: Crossing, given: Input) -> str:
         slices = [part for part in given.slices if isinstance(part, FileSlice)]
         ordered = bool(crossing.boundary.order)
-        if node not in self._readers:
-            self._readers[node] = FileReader(self.spark, source, ordered=ordered)
-        self._readers[node].load(slices).createOrReplaceTempView(f"_ab_source_{node}")
-        key = (node, crossing.seats, crossing.placement)
-        return self._text(key, lambda: crossing.from_source(node, f"_ab_source_{node}"))
+        level = crossing.boundary.level.number
+        if (node, level) not in self._readers:
+            self._readers[node, level] = FileReader(self.spark, source, ordered=ordered)
+        view = f"_ab_source_{node}_{level}"
+        self._readers[node, level].load(slices).createOrReplaceTempView(view)
+        key = (view, crossing.seats, crossing.placement)
+        return self._text(key, lambda: crossing.from_source(node, view))
 
     def _python(self, plan: Plan, crossing: Crossing, orders: Sequence[ReadOrder]) -> str:
         boundary = crossing.boundary
         producers = python_producers(boundary)
         partitions = crossing.seats.partitions if boundary.level.exchange else None
-        spec = self._spec(plan, 0, partitions)
+        spec = self._spec(plan, boundary.level.number - 1, partitions)
         made = to_ddl(boundary.made(producers))
         rows = orders_frame(self.spark, orders).mapInArrow(partial(read_task, spec), made)
-        rows.createOrReplaceTempView("_ab_reads")
-        key = ("reads", crossing.seats, crossing.placement)
-        return self._text(key, lambda: crossing.from_tasks(producers, "_ab_reads"))
+        view = f"_ab_reads_{boundary.level.number}"
+        rows.createOrReplaceTempView(view)
+        key = (view, crossing.seats, crossing.placement)
+        return self._text(key, lambda: crossing.from_tasks(producers, view))
 
-    def _tasks(self, df: DataFrame, plan: Plan, level: Level, following: Crossing) -> str:
+    def _tasks(self, df: DataFrame, plan: Plan, level: Level, following: Crossing) -> list[str]:
         """Run a level's tasks; what brings their rows to the next level."""
         boundary = following.boundary
         partitions = following.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, level.number, partitions)
-        producers = list(boundary.producers())
+        producers = boundary.task_producers()
         view = f"_ab_level_{level.number}"
         made = df.mapInArrow(partial(region_task, spec), to_ddl(boundary.made(producers)))
         made.createOrReplaceTempView(view)
         key = (view, following.seats, following.placement)
-        return self._text(key, lambda: following.from_tasks(producers, view))
+        return [self._text(key, lambda: following.from_tasks(producers, view))]
 
     def _text(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
         """A query that changes with the placement alone."""
@@ -177,15 +191,15 @@ class SparkPlane:
             plan.revision,
             partitions,
             tuple(path for path in sys.path if path),
+            self._tags(plan),
         )
 
     def _controls(
-        self, plan: Plan, states: Sequence[OperatorState], table: list[Seats]
+        self, plan: Plan, states: Sequence[OperatorState], table: list[Seats], first: int
     ) -> list[Control]:
         by_operator = {state.operator: state for state in states}
-        tags = self._tags(plan)
         found = []
-        for level in self.program.physical.levels[1:]:
+        for level in self.program.physical.levels[first:]:
             for group in level.groups:
                 for worker in range(table[level.number].count(group.name)):
                     messages = self._messages(plan, group, by_operator)
@@ -197,7 +211,6 @@ class SparkPlane:
                             worker,
                             _owned(plan.placement, group.region, worker),
                             messages,
-                            tags if level.number == 1 else (),
                         )
                     )
         return found

@@ -95,7 +95,7 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
             _decode_order(order) for batch in arriving for order in batch.column(0).to_pylist()
         ]
         program = spec.program()
-        boundary = program.boundary(1)
+        boundary = program.boundary(spec.level + 1)
         producers = python_producers(boundary)
         for order in orders:
             node = cast("SourceNode", program.physical.node(order.producer))

@@ -65,18 +65,18 @@ def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
     if rows is None:
         # A table without columns has no rows; the count must not get lost.
         rows = pa.table({"_": pa.nulls(some.num_rows)})
+    order = None
+    if edge.ordered:
+        order = Order(tuple(_numbers(some.column(name)) for name in order_names(edge.digits)))
     if edge.region is None:
-        return Rows(rows)
+        return Rows(rows, order=order)
     hashes = _numbers(some.column(HASH)).view(np.uint64)
     if not len(edge.keys):
-        return Rows(rows, hashes)
+        return Rows(rows, hashes, order=order)
     keys = pa.Table.from_arrays(
         [some.column(key_name(edge, i)) for i in range(len(edge.keys))],
         schema=_nullable(edge.keys),
     )
-    order = None
-    if edge.ordered:
-        order = Order(tuple(_numbers(some.column(name)) for name in order_names(edge.digits)))
     return Rows(rows, hashes, keys, order)
 
 

@@ -43,7 +43,8 @@ class TaskSpec:
     """What the tasks of one level need to know before they have seen a row.
 
     ``next_partitions`` is the number of partitions behind the next exchange, None where rows stay
-    in their partition. ``paths`` is where the driver looks for modules.
+    in their partition. ``paths`` is where the driver looks for modules. ``tags`` numbers the files
+    of each source, as their rows name them, in planned order.
     """
 
     store: str
@@ -53,6 +54,7 @@ class TaskSpec:
     revision: int
     next_partitions: int | None
     paths: tuple[str, ...]
+    tags: tuple[tuple[int, tuple[int, ...]], ...]
 
     def program(self) -> Program:
         """The program, loaded once per process."""
@@ -99,11 +101,11 @@ class _LevelTask:
             return
         place = self._spec.place(control.group, control.worker)
         task = RegionTask(self._program, Path(self._spec.store), control, place)
-        arrived: dict[int, Rows] = {}
+        arrived: dict[int, list[Rows]] = {}
         for edge in self._inputs(control):
-            rows = self._ordered(unpack_edge(self._table, edge), edge, control)
+            rows = self._ordered(unpack_edge(self._table, edge), edge)
             task.count(edge.place, rows)
-            arrived[edge.consumer] = rows
+            arrived.setdefault(edge.consumer, []).append(rows)
         result = task.run(arrived, self._notes.attempts)
         result.report.seconds["receive"] = self._received
         yield from self._passed_on([result.report], result.emitted)
@@ -113,25 +115,26 @@ class _LevelTask:
         own = [c for c in self._notes.controls if c.level == self._spec.level]
         if own:
             return own[0]
-        level = self._physical.levels[self._spec.level]
-        if self._spec.level > 1 or level.exchange:
+        first = self._physical.first_exchange
+        if first is not None and self._spec.level >= first:
             return None
+        level = self._physical.levels[self._spec.level]
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
         group = level.groups[0].name
-        return Control(self._spec.level, partition, group, partition, BinSet(), (), ())
+        return Control(self._spec.level, partition, group, partition, BinSet(), ())
 
     def _inputs(self, control: Control) -> list[Edge]:
         level = self._physical.levels[self._spec.level]
         group = next(g for g in level.groups if g.name == control.group)
         return [edge for edge in level.inputs if edge.consumer in group.operators]
 
-    def _ordered(self, rows: Rows, edge: Edge, control: Control) -> Rows:
+    def _ordered(self, rows: Rows, edge: Edge) -> Rows:
         """The rows with their files numbered, where they come straight from files."""
         sources = [source.id for source in self._physical.sources()]
         if rows.order is None or edge.producer not in sources:
             return rows
         number = sources.index(edge.producer)
-        tags = dict(control.tags).get(number)
+        tags = dict(self._spec.tags).get(number)
         if tags is None:
             return rows
         return Rows(rows.values, rows.hashes, rows.keys, number_files(rows.order, number, tags))
@@ -147,7 +150,7 @@ class _LevelTask:
             )
             return
         boundary = self._program.boundary(self._spec.level + 1)
-        producers = list(boundary.producers())
+        producers = boundary.task_producers()
         for producer, rows in emitted.items():
             yield from batches(pack_rows(boundary, producers, producer, rows))
         yield from batches(pack_notes(boundary, producers, self._outgoing(every, reports)))

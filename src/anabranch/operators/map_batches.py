@@ -1,0 +1,132 @@
+"""``map_batches``: the user's function over Arrow tables, without state.
+
+The function is given the rows with a column ``_ord`` beside the user's, which names each row. It
+gives back one row for each, or any rows with the ``_ord`` of the row that each came from; so the
+key and the order of every row that it gives are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.dataflow.graph import BatchFunction
+from anabranch.dataflow.naming import ORD
+from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.operators.rows import Rows
+
+BATCH_ROWS = 65_536
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class MapBatches:
+    """The operator: the user's function and what its output looks like."""
+
+    name: str
+    function: BatchFunction
+    output: pa.Schema
+
+    def run(self, rows: Rows) -> Rows:
+        """Call the function with the rows, a table at a time."""
+        tables: list[pa.Table] = []
+        parents: list[Int64s] = []
+        for start in range(0, len(rows), BATCH_ROWS):
+            given = rows.values.slice(start, BATCH_ROWS)
+            made = self._called(given, start)
+            parent = self._parents(made, start, given.num_rows)
+            tables.append(self._fitted(made))
+            parents.append(parent)
+        return self._output(rows, tables, parents)
+
+    def _called(self, given: pa.Table, start: int) -> pa.Table:
+        numbers = pa.array(np.arange(start, start + given.num_rows, dtype=np.int64))
+        try:
+            made = self.function(given.append_column(ORD, numbers))
+        except Exception as error:
+            raise UserFunctionFailed(
+                f"{describe_function(self.function)} raised {type(error).__name__}: {error}",
+                where=f"operator {self.name}, {failing_line(error, self.function)}",
+                do="Mend the function and run the pipeline again: it continues with this step.",
+            ) from error
+        if isinstance(made, pa.RecordBatch):
+            return pa.Table.from_batches([made])
+        if not isinstance(made, pa.Table):
+            raise self._mismatch(f"returned {short(made)} instead of a table", "a pyarrow.Table")
+        return made
+
+    def _parents(self, made: pa.Table, start: int, count: int) -> Int64s:
+        """The row that each row came from."""
+        if ORD not in made.column_names:
+            if made.num_rows != count:
+                raise self._mismatch(
+                    f"returned {made.num_rows} rows for {count} and no column {ORD}",
+                    f"one row for each, or the {ORD} of the row that each came from",
+                )
+            return np.arange(start, start + count, dtype=np.int64)
+        column = made.column(ORD)
+        if not pa.types.is_int64(column.type) or column.null_count:
+            raise self._mismatch(f"returned another {ORD} than it was given", f"{ORD} as it was")
+        parents: Int64s = column.to_numpy()
+        if len(parents) and (parents.min() < start or parents.max() >= start + count):
+            raise self._mismatch(f"returned an {ORD} that it was not given", f"{ORD} as it was")
+        return parents
+
+    def _fitted(self, made: pa.Table) -> pa.Table:
+        """The columns of the output schema."""
+        missing = [name for name in self.output.names if name not in made.column_names]
+        if missing:
+            raise self._mismatch(f"returned no column {missing[0]}", "every column of output=")
+        try:
+            fitted = made.select(self.output.names).cast(_nullable(self.output))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            what = f"returned values that do not fit: {error}"
+            raise self._mismatch(what, "them as declared") from error
+        for field in self.output:
+            if not field.nullable and fitted.column(field.name).null_count:
+                what = f"returned NULL in {field.name}, which may not be NULL"
+                raise self._mismatch(what, "a value in every row")
+        return fitted
+
+    def _output(self, rows: Rows, tables: list[pa.Table], parents: list[Int64s]) -> Rows:
+        parent = np.concatenate([np.empty(0, dtype=np.int64), *parents])
+        values = pa.concat_tables([_nullable(self.output).empty_table(), *tables])
+        return Rows(
+            values,
+            None if rows.hashes is None else rows.hashes[parent],
+            None if rows.keys is None else rows.keys.take(pa.array(parent)),
+            None if rows.order is None else rows.order.child(parent, _digits(parent)),
+        )
+
+    def _mismatch(self, what: str, wanted: str) -> OutputMismatch:
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.output)
+        return OutputMismatch(
+            f"{describe_function(self.function)} {what}",
+            where=f"operator {self.name}",
+            do=f"Return {wanted}; output= says ({columns}).",
+        )
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type) for field in schema])
+
+
+def _digits(parents: Int64s) -> Int64s:
+    """Which one of its parent's rows each row is, in the order in which they came.
+
+    >>> _digits(np.array([4, 2, 4, 4, 2])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = np.argsort(parents, kind="stable")
+    by_parent = parents[order]
+    first = np.flatnonzero(np.r_[True, by_parent[1:] != by_parent[:-1]]) if len(order) else order
+    lengths = np.diff(np.append(first, len(order)))
+    digits: Any = np.empty(len(order), dtype=np.int64)
+    digits[order] = np.arange(len(order)) - np.repeat(first, lengths)
+    found: Int64s = digits
+    return found
