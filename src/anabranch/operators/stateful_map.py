@@ -24,10 +24,11 @@ from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, KeyedState, Rows, named_tuples
+from anabranch.operators.walk import Part, parts, walk
 from anabranch.state.bins import Mask
 from anabranch.state.changed import Changed
 from anabranch.state.keys import one_batch
-from anabranch.state.rows import Groups, group_keys
+from anabranch.state.rows import Groups
 
 CALLS = 8192
 """How many calls are made before their objects become columns."""
@@ -51,51 +52,33 @@ class StatefulMap:
         Keys come one after the other, a few thousand calls at a time: what a call needs is then
         near in memory, and the objects of a step are never all there at once.
         """
-        assert rows.hashes is not None
-        assert rows.keys is not None
-        assert rows.order is not None
-        places = rows.order.permutation()
-        hashes, keys = rows.hashes, rows.keys
-        if places is not None:
-            hashes, keys = hashes[places], keys.take(pa.array(places))
-        groups = group_keys(hashes, keys)
+        walked = walk(rows)
+        groups = walked.groups
         found, prior = state.lookup(groups.hashes, groups.keys)
-        parents = groups.order if places is None else places[groups.order]
-        values = rows.values.take(pa.array(parents))
         with no_collection():
-            parts = [
-                _Calls(self, groups, part).make(values, prior, found)
-                for part in _parts(groups.starts, len(parents))
+            made = [
+                _Calls(self, groups, part).make(walked.values, prior, found)
+                for part in parts(groups.starts, len(rows), CALLS)
             ]
-        return self._output(rows, parents, parts), self._changes(groups, found, parts)
+        return self._output(rows, walked.parents, made), self._changes(groups, found, made)
 
-    def _output(self, rows: Rows, parents: Int64s, parts: Sequence[_Made]) -> Rows:
+    def _output(self, rows: Rows, parents: Int64s, made: Sequence[_Made]) -> Rows:
         """The rows that the calls returned, each with its caller's key and order."""
         assert rows.order is not None
         assert rows.hashes is not None
         assert rows.keys is not None
-        caller = parents[np.concatenate([_NONE, *(part.callers for part in parts)])]
-        digits = np.concatenate([_NONE, *(part.digits for part in parts)])
-        values = pa.Table.from_batches([part.output for part in parts], schema=self.output)
+        caller = parents[np.concatenate([_NONE, *(part.callers for part in made)])]
+        digits = np.concatenate([_NONE, *(part.digits for part in made)])
+        values = pa.Table.from_batches([part.output for part in made], schema=self.output)
         order: Order = rows.order.child(caller, digits)
         return Rows(values, rows.hashes[caller], rows.keys.take(pa.array(caller)), order)
 
-    def _changes(self, groups: Groups, found: Mask, parts: Sequence[_Made]) -> Changes:
+    def _changes(self, groups: Groups, found: Mask, made: Sequence[_Made]) -> Changes:
         """The state after the calls, of every key that was called for."""
-        values = pa.Table.from_batches([part.states for part in parts], schema=self.codec.schema)
-        forget = np.concatenate([_NONE.astype(np.bool_), *(part.forget for part in parts)])
+        values = pa.Table.from_batches([part.states for part in made], schema=self.codec.schema)
+        forget = np.concatenate([_NONE.astype(np.bool_), *(part.forget for part in made)])
         changed = Changed(groups.hashes, groups.keys, one_batch(values), forget)
         return Changes(changed, found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Some keys with their rows: group and row numbers, from the first to before the last."""
-
-    first_group: int
-    last_group: int
-    first_row: int
-    last_row: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +92,10 @@ class _Made:
     forget: Mask
 
 
-def _parts(starts: Int64s, rows: int) -> Iterator[_Part]:
-    """Cut the groups into parts of about so many rows; a large group is a part of its own."""
-    ends = np.append(starts[1:], rows)
-    group = 0
-    while group < len(starts):
-        begin = int(starts[group])
-        last = max(int(np.searchsorted(ends, begin + CALLS, side="right")), group + 1)
-        yield _Part(group, last, begin, int(ends[last - 1]))
-        group = last
-
-
 class _Calls:
     """The calls of one part of a step, with the output and the state they have made so far."""
 
-    def __init__(self, operator: StatefulMap, groups: Groups, part: _Part) -> None:
+    def __init__(self, operator: StatefulMap, groups: Groups, part: Part) -> None:
         self._operator = operator
         self._groups = groups
         self._part = part

@@ -1,0 +1,262 @@
+"""``process``: a class of the user's, called for each key with its rows of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.dataflow.handles import MapState, Process, ValueState
+from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.operators.bound import (
+    LIST_PLACE,
+    Bound,
+    BoundList,
+    BoundMap,
+    BoundValue,
+    Cursor,
+    Opened,
+)
+from anabranch.operators.codec import StateCodec, tuples_to_columns
+from anabranch.operators.failure import failing_line, short
+from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
+from anabranch.operators.stateful_map import no_collection
+from anabranch.operators.walk import Part, parts, walk
+from anabranch.state.rows import Groups
+
+CALLED_ROWS = 8192
+"""About how many rows are objects at a time."""
+
+SAVED = "saved"
+"""The state of what ``save`` gives."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class HandleSpec:
+    """A handle as its operator keeps it: the name of the state, its columns, its time-to-live.
+
+    ``subkeys`` is the codec of a map's keys, None for other kinds.
+    """
+
+    attribute: str
+    state: str
+    kind: type[Any]
+    codec: StateCodec
+    subkeys: StateCodec | None
+    ttl_ns: int | None
+
+    @property
+    def subkey_columns(self) -> pa.Schema:
+        """The columns that tell the entries of a key apart."""
+        if self.subkeys is not None:
+            return self.subkeys.schema
+        return pa.schema([]) if self.kind is ValueState else LIST_PLACE
+
+    def bind(self, opened: Opened) -> BoundValue | BoundList | BoundMap:
+        """The handle at work."""
+        if self.kind is ValueState:
+            return BoundValue(opened)
+        if self.kind is MapState:
+            assert self.subkeys is not None
+            return BoundMap(opened, self.subkeys)
+        return BoundList(opened)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOperator:
+    """The operator: the user's class, its handles, and what its output looks like.
+
+    ``saves``: the class keeps something outside the handles, by ``load`` and ``save``.
+    """
+
+    name: str
+    process: type[Process]
+    handles: tuple[HandleSpec, ...]
+    saved: HandleSpec | None
+    output: pa.Schema
+
+    def run(
+        self, rows: Rows, states: Mapping[str, KeyedEntries]
+    ) -> tuple[Rows, dict[str, Changes]]:
+        """Call ``on_rows`` for every key; give the output and the changes of every state."""
+        walked = walk(rows)
+        work = _Work(self, walked.groups, states)
+        with no_collection():
+            for part in parts(walked.groups.starts, len(rows), CALLED_ROWS):
+                work.rows_of(part, walked.values)
+        # A row that a call made comes where the first row of its key stood.
+        leaders = walked.parents[walked.groups.starts]
+        made, callers = work.output(), leaders[work.callers()]
+        assert rows.hashes is not None
+        assert rows.keys is not None
+        output = Rows(
+            made,
+            rows.hashes[callers],
+            rows.keys.take(pa.array(callers)),
+            None if rows.order is None else rows.order.child(callers, work.digits()),
+        )
+        return output, work.changes()
+
+    def end(
+        self, groups: Groups, states: Mapping[str, KeyedEntries]
+    ) -> tuple[pa.Table, dict[str, Changes]]:
+        """Call ``on_end`` for every one of these keys; give the output and the changes."""
+        work = _Work(self, groups, states)
+        with no_collection():
+            work.ends()
+        return work.output(), work.changes()
+
+
+class _Work:
+    """One object of the user's class at work on the keys of a step."""
+
+    def __init__(
+        self, operator: ProcessOperator, groups: Groups, states: Mapping[str, KeyedEntries]
+    ) -> None:
+        self._operator = operator
+        self._groups = groups
+        self._cursor = Cursor()
+        self._rows: list[Any] = []
+        self._counts = np.zeros(len(groups), dtype=np.int64)
+        self._bound: dict[str, Bound] = {}
+        self._object = self._made()
+        for spec in operator.handles:
+            handle = self._bind(spec, states)
+            setattr(self._object, spec.attribute, handle)
+        self._saved: BoundValue | None = None
+        if operator.saved is not None:
+            saved = self._bind(operator.saved, states)
+            assert isinstance(saved, BoundValue)
+            self._saved = saved
+
+    def rows_of(self, part: Part, values: pa.Table) -> None:
+        """Call ``on_rows`` for the keys of a part."""
+        rows = list(
+            named_tuples("Row", values.slice(part.first_row, part.last_row - part.first_row))
+        )
+        starts = self._groups.starts[part.first_group : part.last_group]
+        cuts = np.append(starts, part.last_row) - part.first_row
+        for place, key, (first, last) in zip(
+            range(part.first_group, part.last_group),
+            self._keys(part.first_group, part.last_group),
+            pairwise(cuts.tolist()),
+            strict=True,
+        ):
+            self._called("on_rows", place, key, rows[first:last])
+
+    def ends(self) -> None:
+        """Call ``on_end`` for every key."""
+        for place, key in enumerate(self._keys(0, len(self._groups))):
+            self._called("on_end", place, key)
+
+    def output(self) -> pa.Table:
+        """The rows that the calls gave."""
+        schema = self._operator.output
+        try:
+            return pa.Table.from_arrays(tuples_to_columns(self._rows, schema), schema=schema)
+        except Exception as error:
+            raise self._unfit(error) from error
+
+    def callers(self) -> Int64s:
+        """For each row of the output, the place of the key that it was given for."""
+        return np.repeat(np.arange(len(self._groups)), self._counts)
+
+    def digits(self) -> Int64s:
+        """For each row of the output, which one of its call it is."""
+        first = np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
+        return np.arange(len(self._rows), dtype=np.int64) - first
+
+    def changes(self) -> dict[str, Changes]:
+        """What was changed, by state."""
+        found = {}
+        for state, handle in self._bound.items():
+            try:
+                changes = handle.changes()
+            except Exception as error:
+                raise self._bad_state(state, error) from error
+            if changes is not None:
+                found[state] = changes
+        return found
+
+    def _made(self) -> Process:
+        try:
+            return self._operator.process()
+        except Exception as error:
+            raise self._failed("__init__", None, error) from error
+
+    def _bind(
+        self, spec: HandleSpec, states: Mapping[str, KeyedEntries]
+    ) -> BoundValue | BoundList | BoundMap:
+        opened = Opened(states[spec.state], self._groups, self._cursor, spec.codec, spec.ttl_ns)
+        handle = spec.bind(opened)
+        self._bound[spec.state] = handle
+        return handle
+
+    def _keys(self, first: int, last: int) -> Iterator[Any]:
+        return named_tuples("Key", self._groups.keys.slice(first, last - first))
+
+    def _called(self, method: str, place: int, key: Any, *arguments: Any) -> None:
+        self._cursor.place = place
+        try:
+            if self._saved is not None and (saved := self._saved.get()) is not None:
+                self._object.load(key, saved)
+            made = _as_rows(getattr(self._object, method)(key, *arguments))
+            if self._saved is not None:
+                self._saved.set(self._object.save(key))
+        except Exception as error:
+            raise self._failed(method, key, error) from error
+        self._rows += made
+        self._counts[place] = len(made)
+
+    def _failed(self, method: str, key: Any, error: Exception) -> UserFunctionFailed:
+        operator = self._operator
+        function = getattr(operator.process, method)
+        named = "" if key is None else f", {short(key)}"
+        return UserFunctionFailed(
+            f"{operator.process.__qualname__}.{method} raised {type(error).__name__}: {error}",
+            where=f"operator {operator.name}{named}, {failing_line(error, function)}",
+            do="Mend the class and run the pipeline again: it continues with this step.",
+        )
+
+    def _unfit(self, error: Exception) -> OutputMismatch:
+        schema = self._operator.output
+        place = _first_unfit(self._rows, schema)
+        group = int(self.callers()[place])
+        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+        return OutputMismatch(
+            f"{self._operator.process.__qualname__} gave the row {short(self._rows[place])}, "
+            f"which does not fit the output schema ({columns}): {error}",
+            where=f"operator {self._operator.name}, {short(next(self._keys(group, group + 1)))}",
+            do="Give tuples with one value per column, or change output=.",
+        )
+
+    def _bad_state(self, state: str, error: Exception) -> OutputMismatch:
+        return OutputMismatch(
+            f"{self._operator.process.__qualname__} kept something that does not fit the schema of "
+            f"{state!r}: {error}",
+            where=f"operator {self._operator.name}",
+            do="Keep values that fit, or change the handle's schema.",
+        )
+
+
+def _as_rows(result: Any) -> list[Any]:
+    """What a call gave, as rows: nothing, one tuple, or any number of them."""
+    if result is None:
+        return []
+    return [result] if isinstance(result, tuple) else list(result)
+
+
+def _first_unfit(rows: Sequence[Any], schema: pa.Schema) -> int:
+    for place, row in enumerate(rows):
+        try:
+            tuples_to_columns([row], schema)
+        except Exception:
+            return place
+    return 0

@@ -1,0 +1,61 @@
+"""Rows key by key: how operators go through a step's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.operators.rows import Rows
+from anabranch.state.rows import Groups, group_keys
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """A step's rows by key, a key's rows in their order.
+
+    ``parents`` are the places of the rows in the batch; ``values`` are the rows as they are walked.
+    """
+
+    groups: Groups
+    parents: Int64s
+    values: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some keys with their rows: group and row numbers, from the first to before the last."""
+
+    first_group: int
+    last_group: int
+    first_row: int
+    last_row: int
+
+
+def walk(rows: Rows) -> Walk:
+    """The rows of a region, key by key."""
+    assert rows.hashes is not None
+    assert rows.keys is not None
+    places = None if rows.order is None else rows.order.permutation()
+    hashes, keys = rows.hashes, rows.keys
+    if places is not None:
+        hashes, keys = hashes[places], keys.take(pa.array(places))
+    groups = group_keys(hashes, keys)
+    parents = groups.order if places is None else places[groups.order]
+    return Walk(groups, parents, rows.values.take(pa.array(parents)))
+
+
+def parts(starts: Int64s, rows: int, size: int) -> Iterator[Part]:
+    """Cut the groups into parts of about so many rows; a large group is a part of its own."""
+    ends = np.append(starts[1:], rows)
+    group = 0
+    while group < len(starts):
+        begin = int(starts[group])
+        last = max(int(np.searchsorted(ends, begin + size, side="right")), group + 1)
+        yield Part(group, last, begin, int(ends[last - 1]))
+        group = last
