@@ -177,6 +177,7 @@ class SparkPlane:
             plan.revision,
             partitions,
             tuple(path for path in sys.path if path),
+            plan.clock_ns,
         )
 
     def _controls(
