@@ -15,6 +15,7 @@ from anabranch.errors import AnabranchError
 from anabranch.node.program import Program
 from anabranch.node.runner import Runner, StepDone
 from anabranch.state.bins import BinSet
+from anabranch.state.layout import EXPIRY
 from anabranch.state.region_state import OperatorState
 
 IDLE_SECONDS = 0.05
@@ -107,9 +108,13 @@ class Pipeline:
             )
 
     def state(self, operator: str) -> pa.Table:
-        """An operator's state at the last committed step: key columns, then state columns."""
+        """An operator's state at the last committed step: key columns, then state columns.
+
+        Sub-keys come after the keys; where state expires, the last column says when.
+        """
         with self._lock:
             found = {state.operator: state for state in self._runner.states}
+            now = self._runner.clock_ns
         if operator not in found:
             known = ", ".join(sorted(found)) or "none"
             raise KeyError(f"no stateful operator {operator!r}; there are: {known}")
@@ -124,8 +129,10 @@ class Pipeline:
             BinSet.of(range(bins)),
             kept.live,
         )
-        names = [*state.layout.keys.names, *state.layout.values.names]
-        return state.scan().remove_column(0).rename_columns(names)
+        layout = state.layout
+        names = [*layout.keys.names, *layout.subkeys.names, *layout.values.names]
+        names += [EXPIRY] if layout.expires else []
+        return state.scan(now).remove_column(0).rename_columns(names)
 
     def start(self) -> None:
         """Begin to run steps."""

@@ -105,7 +105,7 @@ class _Step:
     ) -> TaskResult:
         control = self._control(level, group, worker)
         attempt = Attempt(level.number, group.name, worker, f"attempt-{next(_numbers)}")
-        place = TaskPlace(self._plan.step, self._plan.revision, attempt)
+        place = TaskPlace(self._plan.step, self._plan.revision, attempt, self._plan.clock_ns)
         task = RegionTask(self._program, self._store, control, place)
         arrived = {}
         for edge in level.inputs:

@@ -234,7 +234,8 @@ def test_lookup_finds_what_the_newest_listed_run_says(
 
     asked = [key for some in keys for key in some] + data.draw(st.lists(keys_of(kinds), max_size=4))
     hashes, query, names = sorted_query(layout, asked, space)
-    found, values = lookup(layout, stack, bins, hashes, query)
+    held = lookup(layout, stack, bins, hashes, query)
+    found, values = held.found, held.values
     assert found.tolist() == [model.get(name) is not None for name in names]
     assert values.schema == layout.values
     got = [tuple(row.values()) for row in to_dicts(values)]

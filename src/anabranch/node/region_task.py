@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
@@ -27,18 +26,20 @@ from anabranch.sinks.port import StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
 from anabranch.state.bins import Hashes, Mask
-from anabranch.state.changed import Changed
-from anabranch.state.layout import Layout
+from anabranch.state.changed import nothing_changed
+from anabranch.state.entries import Entries
 from anabranch.state.region_state import OperatorState, StateChange
+from anabranch.state.rows import Held
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """Which attempt of which task this is: what its files are named after."""
+    """Which attempt of which task this is: what its files are named after; and the step's clock."""
 
     step: int
     revision: int
     attempt: Attempt
+    clock_ns: int = 0
 
     def file_name(self, room: str, operator: str, extension: str) -> str:
         """A name in the store that no other attempt can have."""
@@ -128,7 +129,7 @@ class RegionTask:
         output: Rows | None = None
         change: StateChange | None = None
         if rows is not None and len(rows):
-            timed = _TimedState(state, self._seconds)
+            timed = _TimedState(state, self._place.clock_ns, self._seconds)
             with self._timed("operator"):
                 output, changes = operator.run(rows, timed)
             self._seconds["operator"] -= timed.spent
@@ -146,9 +147,10 @@ class RegionTask:
         self, operator: StatefulOperator, state: OperatorState, changes: Changes | None
     ) -> StateChange | None:
         name = self._place.file_name("run", operator.name, "arrow")
+        now = self._place.clock_ns
         if changes is None:
-            return state.write(_nothing_changed(state.layout), name)
-        return state.write(changes.changed, name, found=changes.found)
+            return state.write(nothing_changed(state.layout), name, now_ns=now)
+        return state.write(changes.changed, name, found=changes.found, now_ns=now)
 
     def _state_report(self, operator: str, change: StateChange) -> StateReport:
         live = tuple(change.live.tolist())
@@ -192,29 +194,39 @@ class RegionTask:
 
 
 class _TimedState:
-    """An operator's state that measures the time spent looking up."""
+    """An operator's state at the clock of the step; measures the time spent looking up."""
 
-    def __init__(self, state: OperatorState, seconds: dict[str, float]) -> None:
+    def __init__(self, state: OperatorState, now_ns: int, seconds: dict[str, float]) -> None:
         self._state = state
+        self._now_ns = now_ns
         self._seconds = seconds
         self.spent = 0.0
 
     def lookup(self, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Mask, pa.RecordBatch]:
+        with self._timed():
+            return self._state.lookup(hashes, keys, self._now_ns)
+
+    def find(self, hashes: Hashes, keys: pa.RecordBatch) -> Held:
+        with self._timed():
+            return self._state.find(hashes, keys, self._now_ns)
+
+    def entries(self, hashes: Hashes, keys: pa.RecordBatch) -> Entries:
+        with self._timed():
+            return self._state.entries(hashes, keys, self._now_ns)
+
+    def entries_of(self, hashes: Hashes, keys: pa.RecordBatch, subkeys: pa.RecordBatch) -> Held:
+        with self._timed():
+            return self._state.entries_of(hashes, keys, subkeys, self._now_ns)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
         started = time.perf_counter()
         try:
-            return self._state.lookup(hashes, keys)
+            yield
         finally:
-            self.spent = time.perf_counter() - started
-            self._seconds["lookup"] += self.spent
-
-
-def _nothing_changed(layout: Layout) -> Changed:
-    return Changed(
-        np.empty(0, dtype=np.uint64),
-        layout.keys.empty_table(),
-        layout.values.empty_table(),
-        np.empty(0, dtype=np.bool_),
-    )
+            spent = time.perf_counter() - started
+            self.spent += spent
+            self._seconds["lookup"] += spent
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -108,6 +108,11 @@ class Runner:
         return 0 if self._commit is None else self._commit.step
 
     @property
+    def clock_ns(self) -> int:
+        """The clock of the last committed step; 0 before the first."""
+        return 0 if self._commit is None else self._commit.clock_ns
+
+    @property
     def states(self) -> tuple[OperatorState, ...]:
         """The state after the last committed step."""
         return self._states

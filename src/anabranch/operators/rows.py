@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from anabranch.operators.order import Order, concatenate
 from anabranch.state.changed import Changed
+from anabranch.state.entries import Entries
+from anabranch.state.rows import Held
 
 UInt64s = npt.NDArray[np.uint64]
 
@@ -61,12 +63,31 @@ class KeyedState(Protocol):
         ...
 
 
+class KeyedEntries(KeyedState, Protocol):
+    """The same with what other kinds of state need: time-to-live, lists and maps."""
+
+    def find(self, hashes: UInt64s, keys: pa.RecordBatch) -> Held:
+        """The same, with the expiry of each, and which keys a write still counts as held."""
+        ...
+
+    def entries(self, hashes: UInt64s, keys: pa.RecordBatch) -> Entries:
+        """All entries of each key, where state has sub-keys."""
+        ...
+
+    def entries_of(self, hashes: UInt64s, keys: pa.RecordBatch, subkeys: pa.RecordBatch) -> Held:
+        """Single entries: pairs of key and sub-key, sorted by hash and unique."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an operator did to its state, and which of the keys had state before."""
+    """What an operator did to its state, and which of the keys (or entries) had state before.
+
+    Where state expires, ``found`` is ``Held.present``. None: the state looks it up when it writes.
+    """
 
     changed: Changed
-    found: npt.NDArray[np.bool_]
+    found: npt.NDArray[np.bool_] | None
 
 
 def column_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:

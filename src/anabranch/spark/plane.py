@@ -192,6 +192,7 @@ class SparkPlane:
             partitions,
             tuple(path for path in sys.path if path),
             self._tags(plan),
+            plan.clock_ns,
         )
 
     def _controls(

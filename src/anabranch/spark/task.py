@@ -55,6 +55,7 @@ class TaskSpec:
     next_partitions: int | None
     paths: tuple[str, ...]
     tags: tuple[tuple[int, tuple[int, ...]], ...]
+    clock_ns: int
 
     def program(self) -> Program:
         """The program, loaded once per process."""
@@ -64,7 +65,7 @@ class TaskSpec:
     def place(self, group: str, worker: int) -> TaskPlace:
         """A new attempt of a task."""
         attempt = Attempt(self.level, group, worker, secrets.token_hex(ATTEMPT_BYTES))
-        return TaskPlace(self.step, self.revision, attempt)
+        return TaskPlace(self.step, self.revision, attempt, self.clock_ns)
 
 
 def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -45,6 +45,19 @@ def _same(left: pa.Array, right: pa.Array) -> Mask:
     return equal
 
 
+def comes_before(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Mask:
+    """Row by row, whether the left key is before the right one in the order of ``order_by_key``."""
+    before = np.zeros(rows, dtype=np.bool_)
+    same = np.ones(rows, dtype=np.bool_)
+    for whole, others in zip(left, right, strict=True):
+        for one, other in zip(_flat(whole), _flat(others), strict=True):
+            less = to_mask(pc.fill_null(pc.less(one, other), False))
+            less |= to_mask(one.is_valid()) & to_mask(other.is_null())
+            before |= same & less
+            same &= _same(one, other)
+    return before
+
+
 def to_mask(truth: pa.BooleanArray) -> Mask:
     """A truth array without NULLs as a writable NumPy array."""
     mask: Mask = truth.to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""The columns of a run: hash, key, value, tombstone."""
+"""The columns of a run: hash, key, sub-key, value, expiry, blob, tombstone."""
 
 from __future__ import annotations
 
@@ -9,49 +9,84 @@ import pyarrow as pa
 from anabranch.errors import InvalidSchema
 
 HASH = "hash"
+EXPIRY = "expiry"
+BLOB = "blob"
 TOMBSTONE = "tombstone"
 KEY_PREFIX = "k_"
+SUBKEY_PREFIX = "s_"
 VALUE_PREFIX = "v_"
+
+#: Nanoseconds since the epoch; NULL is never.
+EXPIRY_TYPE = pa.int64()
+#: Where a value that is too large for a run is kept: a file, its bytes, its CRC-32.
+BLOB_TYPE = pa.struct([("name", pa.string()), ("bytes", pa.int64()), ("checksum", pa.string())])
+
+_NONE = pa.schema([])
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What one operator keeps per key: the key's columns and the value's.
 
-    A run's columns are ``hash``, the key columns as ``k_<name>``, the value columns as
-    ``v_<name>`` and ``tombstone``: names of keys and values may therefore coincide. Every key and
-    value column and every field in it may hold NULL, whatever the given schemas say; a NULL key is
-    a key like any other, and a tombstone's values are NULL.
+    With ``subkeys`` a key has many *entries*, each with a sub-key and a value of its own: a map
+    has the user's keys as sub-keys, a list two numbers, the step and the place in it, so that
+    appending needs no look-up. With ``expires`` each row has a time from which on it is not held
+    any more. With ``blobs`` the values of a row may lie in a file of their own.
+
+    A run's columns are ``hash``, the key columns as ``k_<name>``, the sub-key columns as
+    ``s_<name>``, the value columns as ``v_<name>``, ``expiry``, ``blob`` and ``tombstone``, those
+    in the middle only where the layout has them; names of keys, sub-keys and values may therefore
+    coincide. Every key, sub-key and value column and every field in it may hold NULL, whatever the
+    given schemas say; a NULL key is a key like any other, and a tombstone's values are NULL.
     """
 
     keys: pa.Schema
     values: pa.Schema
+    subkeys: pa.Schema = field(default_factory=lambda: _NONE)
+    expires: bool = False
+    blobs: bool = False
     schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
         """Refuse keys that cannot be compared exactly, then fix the columns."""
         check_key_types(self.keys)
+        if len(self.subkeys):
+            check_key_types(self.subkeys)
         for column in self.values:
             if pa.types.is_dictionary(column.type):
                 raise InvalidSchema(
                     f"state column {column.name!r} is dictionary-encoded",
                     do="Cast it to the type of its values.",
                 )
-        for part in ("keys", "values"):
+        for part in ("keys", "subkeys", "values"):
             fields = [pa.field(f.name, nullable(f.type)) for f in getattr(self, part)]
             object.__setattr__(self, part, pa.schema(fields))
-        object.__setattr__(
-            self,
-            "schema",
-            pa.schema(
-                [
-                    pa.field(HASH, pa.uint64(), nullable=False),
-                    *(pa.field(KEY_PREFIX + column.name, column.type) for column in self.keys),
-                    *(pa.field(VALUE_PREFIX + column.name, column.type) for column in self.values),
-                    pa.field(TOMBSTONE, pa.bool_(), nullable=False),
-                ]
-            ),
+        object.__setattr__(self, "schema", self._schema())
+
+    def _schema(self) -> pa.Schema:
+        prefixed = [
+            pa.field(prefix + column.name, column.type)
+            for prefix, part in (
+                (KEY_PREFIX, self.keys),
+                (SUBKEY_PREFIX, self.subkeys),
+                (VALUE_PREFIX, self.values),
+            )
+            for column in part
+        ]
+        return pa.schema(
+            [
+                pa.field(HASH, pa.uint64(), nullable=False),
+                *prefixed,
+                *([pa.field(EXPIRY, EXPIRY_TYPE)] if self.expires else []),
+                *([pa.field(BLOB, BLOB_TYPE)] if self.blobs else []),
+                pa.field(TOMBSTONE, pa.bool_(), nullable=False),
+            ]
         )
+
+    @property
+    def has_subkeys(self) -> bool:
+        """Whether a key has many entries."""
+        return len(self.subkeys) > 0
 
     @property
     def key_columns(self) -> list[int]:
@@ -59,15 +94,41 @@ class Layout:
         return list(range(1, 1 + len(self.keys)))
 
     @property
+    def subkey_columns(self) -> list[int]:
+        """Where the sub-key columns stand in a run."""
+        first = 1 + len(self.keys)
+        return list(range(first, first + len(self.subkeys)))
+
+    @property
+    def identity_columns(self) -> list[int]:
+        """The columns that tell rows apart: a run has one row for each key and sub-key."""
+        return self.key_columns + self.subkey_columns
+
+    @property
     def value_columns(self) -> list[int]:
         """Where the value columns stand in a run."""
-        first = 1 + len(self.keys)
+        first = 1 + len(self.keys) + len(self.subkeys)
         return list(range(first, first + len(self.values)))
+
+    @property
+    def payload_columns(self) -> list[int]:
+        """What a row says of its key: the value columns, and expiry and blob where there are."""
+        return list(range(1 + len(self.identity_columns), self.tombstone_column))
+
+    @property
+    def expiry_column(self) -> int:
+        """Where the expiry stands in a run of a layout that has it."""
+        return 1 + len(self.identity_columns) + len(self.values)
+
+    @property
+    def blob_column(self) -> int:
+        """Where the blob stands in a run of a layout that has it."""
+        return self.expiry_column + self.expires
 
     @property
     def tombstone_column(self) -> int:
         """Where the tombstone stands in a run."""
-        return 1 + len(self.keys) + len(self.values)
+        return len(self.schema) - 1
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:

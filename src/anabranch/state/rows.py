@@ -1,8 +1,8 @@
 """Rows of state as sorted columns: grouping, looking up and merging, a column at a time.
 
 Everything is exact when hashes collide: full keys are compared wherever hashes are equal. Rows
-are ordered by (hash, key); the order of keys matters only where hashes are equal and is then that
-of ``keys.order_by_key``.
+are ordered by (hash, key, sub-key); the order of keys matters only where hashes are equal and is
+then that of ``keys.order_by_key``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.state.bins import Hashes, Mask, bin_of, check_hashes
-from anabranch.state.keys import Index, one_batch, order_by_key, same_keys, to_mask
+from anabranch.state.expiry import expired_rows
+from anabranch.state.keys import (
+    Index,
+    comes_before,
+    one_batch,
+    order_by_key,
+    same_keys,
+    to_mask,
+)
 from anabranch.state.layout import Layout, check_key_types
 from anabranch.state.sorted_rows import SortedRows, concat_rows, hash_column
 
@@ -64,16 +72,33 @@ def is_ascending(hashes: Hashes) -> bool:
 
 
 def merge_rows(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One sorted batch with the newest row of every key, tombstones included.
+    """One sorted batch with the newest row of every key and sub-key, tombstones included.
 
-    ``parts`` are newest first. Each is sorted by hash; parts that hold the same key differ in age.
+    ``parts`` are newest first. Each is sorted; parts that hold the same key differ in age.
     """
+    if layout.has_subkeys:
+        return _merge_entries(layout, [part for part in parts if part.num_rows])
     whole = concat_rows(layout.schema, parts)
     hashes = hash_column(whole)
     if is_ascending(hashes):
         return whole
     order, first = _ordered(hashes, whole.select(layout.key_columns))
     return whole.take(pa.array(order[first]))
+
+
+def _merge_entries(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    # Oldest first: what was appended to a list then lies in order, and needs no exact sort.
+    whole = concat_rows(layout.schema, parts[::-1])
+    newest = newest_entries(hash_column(whole), whole.select(layout.identity_columns))
+    return whole.take(pa.array(newest))
+
+
+def newest_entries(groups: Hashes, keys: pa.RecordBatch) -> Index:
+    """The last row of every key in the batch, in the order by (group, key)."""
+    order, first = _ordered(groups, keys)
+    return order[np.roll(first, -1)]
 
 
 def drop_tombstones(
@@ -87,17 +112,34 @@ def drop_tombstones(
     return batch.filter(pa.array(~dead))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """What a look-up found, a row for each key (or pair of key and sub-key) asked for.
+
+    ``found`` is what is held; values, expiry and blob are NULL elsewhere. ``present`` is more
+    where rows expire: also what has expired but was not merged away. It is still counted, so that
+    this is what a write wants to know of the keys it changes.
+    """
+
+    found: Mask
+    present: Mask
+    values: pa.RecordBatch
+    expiry: pa.Array | None = None
+    blob: pa.Array | None = None
+
+
 def lookup(
     layout: Layout,
     stack: Sequence[tuple[SortedRows, Mask]],
     bins: int,
     hashes: Hashes,
     keys: pa.RecordBatch,
-) -> tuple[Mask, pa.RecordBatch]:
-    """Which keys are held, and their values: a row per key asked for, NULL where not held.
+    now_ns: int | None = None,
+) -> Held:
+    """Find keys, or entries: then ``keys`` has the key columns and the sub-key columns.
 
     ``stack`` is newest first; each member has a truth value per bin that says for which bins it
-    counts. The keys asked for are sorted by hash and unique.
+    counts. What is asked for is sorted by hash and unique.
     """
     place = np.zeros(len(hashes), dtype=np.int64)
     found = np.zeros(len(hashes), dtype=np.bool_)
@@ -108,7 +150,8 @@ def lookup(
     missing = np.arange(len(hashes))
     for rows, counts in stack:
         asked = missing if counts.all() else missing[counts[numbers[missing]]]
-        matched, piece = rows.match(layout, hashes, keys, asked)
+        match = rows.match_entries if layout.has_subkeys else rows.match
+        matched, piece = match(layout, hashes, keys, asked)
         if not len(matched):
             continue
         found[matched] = ~to_mask(piece.column(layout.tombstone_column))
@@ -117,19 +160,34 @@ def lookup(
         pieces.append(piece)
         settled[matched] = True
         missing = missing[~settled[missing]]
-    return found, _values_at(layout, pieces, place, found)
+    return _held(layout, pieces, place, found, now_ns)
 
 
-def _values_at(
-    layout: Layout, pieces: Sequence[pa.RecordBatch], place: Index, found: Mask
-) -> pa.RecordBatch:
+def _held(
+    layout: Layout,
+    pieces: Sequence[pa.RecordBatch],
+    place: Index,
+    found: Mask,
+    now_ns: int | None,
+) -> Held:
+    present = found
     if pieces:
-        held = pa.concat_batches(pieces).select(layout.value_columns)
-        columns = held.take(pa.array(place, mask=~found)).columns
+        rows = pa.concat_batches(pieces)
+        if layout.expires:
+            found = found & ~expired_rows(layout, rows, now_ns)[place]
+        kept = rows.select(layout.payload_columns).take(pa.array(place, mask=~found)).columns
     else:
-        columns = [pa.nulls(len(place), column.type) for column in layout.values]
-    fields = [pa.field(column.name, column.type) for column in layout.values]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        types = [layout.schema.field(column).type for column in layout.payload_columns]
+        kept = [pa.nulls(len(place), kind) for kind in types]
+    values = pa.RecordBatch.from_arrays(kept[: len(layout.values)], schema=layout.values)
+    first = layout.expiry_column - len(layout.values)
+    return Held(
+        found,
+        present,
+        values,
+        kept[layout.expiry_column - first] if layout.expires else None,
+        kept[layout.blob_column - first] if layout.blobs else None,
+    )
 
 
 def _ordered(hashes: Hashes, keys: pa.RecordBatch) -> tuple[Index, Mask]:
@@ -138,12 +196,24 @@ def _ordered(hashes: Hashes, keys: pa.RecordBatch) -> tuple[Index, Mask]:
     ordered = hashes[order]
     first, mixed = _first_of_key(ordered, keys, order)
     if mixed.any():
-        places = np.flatnonzero(_whole_hashes(ordered, mixed))
-        rows = order[places]
-        exact = order_by_key(ordered[places], keys.take(pa.array(rows)))
-        order[places] = rows[exact]
-        first, _ = _first_of_key(ordered, keys, order)
+        wrong = _out_of_order(keys, order, mixed)
+        if wrong.any():
+            places = np.flatnonzero(_whole_hashes(ordered, wrong))
+            rows = order[places]
+            exact = order_by_key(ordered[places], keys.take(pa.array(rows)))
+            order[places] = rows[exact]
+            first, _ = _first_of_key(ordered, keys, order)
     return order, first
+
+
+def _out_of_order(keys: pa.RecordBatch, order: Index, mixed: Mask) -> Mask:
+    """Which of these rows have a key that belongs before that of the row before."""
+    wrong = np.zeros(len(order), dtype=np.bool_)
+    places = np.flatnonzero(mixed)
+    before = keys.take(pa.array(order[places - 1]))
+    here = keys.take(pa.array(order[places]))
+    wrong[places] = comes_before(here.columns, before.columns, len(places))
+    return wrong
 
 
 def _order_by_hash(hashes: Hashes) -> Index:

@@ -1,14 +1,15 @@
-"""Runs: immutable files of one operator's state rows, sorted by (hash, key).
+"""Runs: immutable files of one operator's state rows, sorted by (hash, key, sub-key).
 
 Operations
     ``write_run`` makes one under a name that is its own; ``open_run`` maps it.
 
 Guarantees
     A run is an Arrow IPC file whose schema metadata (repeated in the footer) has the format, the
-    number of bins and each bin's rows and bytes. Record batches end where bins do: neighbouring
-    bins share a batch up to 1 MiB, a larger bin has one of its own, so that a bin is one byte
-    range. Opening compares size and checksum with what was committed; a run that opens is whole.
-    Opening executes nothing that the file says: there is no pickle in it.
+    number of bins, each bin's rows and bytes and, where rows expire, how many of them do when.
+    Record batches end where bins do: neighbouring bins share a batch up to 1 MiB, a larger bin has
+    one of its own, so that a bin is one byte range. Opening compares size and checksum with what
+    was committed; a run that opens is whole. Opening executes nothing that the file says: there
+    is no pickle in it.
 
 Non-guarantees
     A file that is changed in place after it was opened is not noticed; runs are write-once.
@@ -24,7 +25,7 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ import pyarrow as pa
 
 from anabranch.errors import CorruptRun, FutureFormat, MissingRun, StoreError
 from anabranch.state.bins import Mask, bin_of, bin_offsets
+from anabranch.state.expiry import Histogram, histogram_of
 from anabranch.state.files import create_bulk, store_errors
 from anabranch.state.keys import Index
 from anabranch.state.layout import Layout
@@ -47,6 +49,8 @@ _FORMAT = b"anabranch.format"
 _BINS = b"anabranch.bins"
 _ROWS = b"anabranch.bin_rows"
 _BYTES = b"anabranch.bin_bytes"
+_EDGES = b"anabranch.expiry"
+_EXPIRY = b"anabranch.bin_expiry"
 
 Create = Callable[[Path, pa.Buffer], None]
 
@@ -60,6 +64,7 @@ class Run:
     rows: SortedRows
     bin_rows: Index
     bin_bytes: Index
+    expiry: Histogram | None = None
 
     def select(self, chosen: Mask) -> Iterator[pa.RecordBatch]:
         """The rows of these bins in order, without a copy, neighbouring bins together."""
@@ -82,8 +87,8 @@ def write_run(
 ) -> RunInfo:
     """Write rows as a new run and make it durable; the name must be free.
 
-    The batches together are sorted by (hash, key) without duplicates, and each begins with a new
-    bin. ``create`` is how the file is made, ``create_bulk`` unless told otherwise.
+    The batches together are sorted by (hash, key, sub-key) without duplicates, and each begins
+    with a new bin. ``create`` is how the file is made, ``create_bulk`` unless told otherwise.
     """
     data, rows = _encode(layout, batches, bins)
     info = RunInfo(name, operator, rows, data.size, checksum_of(data))
@@ -143,7 +148,8 @@ def _load(path: Path, info: RunInfo) -> Run:
             for number in range(reader.num_record_batches)
         ]
         rows = SortedRows(schema, batches)
-        run = Run(info, bins, rows, _unpacked(metadata[_ROWS]), _unpacked(metadata[_BYTES]))
+        bin_rows, bin_bytes = _unpacked(metadata[_ROWS]), _unpacked(metadata[_BYTES])
+        run = Run(info, bins, rows, bin_rows, bin_bytes, _histogram(metadata, bins))
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
         raise _corrupt(path, f"it is not a run ({error})") from error
     if not len(rows) == int(run.bin_rows.sum()) == info.rows or len(run.bin_rows) != bins:
@@ -201,6 +207,10 @@ def _encode(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> tup
         _ROWS: _packed(bin_rows),
         _BYTES: _packed(sum(sizes, start=none)),
     }
+    if layout.expires:
+        histogram = histogram_of(layout, batches, bins)
+        metadata[_EDGES] = _packed(histogram.edges)
+        metadata[_EXPIRY] = _packed(histogram.counts)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, layout.schema.with_metadata(metadata)) as writer:
         for batch, at, size in zip(batches, offsets, sizes, strict=True):
@@ -232,6 +242,13 @@ def _cuts(offsets: Index, sizes: Index) -> Iterator[tuple[int, int]]:
         held += int(sizes[number])
     if held:
         yield start, int(offsets[-1])
+
+
+def _histogram(metadata: Mapping[bytes, bytes], bins: int) -> Histogram | None:
+    if _EDGES not in metadata:
+        return None
+    edges = _unpacked(metadata[_EDGES])
+    return Histogram(edges, _unpacked(metadata[_EXPIRY]).reshape(bins, len(edges)))
 
 
 def _packed(numbers: Index) -> bytes:

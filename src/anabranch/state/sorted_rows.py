@@ -1,4 +1,4 @@
-"""State rows sorted by (hash, key), in batches, and how one finds keys in them."""
+"""State rows sorted by (hash, key, sub-key), in batches, and how one finds keys in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.state.bins import Hashes, Mask
-from anabranch.state.keys import Index, same_keys
+from anabranch.state.keys import Index, comes_before, same_keys
 from anabranch.state.layout import Layout
 
 
@@ -27,7 +27,7 @@ def concat_rows(schema: pa.Schema, pieces: Sequence[pa.RecordBatch]) -> pa.Recor
 
 
 class SortedRows:
-    """Immutable state rows sorted by (hash, key), numbered through all their batches.
+    """Immutable state rows sorted by (hash, key, sub-key), numbered through all their batches.
 
     Rows of one hash lie in one batch: a batch ends where a bin does. Nothing is copied; when the
     batches lie in a mapped file, only the pages that a search touches are read.
@@ -58,15 +58,19 @@ class SortedRows:
             start += piece
             chunk += 1
 
-    def take(self, positions: Index) -> pa.RecordBatch:
-        """The rows at these positions, which do not descend."""
+    def take(self, positions: Index, columns: Sequence[int] | None = None) -> pa.RecordBatch:
+        """The rows at these positions, which do not descend; all columns, or some."""
         edges = np.searchsorted(positions, self.starts)
         local = pa.array(positions - np.repeat(self.starts[:-1], np.diff(edges)))
+        schema, batches = self.schema, self.batches
+        if columns is not None:
+            schema = pa.schema([schema.field(column) for column in columns])
+            batches = tuple(batch.select(columns) for batch in batches)
         pieces = [
-            self.batches[chunk].take(local.slice(start, stop - start))
+            batches[chunk].take(local.slice(start, stop - start))
             for chunk, start, stop in _chunks(edges)
         ]
-        return concat_rows(self.schema, pieces)
+        return concat_rows(schema, pieces)
 
     def match(
         self, layout: Layout, hashes: Hashes, keys: pa.RecordBatch, asked: Index
@@ -90,6 +94,69 @@ class SortedRows:
             further = alike & ~same & (positions + 1 < len(self))
             asked, positions = asked[further], positions[further] + 1
         return np.concatenate(places), concat_rows(self.schema, pieces)
+
+    def match_entries(
+        self, layout: Layout, hashes: Hashes, entries: pa.RecordBatch, asked: Index
+    ) -> tuple[Index, pa.RecordBatch]:
+        """Which of the entries asked for are here, and their rows, as ``match`` does for keys.
+
+        ``entries`` has key and sub-key columns. A key may have any number of entries, so they are
+        not tried one after the other but searched by halves, all at the same time.
+        """
+        columns = layout.identity_columns
+        low, high = self.ranges(hashes[asked])
+        asked, low, high = (part[low < high] for part in (asked, low, high))
+        ends = high.copy()
+        wanted = entries.take(pa.array(asked))
+        while len(open_ := np.flatnonzero(low < high)):
+            middle = (low[open_] + high[open_]) // 2
+            held = self.take(middle, columns)
+            sought = wanted.take(pa.array(open_))
+            before = comes_before(held.columns, sought.columns, len(open_))
+            low[open_[before]] = middle[before] + 1
+            high[open_[~before]] = middle[~before]
+        inside = low < ends
+        asked, wanted, rows = asked[inside], wanted.filter(pa.array(inside)), self.take(low[inside])
+        same = same_keys(wanted.columns, rows.select(columns).columns, len(asked))
+        return asked[same], rows.filter(pa.array(same))
+
+    def entries(
+        self, layout: Layout, hashes: Hashes, keys: pa.RecordBatch, asked: Index
+    ) -> tuple[Index, pa.RecordBatch]:
+        """All rows of the keys asked for, and for each row its key's place in ``keys``."""
+        start, stop = self.ranges(hashes[asked])
+        hit = start < stop
+        asked, start, stop = asked[hit], start[hit], stop[hit]
+        if not len(asked):
+            return asked, concat_rows(self.schema, [])
+        counts = stop - start
+        ends = np.cumsum(counts)
+        places = np.repeat(asked, counts)
+        rows = self.take(np.arange(ends[-1]) + np.repeat(stop - ends, counts))
+        # A hash has one key, but for collisions: its first and last row tell.
+        held, wanted = rows.select(layout.key_columns), keys.take(pa.array(asked))
+        same = np.ones(len(asked), dtype=np.bool_)
+        for edge in (ends - counts, ends - 1):
+            at_edge = held.take(pa.array(edge))
+            same &= same_keys(at_edge.columns, wanted.columns, len(asked))
+        if same.all():
+            return places, rows
+        mixed = np.flatnonzero(~np.repeat(same, counts))
+        inner, outer = held.take(pa.array(mixed)), keys.take(pa.array(places[mixed]))
+        kept = np.ones(len(places), dtype=np.bool_)
+        kept[mixed] = same_keys(inner.columns, outer.columns, len(mixed))
+        return places[kept], rows.filter(pa.array(kept))
+
+    def ranges(self, hashes: Hashes) -> tuple[Index, Index]:
+        """The positions from which and up to which each of these ascending hashes stands."""
+        start = np.zeros(len(hashes), dtype=np.int64)
+        stop = np.zeros(len(hashes), dtype=np.int64)
+        edges = np.append(np.searchsorted(hashes, self._firsts), len(hashes))
+        for chunk, first, last in _chunks(edges):
+            column, wanted = self._hashes[chunk], hashes[first:last]
+            start[first:last] = np.searchsorted(column, wanted) + self.starts[chunk]
+            stop[first:last] = np.searchsorted(column, wanted, "right") + self.starts[chunk]
+        return start, stop
 
     def _find(self, hashes: Hashes) -> tuple[Index, Mask]:
         """The first position with each of these ascending hashes, and whether there is one."""
