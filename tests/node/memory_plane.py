@@ -22,6 +22,7 @@ from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace, TaskResult
 from anabranch.operators.order import Order, concatenate
 from anabranch.operators.rows import Rows
+from anabranch.operators.states import state_shapes
 from anabranch.plan.physical import Edge, Group, Level
 from anabranch.plan.step import Assignment, OperatorState, Plan
 from anabranch.sources.port import PythonSource, RangeSlice
@@ -117,11 +118,13 @@ class _Step:
 
     def _control(self, level: Level, group: Group, worker: int) -> Control:
         operators = [self._program.operators.get(node) for node in group.operators]
-        loads = [
-            Load(operator.name, self._states[operator.name].runs, self._states[operator.name].live)
+        names = [
+            shape.name
             for operator in operators
             if operator is not None
+            for shape in state_shapes(operator)
         ]
+        loads = [Load(n, self._states[n].runs, self._states[n].live) for n in names]
         owned = BinSet()
         if group.region is not None:
             owned = owned_bins(self._owners[group.region], worker)

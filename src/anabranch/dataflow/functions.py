@@ -10,6 +10,7 @@ from typing import Any
 from anabranch.dataflow.findings import Finding
 
 _SHAPE = "def function(key, row, state): … return output, new_state"
+_BATCHES_SHAPE = "def function(rows, state): … return output, new_state"
 _BATCH_SHAPE = "def function(table): … return table"
 
 
@@ -42,6 +43,16 @@ def batch_function_finding(function: Callable[..., Any]) -> Finding | None:
             f"Let it take a table: {_BATCH_SHAPE}.",
         )
     return _kind_finding(function, _BATCH_SHAPE, f"Return one table: {_BATCH_SHAPE}.")
+
+
+def batches_function_finding(function: Callable[..., Any]) -> Finding | None:
+    """Why a function cannot be called with two tables and give two."""
+    if not _takes(function, 2):
+        return Finding(
+            f"function {describe_function(function)} cannot be called with 2 positional arguments",
+            f"Let it take rows and state: {_BATCHES_SHAPE}.",
+        )
+    return _kind_finding(function, _BATCHES_SHAPE, "Return (output, new state), both tables.")
 
 
 def _kind_finding(function: Callable[..., Any], shape: str, instead: str) -> Finding | None:

@@ -11,12 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from anabranch.dataflow.handles import Process
+
 if TYPE_CHECKING:
     from anabranch.sinks.port import Sink
     from anabranch.sources.port import Source
 
 #: The user's function of a ``stateful_map``: (key, row, state) → (output, new state).
 StatefulFunction: TypeAlias = Callable[[Any, Any, Any], Any]
+#: The user's function of a ``stateful_batches``: rows and state in, output and new state out.
+StatefulBatchFunction: TypeAlias = Callable[[Any, Any], Any]
 #: The user's function of a ``map_batches``: an Arrow table in, an Arrow table out.
 BatchFunction: TypeAlias = Callable[[Any], Any]
 
@@ -159,6 +163,33 @@ class StatefulMapNode:
     function: StatefulFunction
     state: str | None
     output: str
+    ttl_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulBatchesNode:
+    """Calls the user's function with Arrow tables: rows, and the state of their keys."""
+
+    kind: ClassVar[str] = "stateful_batches"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+    function: StatefulBatchFunction
+    state: str
+    output: str
+    ttl_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessNode:
+    """Calls the methods of the user's class for each key with its rows."""
+
+    kind: ClassVar[str] = "process"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+    process: type[Process]
+    output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +203,7 @@ class SinkNode:
     sink: Sink
 
 
-StatefulNode: TypeAlias = AggregateNode | StatefulMapNode
+StatefulNode: TypeAlias = AggregateNode | StatefulMapNode | StatefulBatchesNode | ProcessNode
 NamedNode: TypeAlias = SourceNode | DistributeNode | MapBatchesNode | StatefulNode | SinkNode
 Node: TypeAlias = (
     NamedNode

@@ -14,6 +14,9 @@ from anabranch.errors import InvalidSchema
 RESERVED_PREFIX = "_ab_"
 #: The column by which a function over batches says which row a row came from.
 ORD = "_ord"
+#: The column by which one with state says which key a row belongs to, and which to forget.
+KEY = "_key"
+FORGET = "_forget"
 #: Names go into file names together with step, worker and attempt, which must stay below 255.
 LONGEST_NAME = 100
 

@@ -19,15 +19,19 @@ from anabranch.dataflow.graph import (
     LocalNode,
     MapBatchesNode,
     Node,
+    ProcessNode,
     SelectNode,
     SinkNode,
     SplitNode,
+    StatefulBatchesNode,
+    StatefulBatchFunction,
     StatefulFunction,
     StatefulMapNode,
     UnionNode,
     WhereNode,
     WithColumnsNode,
 )
+from anabranch.dataflow.handles import Process, TimeToLive, ttl_ns
 from anabranch.dataflow.sql_text import identifier
 
 if TYPE_CHECKING:
@@ -170,7 +174,13 @@ class Stream:
         return self._then(AggregateNode(self._recorder.next_id, (self._id,), name, pairs))
 
     def stateful_map(
-        self, name: str, function: StatefulFunction, *, output: str, state: str | None = None
+        self,
+        name: str,
+        function: StatefulFunction,
+        *,
+        output: str,
+        state: str | None = None,
+        ttl: TimeToLive = None,
     ) -> Stream:
         """The rows that ``function(key, row, state)`` gives, called per row in the key's order.
 
@@ -178,6 +188,7 @@ class Stream:
         ``(output, new state)``: an output of None is no row, a list several; a state of None
         forgets the key. ``state`` and ``output`` are schema texts: a state of one column is that
         value, of several a named tuple; ``state=None`` takes any value that msgspec can encode.
+        With ``ttl`` a key is forgotten so long after its last row, by the clock of the steps.
         """
         require_text("stateful_map", "a name", name)
         if not callable(function):
@@ -187,8 +198,53 @@ class Stream:
             require_text("stateful_map", "a state schema or None", state)
         inputs = (self._id,)
         return self._then(
-            StatefulMapNode(self._recorder.next_id, inputs, name, function, state, output)
+            StatefulMapNode(
+                self._recorder.next_id, inputs, name, function, state, output, ttl_ns(ttl)
+            )
         )
+
+    def stateful_batches(
+        self,
+        name: str,
+        function: StatefulBatchFunction,
+        *,
+        state: str,
+        output: str,
+        ttl: TimeToLive = None,
+    ) -> Stream:
+        """The rows that ``function(rows, state)`` gives, called once per worker and step.
+
+        Both are Arrow tables: the step's rows, each key's together and in order, and one row of
+        state per key (its key columns and its state columns, NULL at first sight). The column
+        ``_key`` of the rows is the place of their key in ``state``; ``_ord`` is their own place. It
+        returns ``(output, new state)``. Output has one row for each, or the ``_ord`` of the row
+        or the ``_key`` of the key that each belongs to. State has one row for each key, or the
+        ``_key`` beside each that changes; where its column ``_forget`` is true the key is
+        forgotten. None is no output, or no change.
+        """
+        require_text("stateful_batches", "a name", name)
+        if not callable(function):
+            raise TypeError(f"stateful_batches takes a function, not {type(function).__name__}")
+        require_text("stateful_batches", "a state schema", state)
+        require_text("stateful_batches", "an output schema", output)
+        inputs = (self._id,)
+        return self._then(
+            StatefulBatchesNode(
+                self._recorder.next_id, inputs, name, function, state, output, ttl_ns(ttl)
+            )
+        )
+
+    def process(self, name: str, process: type[Process], *, output: str) -> Stream:
+        """The rows that the methods of a class give, called per key with the rows of a step.
+
+        The class derives from ``Process`` and says by its attributes which state it keeps.
+        """
+        require_text("process", "a name", name)
+        if not (isinstance(process, type) and issubclass(process, Process)):
+            raise TypeError(f"process takes a class derived from Process, not {process!r}")
+        require_text("process", "an output schema", output)
+        inputs = (self._id,)
+        return self._then(ProcessNode(self._recorder.next_id, inputs, name, process, output))
 
     def sink(self, name: str, sink: Sink) -> None:
         """Write the rows to a sink. A stream may have several."""

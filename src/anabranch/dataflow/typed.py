@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,13 +27,32 @@ class AggregateColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class TypedHandle:
+    """One handle of a ``process`` with its types; ``value`` None takes any value.
+
+    ``subkey`` is the key of a map's entries, None for other kinds.
+    """
+
+    attribute: str
+    kind: type[Any]
+    value: pa.Schema | None
+    subkey: pa.Schema | None
+    ttl_ns: int | None
+
+    def state_of(self, operator: str) -> str:
+        """The name of its state, on disk and in queries."""
+        return f"{operator}.{self.attribute}"
+
+
+@dataclass(frozen=True, slots=True)
 class TypedNode:
     """One operator with the types of its output.
 
     ``key`` is the key by which its rows are distributed and ``region`` the id of the distribution
     that opened the region; both are None outside a region. ``next_key`` is a key that ``key_by``
     gave and no distribution has used yet. ``value`` is the schema of a ``stateful_map``'s state,
-    None for any value; ``aggregates`` are the columns of an ``aggregate``.
+    None for any value; ``aggregates`` are the columns of an ``aggregate``, ``handles`` those of a
+    ``process``.
     """
 
     node: Node
@@ -42,6 +62,7 @@ class TypedNode:
     region: int | None = None
     value: pa.Schema | None = None
     aggregates: tuple[AggregateColumn, ...] = ()
+    handles: tuple[TypedHandle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +97,10 @@ class Typed:
     def aggregates(self, id: int) -> tuple[AggregateColumn, ...]:
         """The columns of an ``aggregate``, in order."""
         return self.nodes[id].aggregates
+
+    def handles(self, id: int) -> tuple[TypedHandle, ...]:
+        """The handles of a ``process``, in order."""
+        return self.nodes[id].handles
 
     def regions(self) -> tuple[int, ...]:
         """The regions, by the ids of the distributions that open them, in order."""

@@ -19,7 +19,11 @@ from anabranch.dataflow.aggregates import (
     result_type,
 )
 from anabranch.dataflow.findings import Finding, from_error
-from anabranch.dataflow.functions import batch_function_finding, function_finding
+from anabranch.dataflow.functions import (
+    batch_function_finding,
+    batches_function_finding,
+    function_finding,
+)
 from anabranch.dataflow.graph import (
     AggregateNode,
     DistributeNode,
@@ -29,19 +33,24 @@ from anabranch.dataflow.graph import (
     MapBatchesNode,
     NamedNode,
     Node,
+    ProcessNode,
     SelectNode,
     SinkNode,
     SourceNode,
     SplitNode,
+    StatefulBatchesNode,
     StatefulMapNode,
     StatefulNode,
     UnionNode,
     WhereNode,
     WithColumnsNode,
 )
+from anabranch.dataflow.handles import MapState, handles_of, overrides, ttl_ns
 from anabranch.dataflow.keys import key_findings
 from anabranch.dataflow.labels import label
 from anabranch.dataflow.naming import (
+    FORGET,
+    KEY,
     ORD,
     column_findings,
     distinct_row,
@@ -52,7 +61,7 @@ from anabranch.dataflow.ports import Analyzer
 from anabranch.dataflow.resolve import Resolver
 from anabranch.dataflow.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.schema import parse_schema
-from anabranch.dataflow.typed import AggregateColumn, Typed, TypedNode
+from anabranch.dataflow.typed import AggregateColumn, Typed, TypedHandle, TypedNode
 from anabranch.dataflow.uniting import united_key, united_row
 from anabranch.errors import InvalidAggregate, InvalidDataflow, InvalidSchema, Problem
 
@@ -129,7 +138,7 @@ def _typed(walk: _Walk, node: Node) -> TypedNode:
         return _union(walk, node)
     # What an operator does not change it passes on: the row, the key beside it, the region.
     before = walk.typed[node.inputs[0]]
-    after = replace(before, node=node, value=None, aggregates=())
+    after = replace(before, node=node, value=None, aggregates=(), handles=())
     match node:
         case WhereNode() | SplitNode():
             text = node.condition if isinstance(node, WhereNode) else node.conditions[-1]
@@ -146,7 +155,7 @@ def _typed(walk: _Walk, node: Node) -> TypedNode:
             after = _distribute(walk, node, after)
         case LocalNode():
             after = replace(after, key=None, next_key=None, region=None)
-        case AggregateNode() | StatefulMapNode():
+        case AggregateNode() | StatefulMapNode() | StatefulBatchesNode() | ProcessNode():
             after = _stateful(walk, node, _in_region(walk, node, after))
         case SinkNode():
             walk.report(node, [_refusal(node, before.row)])
@@ -159,8 +168,10 @@ def _stateful(walk: _Walk, node: StatefulNode, after: TypedNode) -> TypedNode:
     match node:
         case AggregateNode():
             return _aggregate(walk, node, after)
-        case StatefulMapNode():
-            return _stateful_map(walk, node, after)
+        case StatefulMapNode() | StatefulBatchesNode():
+            return _with_function(walk, node, after)
+        case ProcessNode():
+            return _process(walk, node, after)
 
 
 def _new_row(
@@ -324,12 +335,68 @@ def _aggregate_column(
     return AggregateColumn(name, aggregate, argument, result)
 
 
-def _stateful_map(walk: _Walk, node: StatefulMapNode, after: TypedNode) -> TypedNode:
-    walk.report(node, [function_finding(node.function)])
+def _with_function(
+    walk: _Walk, node: StatefulMapNode | StatefulBatchesNode, after: TypedNode
+) -> TypedNode:
+    if isinstance(node, StatefulMapNode):
+        walk.report(node, [function_finding(node.function)])
+    else:
+        walk.report(node, [batches_function_finding(node.function)])
     value = None if node.state is None else _schema(walk, node, "state", node.state)
-    output = _schema(walk, node, "output", node.output)
-    row = UNKNOWN_ROW if output is None else distinct_row(RowType.of(output).columns)[0]
+    row = _output_row(walk, node)
+    if isinstance(node, StatefulBatchesNode) and value is not None:
+        state = RowType.of(value)
+        clashing = [name for name in (KEY, FORGET) if state.find(name) or row.find(name)]
+        clashing += [c.name for c in (after.key or UNKNOWN_ROW).columns if state.find(c.name)]
+        for name in clashing:
+            what = f'column "{name}" would stand twice in a table that the function gets'
+            walk.report(node, [Finding(what, "Rename it.")])
     return replace(after, row=row, value=value)
+
+
+def _output_row(
+    walk: _Walk, node: StatefulMapNode | StatefulBatchesNode | ProcessNode | MapBatchesNode
+) -> RowType:
+    output = _schema(walk, node, "output", node.output)
+    return UNKNOWN_ROW if output is None else distinct_row(RowType.of(output).columns)[0]
+
+
+def _process(walk: _Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
+    handles = []
+    for attribute, handle in handles_of(node.process).items():
+        findings = [name_finding(attribute)]
+        value = handle.value if isinstance(handle, MapState) else handle.schema
+        typed = None if value is None else _schema(walk, node, attribute, value)
+        subkey = None
+        if isinstance(handle, MapState):
+            subkey = _schema(walk, node, f"{attribute}, key", handle.key)
+            findings += [f for field in subkey or () for f in key_findings(field)]
+        try:
+            ttl = ttl_ns(handle.ttl)
+        except (TypeError, ValueError) as error:
+            findings.append(Finding(f"{attribute}: {error}", "Correct its ttl."))
+            ttl = None
+        walk.report(node, findings)
+        handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl))
+    _check_states(walk, node, handles)
+    if not overrides(node.process, "on_rows"):
+        what = f"class {node.process.__qualname__} has no on_rows"
+        walk.report(node, [Finding(what, "Add one: def on_rows(self, key, rows): ….")])
+    if overrides(node.process, "save") is not overrides(node.process, "load"):
+        what = f"class {node.process.__qualname__} has only one of load and save"
+        walk.report(node, [Finding(what, "Add the other.")])
+    return replace(after, row=_output_row(walk, node), handles=tuple(handles))
+
+
+def _check_states(walk: _Walk, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:
+    """A handle's state has a name like an operator's: nobody else may have it."""
+    for handle in handles:
+        name = handle.state_of(node.name)
+        earlier = walk.names.setdefault(name.lower(), node)
+        if earlier is not node:
+            other = label(walk.graph, earlier)
+            what = f"its state {name!r} has the name of {other}"
+            walk.report(node, [Finding(what, "Rename one of them.")])
 
 
 def _union(walk: _Walk, node: UnionNode) -> TypedNode:
@@ -351,16 +418,13 @@ def _map_batches(walk: _Walk, node: MapBatchesNode, after: TypedNode) -> TypedNo
     if after.next_key is not None:
         advice = "Call .key_by after it: the key is computed from the rows that it gives."
         walk.report(node, [Finding("there is a key_by before it", advice)])
-    output = _schema(walk, node, "output", node.output)
-    row = UNKNOWN_ROW if output is None else distinct_row(RowType.of(output).columns)[0]
+    row = _output_row(walk, node)
     if row.find(ORD) is not None:
         walk.report(node, [Finding(f'output column "{ORD}" names the input row', "Rename it.")])
     return replace(after, row=row, next_key=None)
 
 
-def _schema(
-    walk: _Walk, node: StatefulMapNode | MapBatchesNode, what: str, text: str
-) -> pa.Schema | None:
+def _schema(walk: _Walk, node: Node, what: str, text: str) -> pa.Schema | None:
     """The schema of a text; None after a report that it cannot be read."""
     try:
         schema = parse_schema(text)

@@ -9,8 +9,6 @@ from pathlib import Path
 from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import ChangedDataflow, OtherDataflow
 from anabranch.node.program import Program
-from anabranch.operators.build import StatefulOperator
-from anabranch.operators.stateful_map import StatefulMap
 from anabranch.plan.step import (
     Commit,
     Identity,
@@ -22,7 +20,14 @@ from anabranch.plan.step import (
 )
 from anabranch.state.journal import IdentityName, Journal, Taken
 
-_PARTS = {"kind": "kind", "region": "region", "key": "keys", "state schema": "state"}
+_PARTS = {
+    "kind": "kind",
+    "region": "region",
+    "key": "keys",
+    "state schema": "state",
+    "sub-key": "subkeys",
+    "time-to-live": "expires",
+}
 _KEEP = "Nothing was changed. Run the dataflow that the directory belongs to, or name another "
 
 
@@ -54,7 +59,7 @@ def identify(journal: Journal, program: Program, directory: Path) -> Identity:
 
 def shapes(program: Program) -> tuple[OperatorShape, ...]:
     """What the program's state looks like, operator by operator."""
-    return tuple(_shape(program, operator) for operator in program.operators.values())
+    return tuple(_shape(program, state) for state in program.states)
 
 
 def states_for(
@@ -94,23 +99,18 @@ def check_sources(program: Program, read: Iterable[Input], directory: Path) -> N
             )
 
 
-def _shape(program: Program, operator: StatefulOperator) -> OperatorShape:
-    layout = program.layouts[operator.name]
+def _shape(program: Program, state: str) -> OperatorShape:
+    shape, _ = program.states[state]
+    layout = program.layouts[state]
     return OperatorShape(
-        operator.name,
-        _kind(operator),
-        program.region_of(operator.name),
+        state,
+        shape.kind,
+        program.region_of(state),
         to_ddl(layout.keys),
         to_ddl(layout.values),
+        to_ddl(layout.subkeys),
+        layout.expires,
     )
-
-
-def _kind(operator: StatefulOperator) -> str:
-    """What the operator makes of its state: a maximum is not a count, though both are bigint."""
-    if isinstance(operator, StatefulMap):
-        return "stateful_map"
-    columns = (f"{column.name}={column.function}" for column in operator.columns)
-    return f"aggregate({', '.join(columns)})"
 
 
 def _check_shape(kept: OperatorShape, wanted: OperatorShape, directory: Path) -> None:

@@ -7,8 +7,9 @@ from functools import cached_property
 
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
 from anabranch.dataflow.typed import Typed
-from anabranch.operators.build import StatefulOperator, build, state_schema
+from anabranch.operators.build import build
 from anabranch.operators.map_batches import MapBatches
+from anabranch.operators.states import StatefulOperator, StateShape, state_shapes
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
@@ -42,13 +43,23 @@ class Program:
         }
 
     @cached_property
+    def states(self) -> dict[str, tuple[StateShape, str]]:
+        """Every state by its name, with the operator that keeps it."""
+        return {
+            shape.name: (shape, operator.name)
+            for operator in self.operators.values()
+            for shape in state_shapes(operator)
+        }
+
+    @cached_property
     def layouts(self) -> dict[str, Layout]:
-        """The columns of each operator's runs."""
+        """The columns of each state's runs."""
         found = {}
         for node, operator in self.operators.items():
             key = self.typed.key(node)
             assert key is not None
-            found[operator.name] = Layout(key, state_schema(operator))
+            for shape in state_shapes(operator):
+                found[shape.name] = shape.layout(key)
         return found
 
     @cached_property
@@ -60,9 +71,10 @@ class Program:
         """What lies before a level."""
         return Boundary(self.physical, self.physical.levels[level])
 
-    def region_of(self, operator: str) -> str:
-        """The region that a stateful operator is in."""
+    def region_of(self, state: str) -> str:
+        """The region that a state is in."""
         regions = self.physical.regions
+        _, operator = self.states[state]
         return next(region.name for region in regions if operator in region.operators)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
 from anabranch.messages import Attempt, Control, Load, Report, StateReport, Tally
 from anabranch.node.program import Program
-from anabranch.operators.build import StatefulOperator
 from anabranch.operators.rows import Changes, Rows, joined
+from anabranch.operators.states import StatefulOperator, run_operator, state_shapes
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group, Relay
 from anabranch.sinks.port import StagedFile
@@ -28,7 +28,7 @@ from anabranch.sinks.staging import stage
 from anabranch.state.bins import Hashes, Mask
 from anabranch.state.changed import nothing_changed
 from anabranch.state.entries import Entries
-from anabranch.state.region_state import OperatorState, StateChange
+from anabranch.state.region_state import OperatorState
 from anabranch.state.rows import Held
 
 
@@ -116,45 +116,49 @@ class RegionTask:
         return next(group for group in level.groups if group.name == self._control.group)
 
     def _stateful(self, operator: StatefulOperator, rows: Rows | None) -> Rows | None:
-        load = self._loads[operator.name]
-        state = OperatorState(
-            operator.name,
-            self._program.layouts[operator.name],
+        """Run an operator over its rows, if there are any, and write what changed or is due."""
+        states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
+        output: Rows | None = None
+        changes: dict[str, Changes] = {}
+        if rows is not None and len(rows):
+            views = {
+                name: _TimedState(state, self._place, self._seconds)
+                for name, state in states.items()
+            }
+            with self._timed("operator"):
+                output, changes = run_operator(operator, rows, views)
+            self._seconds["operator"] -= sum(view.spent for view in views.values())
+        for name, state in states.items():
+            with self._timed("write"):
+                self._write(name, state, changes.get(name))
+        return output
+
+    def _open(self, name: str) -> OperatorState:
+        load = self._loads[name]
+        return OperatorState(
+            name,
+            self._program.layouts[name],
             load.runs,
             self._store,
             self._program.bins,
             self._control.owned,
             load.live,
         )
-        output: Rows | None = None
-        change: StateChange | None = None
-        if rows is not None and len(rows):
-            timed = _TimedState(state, self._place.clock_ns, self._seconds)
-            with self._timed("operator"):
-                output, changes = operator.run(rows, timed)
-            self._seconds["operator"] -= timed.spent
-            with self._timed("write"):
-                change = self._write(operator, state, changes)
-        elif load.runs:
-            with self._timed("write"):
-                change = self._write(operator, state, None)
-        if change is not None:
-            self._seconds["merge"] += change.merge_seconds
-            self._states.append(self._state_report(operator.name, change))
-        return output
 
-    def _write(
-        self, operator: StatefulOperator, state: OperatorState, changes: Changes | None
-    ) -> StateChange | None:
-        name = self._place.file_name("run", operator.name, "arrow")
-        now = self._place.clock_ns
-        if changes is None:
-            return state.write(nothing_changed(state.layout), name, now_ns=now)
-        return state.write(changes.changed, name, found=changes.found, now_ns=now)
-
-    def _state_report(self, operator: str, change: StateChange) -> StateReport:
+    def _write(self, state_name: str, state: OperatorState, changes: Changes | None) -> None:
+        """Write what changed, or only what is due for merging."""
+        if changes is None and not self._loads[state_name].runs:
+            return
+        name = self._place.file_name("run", state_name, "arrow")
+        changed = nothing_changed(state.layout) if changes is None else changes.changed
+        found = None if changes is None else changes.found
+        change = state.write(changed, name, found=found, now_ns=self._place.clock_ns)
+        if change is None:
+            return
+        self._seconds["merge"] += change.merge_seconds
         live = tuple(change.live.tolist())
-        return StateReport(operator, self._control.owned, change.runs, live, change.merged_rows)
+        report = StateReport(state_name, self._control.owned, change.runs, live, change.merged_rows)
+        self._states.append(report)
 
     def _sink(self, node: SinkNode, rows: Rows) -> None:
         self.count(f"sink {node.name}", Rows(rows.values))
@@ -196,11 +200,20 @@ class RegionTask:
 class _TimedState:
     """An operator's state at the clock of the step; measures the time spent looking up."""
 
-    def __init__(self, state: OperatorState, now_ns: int, seconds: dict[str, float]) -> None:
+    def __init__(self, state: OperatorState, place: TaskPlace, seconds: dict[str, float]) -> None:
         self._state = state
-        self._now_ns = now_ns
+        self._now_ns = place.clock_ns
+        self._step = place.step
         self._seconds = seconds
         self.spent = 0.0
+
+    @property
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    @property
+    def step(self) -> int:
+        return self._step
 
     def lookup(self, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Mask, pa.RecordBatch]:
         with self._timed():

@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import pyarrow as pa
 
-from anabranch.dataflow.graph import AggregateNode, StatefulMapNode
-from anabranch.dataflow.typed import Typed
+from anabranch.dataflow.graph import (
+    AggregateNode,
+    ProcessNode,
+    StatefulBatchesNode,
+    StatefulMapNode,
+    StatefulNode,
+)
+from anabranch.dataflow.handles import ValueState, overrides
+from anabranch.dataflow.typed import Typed, TypedHandle
 from anabranch.operators.aggregate import Aggregate, aggregate_columns
-from anabranch.operators.codec import state_codec
+from anabranch.operators.codec import SingleColumn, state_codec
+from anabranch.operators.process import SAVED, HandleSpec, ProcessOperator
+from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
+from anabranch.operators.states import StatefulOperator
 
-StatefulOperator: TypeAlias = Aggregate | StatefulMap
 
-
-def build(typed: Typed, node: AggregateNode | StatefulMapNode) -> StatefulOperator:
+def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
     """The operator of a node."""
-    output = typed.schema(node.id)
-    if isinstance(node, AggregateNode):
-        return Aggregate(node.name, aggregate_columns(typed, node.id), output)
-    return StatefulMap(node.name, node.function, state_codec(typed.value(node.id)), output)
+    output, value = typed.schema(node.id), typed.value(node.id)
+    match node:
+        case AggregateNode():
+            return Aggregate(node.name, aggregate_columns(typed, node.id), output)
+        case StatefulMapNode():
+            return StatefulMap(node.name, node.function, state_codec(value), output, node.ttl_ns)
+        case StatefulBatchesNode():
+            assert value is not None
+            return StatefulBatches(node.name, node.function, value, output, node.ttl_ns)
+        case ProcessNode():
+            handles = tuple(_handle(node.name, handle) for handle in typed.handles(node.id))
+            return ProcessOperator(node.name, node.process, handles, _saved(node), output)
 
 
-def state_schema(operator: StatefulOperator) -> pa.Schema:
-    """The state columns that an operator keeps per key."""
-    return operator.state if isinstance(operator, Aggregate) else operator.codec.schema
+def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
+    return HandleSpec(
+        handle.attribute,
+        handle.state_of(operator),
+        handle.kind,
+        state_codec(handle.value),
+        None if handle.subkey is None else state_codec(handle.subkey),
+        handle.ttl_ns,
+    )
+
+
+def _saved(node: ProcessNode) -> HandleSpec | None:
+    """The state of what a class keeps outside its handles."""
+    if not overrides(node.process, "save"):
+        return None
+    codec = SingleColumn(pa.schema([pa.field(SAVED, pa.binary())]))
+    return HandleSpec(SAVED, node.name, ValueState, codec, None, None)

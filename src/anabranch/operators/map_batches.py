@@ -7,6 +7,7 @@ key and the order of every row that it gives are known.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,7 @@ class MapBatches:
             given = rows.values.slice(start, BATCH_ROWS)
             made = self._called(given, start)
             parent = self._parents(made, start, given.num_rows)
-            tables.append(self._fitted(made))
+            tables.append(fitted(made, self.output, self._mismatch))
             parents.append(parent)
         return self._output(rows, tables, parents)
 
@@ -77,22 +78,6 @@ class MapBatches:
             raise self._mismatch(f"returned an {ORD} that it was not given", f"{ORD} as it was")
         return parents
 
-    def _fitted(self, made: pa.Table) -> pa.Table:
-        """The columns of the output schema."""
-        missing = [name for name in self.output.names if name not in made.column_names]
-        if missing:
-            raise self._mismatch(f"returned no column {missing[0]}", "every column of output=")
-        try:
-            fitted = made.select(self.output.names).cast(_nullable(self.output))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            what = f"returned values that do not fit: {error}"
-            raise self._mismatch(what, "them as declared") from error
-        for field in self.output:
-            if not field.nullable and fitted.column(field.name).null_count:
-                what = f"returned NULL in {field.name}, which may not be NULL"
-                raise self._mismatch(what, "a value in every row")
-        return fitted
-
     def _output(self, rows: Rows, tables: list[pa.Table], parents: list[Int64s]) -> Rows:
         parent = np.concatenate([np.empty(0, dtype=np.int64), *parents])
         values = pa.concat_tables([_nullable(self.output).empty_table(), *tables])
@@ -100,7 +85,7 @@ class MapBatches:
             values,
             None if rows.hashes is None else rows.hashes[parent],
             None if rows.keys is None else rows.keys.take(pa.array(parent)),
-            None if rows.order is None else rows.order.child(parent, _digits(parent)),
+            None if rows.order is None else rows.order.child(parent, digits_of(parent)),
         )
 
     def _mismatch(self, what: str, wanted: str) -> OutputMismatch:
@@ -112,14 +97,32 @@ class MapBatches:
         )
 
 
+def fitted(
+    made: pa.Table, wanted: pa.Schema, mismatch: Callable[[str, str], OutputMismatch]
+) -> pa.Table:
+    """The wanted columns of a table; raises what ``mismatch`` makes of what is wrong, and how."""
+    missing = [name for name in wanted.names if name not in made.column_names]
+    if missing:
+        raise mismatch(f"returned no column {missing[0]}", "every column")
+    try:
+        table = made.select(wanted.names).cast(_nullable(wanted))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise mismatch(f"returned values that do not fit: {error}", "them as declared") from error
+    for field in wanted:
+        if not field.nullable and table.column(field.name).null_count:
+            what = f"returned NULL in {field.name}, which may not be NULL"
+            raise mismatch(what, "a value in every row")
+    return table
+
+
 def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
-def _digits(parents: Int64s) -> Int64s:
+def digits_of(parents: Int64s) -> Int64s:
     """Which one of its parent's rows each row is, in the order in which they came.
 
-    >>> _digits(np.array([4, 2, 4, 4, 2])).tolist()
+    >>> digits_of(np.array([4, 2, 4, 4, 2])).tolist()
     [0, 0, 1, 2, 1]
     """
     order = np.argsort(parents, kind="stable")

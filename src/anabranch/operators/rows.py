@@ -66,6 +66,16 @@ class KeyedState(Protocol):
 class KeyedEntries(KeyedState, Protocol):
     """The same with what other kinds of state need: time-to-live, lists and maps."""
 
+    @property
+    def now_ns(self) -> int:
+        """The clock of the step."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """The number of the step."""
+        ...
+
     def find(self, hashes: UInt64s, keys: pa.RecordBatch) -> Held:
         """The same, with the expiry of each, and which keys a write still counts as held."""
         ...

@@ -23,7 +23,7 @@ from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.order import Order
-from anabranch.operators.rows import Changes, KeyedState, Rows, named_tuples
+from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.walk import Part, parts, walk
 from anabranch.state.bins import Mask
 from anabranch.state.changed import Changed
@@ -45,8 +45,9 @@ class StatefulMap:
     function: Function
     codec: StateCodec
     output: pa.Schema
+    ttl_ns: int | None = None
 
-    def run(self, rows: Rows, state: KeyedState) -> tuple[Rows, Changes]:
+    def run(self, rows: Rows, state: KeyedEntries) -> tuple[Rows, Changes]:
         """Call the function for every row, a key's rows in order; give output and changed state.
 
         Keys come one after the other, a few thousand calls at a time: what a call needs is then
@@ -54,13 +55,23 @@ class StatefulMap:
         """
         walked = walk(rows)
         groups = walked.groups
-        found, prior = state.lookup(groups.hashes, groups.keys)
+        found, present, prior = self._held(groups, state)
         with no_collection():
             made = [
                 _Calls(self, groups, part).make(walked.values, prior, found)
                 for part in parts(groups.starts, len(rows), CALLS)
             ]
-        return self._output(rows, walked.parents, made), self._changes(groups, found, made)
+        return self._output(rows, walked.parents, made), self._changes(
+            groups, present, made, None if self.ttl_ns is None else state.now_ns + self.ttl_ns
+        )
+
+    def _held(self, groups: Groups, state: KeyedEntries) -> tuple[Mask, Mask, pa.RecordBatch]:
+        """Which keys have state, which a write counts as having some, and their state."""
+        if self.ttl_ns is None:
+            found, prior = state.lookup(groups.hashes, groups.keys)
+            return found, found, prior
+        held = state.find(groups.hashes, groups.keys)
+        return held.found, held.present, held.values
 
     def _output(self, rows: Rows, parents: Int64s, made: Sequence[_Made]) -> Rows:
         """The rows that the calls returned, each with its caller's key and order."""
@@ -73,12 +84,17 @@ class StatefulMap:
         order: Order = rows.order.child(caller, digits)
         return Rows(values, rows.hashes[caller], rows.keys.take(pa.array(caller)), order)
 
-    def _changes(self, groups: Groups, found: Mask, made: Sequence[_Made]) -> Changes:
+    def _changes(
+        self, groups: Groups, present: Mask, made: Sequence[_Made], expiry_ns: int | None
+    ) -> Changes:
         """The state after the calls, of every key that was called for."""
         values = pa.Table.from_batches([part.states for part in made], schema=self.codec.schema)
         forget = np.concatenate([_NONE.astype(np.bool_), *(part.forget for part in made)])
-        changed = Changed(groups.hashes, groups.keys, one_batch(values), forget)
-        return Changes(changed, found)
+        expiry = None
+        if expiry_ns is not None:
+            expiry = pa.array(np.full(len(groups), expiry_ns, dtype=np.int64))
+        changed = Changed(groups.hashes, groups.keys, one_batch(values), forget, expiry=expiry)
+        return Changes(changed, present)
 
 
 @dataclass(frozen=True, slots=True)

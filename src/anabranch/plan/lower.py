@@ -9,7 +9,6 @@ from anabranch.dataflow.graph import (
     DistributeNode,
     MapBatchesNode,
     SourceNode,
-    StatefulMapNode,
     StatefulNode,
 )
 from anabranch.dataflow.typed import Typed
@@ -139,13 +138,13 @@ class _Lowering:
         node = self._ways.nodes[consumer]
         if isinstance(node, AggregateNode):
             return any(depends_on_order(c) for c in aggregate_columns(self._typed, consumer))
-        return isinstance(node, StatefulMapNode)
+        return isinstance(node, StatefulNode)
 
     def _digits(self, producer: int) -> int:
         node = self._ways.nodes[producer]
         if isinstance(node, SourceNode):
             return 0
-        own = 1 if isinstance(node, StatefulMapNode | MapBatchesNode) else 0
+        own = 0 if isinstance(node, AggregateNode | Relay) else 1
         return own + max(self._digits(way.producer) for way in self._ways.ways[producer])
 
     def _region_name(self, consumer: int) -> str | None:

@@ -15,7 +15,6 @@ from typing import ClassVar
 import pyarrow as pa
 
 from anabranch.dataflow.graph import (
-    AggregateNode,
     Graph,
     KeyByNode,
     MapBatchesNode,
@@ -24,7 +23,7 @@ from anabranch.dataflow.graph import (
     SinkNode,
     SourceNode,
     SplitNode,
-    StatefulMapNode,
+    StatefulNode,
     UnionNode,
     WhereNode,
     WithColumnsNode,
@@ -55,7 +54,7 @@ class Relay:
 ChainNode = WhereNode | SplitNode | SelectNode | WithColumnsNode | KeyByNode | UnionBranch
 """What Catalyst runs between two tasks."""
 
-TaskNode = AggregateNode | StatefulMapNode | MapBatchesNode | SinkNode
+TaskNode = StatefulNode | MapBatchesNode | SinkNode
 """What a Python task runs."""
 
 

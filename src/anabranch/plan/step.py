@@ -45,13 +45,18 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class OperatorShape(msgspec.Struct, frozen=True):
-    """What must not change of a stateful operator while its state lives; schemas as DDL."""
+    """What must not change of a state while it lives; schemas as DDL.
+
+    ``operator`` names the state: the operator's, or of a handle of it.
+    """
 
     operator: str
     kind: str
     region: str
     keys: str
     state: str
+    subkeys: str = ""
+    expires: bool = False
 
 
 class OperatorState(msgspec.Struct, frozen=True):

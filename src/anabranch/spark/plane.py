@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.dataflow.schema import to_ddl
 from anabranch.messages import Barrier, Control, Load, Message, Report, encode
 from anabranch.node.program import Program
+from anabranch.operators.states import state_shapes
 from anabranch.plan.boundary import PART, Seats, seats
 from anabranch.plan.physical import Group, Level
 from anabranch.plan.sql import Crossing
@@ -223,8 +224,8 @@ class SparkPlane:
         for node in group.operators:
             operator = self.program.operators.get(node)
             if operator is not None:
-                state = states[operator.name]
-                loads.append(Load(operator.name, state.runs, state.live))
+                kept = [states[shape.name] for shape in state_shapes(operator)]
+                loads += [Load(state.operator, state.runs, state.live) for state in kept]
         return (*loads, Barrier(plan.step))
 
     def _tags(self, plan: Plan) -> tuple[tuple[int, tuple[int, ...]], ...]:

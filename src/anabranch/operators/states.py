@@ -1,0 +1,77 @@
+"""What operators keep: the states of each, and running any of them over its rows.
+
+All kinds come down to one form: named states, each with a key, perhaps a sub-key, values and
+perhaps a time-to-live; and a function from rows and states to rows and changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from anabranch.operators.aggregate import Aggregate
+from anabranch.operators.process import HandleSpec, ProcessOperator
+from anabranch.operators.rows import Changes, KeyedEntries, Rows
+from anabranch.operators.stateful_batches import StatefulBatches
+from anabranch.operators.stateful_map import StatefulMap
+from anabranch.state.layout import Layout
+
+StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
+
+_NONE = pa.schema([])
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """One state of an operator: what must stay the same while it lives."""
+
+    name: str
+    kind: str
+    values: pa.Schema
+    subkeys: pa.Schema = field(default_factory=lambda: _NONE)
+    expires: bool = False
+
+    def layout(self, keys: pa.Schema) -> Layout:
+        """The columns of its runs."""
+        return Layout(keys, self.values, self.subkeys, self.expires)
+
+
+def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
+    """The states that an operator keeps."""
+    name = operator.name
+    match operator:
+        case Aggregate():
+            columns = (f"{column.name}={column.function}" for column in operator.columns)
+            return (StateShape(name, f"aggregate({', '.join(columns)})", operator.state),)
+        case StatefulMap():
+            expires = operator.ttl_ns is not None
+            return (StateShape(name, "stateful_map", operator.codec.schema, expires=expires),)
+        case StatefulBatches():
+            expires = operator.ttl_ns is not None
+            return (StateShape(name, "stateful_batches", operator.state, expires=expires),)
+        case ProcessOperator():
+            saved = () if operator.saved is None else (operator.saved,)
+            return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
+
+
+def run_operator(
+    operator: StatefulOperator, rows: Rows, states: Mapping[str, KeyedEntries]
+) -> tuple[Rows, dict[str, Changes]]:
+    """Run an operator over its rows; gives its output, and what changed of each state."""
+    if isinstance(operator, ProcessOperator):
+        return operator.run(rows, states)
+    output, changes = operator.run(rows, states[operator.name])
+    return output, {} if changes is None else {operator.name: changes}
+
+
+def _of_handle(handle: HandleSpec) -> StateShape:
+    return StateShape(
+        handle.state,
+        f"process {handle.kind.__name__}",
+        handle.codec.schema,
+        handle.subkey_columns,
+        handle.ttl_ns is not None,
+    )
