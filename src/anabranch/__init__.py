@@ -1,6 +1,7 @@
 """Elastic, fault-tolerant, stateful stream processing for Python, on Spark."""
 
 from anabranch.dataflow.flow import Dataflow
+from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
 from anabranch.errors import AnabranchError
 from anabranch.node.runner import Settings, StepDone
 from anabranch.pipeline import Phase, Pipeline, Status
@@ -20,12 +21,16 @@ __all__ = [
     "FileSink",
     "FileSource",
     "GeneratorSource",
+    "ListState",
+    "MapState",
     "MemorySink",
     "Phase",
     "Pipeline",
+    "Process",
     "ScriptedSource",
     "Settings",
     "Status",
     "StepDone",
+    "ValueState",
     "run",
 ]

@@ -30,7 +30,13 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     step: int
 
 
-Message: TypeAlias = Load | Barrier
+class End(msgspec.Struct, frozen=True, tag="end"):
+    """The input has ended, and everything before this operator has: its keys get their end."""
+
+    operator: str
+
+
+Message: TypeAlias = Load | End | Barrier
 
 
 class Control(msgspec.Struct, frozen=True, tag="control"):

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.dataflow.graph import KeyByNode
-from anabranch.messages import Attempt, Barrier, Control, Load, Message, Report
+from anabranch.messages import Attempt, Barrier, Control, End, Load, Message, Report
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace, TaskResult
 from anabranch.operators.order import Order, concatenate
@@ -108,7 +108,7 @@ class _Step:
         attempt = Attempt(level.number, group.name, worker, f"attempt-{next(_numbers)}")
         place = TaskPlace(self._plan.step, self._plan.revision, attempt, self._plan.clock_ns)
         task = RegionTask(self._program, self._store, control, place)
-        arrived = {}
+        arrived: dict[int, list[Rows]] = {}
         for edge in level.inputs:
             if edge.consumer in group.operators:
                 rows = self._arriving(edge, group, worker)
@@ -128,7 +128,8 @@ class _Step:
         owned = BinSet()
         if group.region is not None:
             owned = owned_bins(self._owners[group.region], worker)
-        messages: tuple[Message, ...] = (*loads, Barrier(self._plan.step))
+        end = () if self._plan.ending is None else (End(self._plan.ending),)
+        messages: tuple[Message, ...] = (*loads, *end, Barrier(self._plan.step))
         return Control(level.number, worker, group.name, worker, owned, messages)
 
     def _arriving(self, edge: Edge, group: Group, worker: int) -> Rows:

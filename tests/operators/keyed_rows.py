@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, Rows
+from anabranch.state.entries import Entries
+from anabranch.state.rows import Held
 
 
 def frozen(value: Any) -> Any:
@@ -72,11 +74,30 @@ class DictState:
         found = np.array([row is not None for row in rows], dtype=np.bool_)
         return found, pa.RecordBatch.from_arrays(columns, schema=self.values)
 
+    @property
+    def now_ns(self) -> int:
+        return 0
+
+    @property
+    def step(self) -> int:
+        return 1
+
+    def find(self, hashes: np.ndarray[Any, Any], keys: pa.RecordBatch) -> Held:
+        found, values = self.lookup(hashes, keys)
+        return Held(found, found, values)
+
+    def entries(self, hashes: Any, keys: pa.RecordBatch) -> Entries:
+        raise AssertionError("this state has no entries")
+
+    def entries_of(self, hashes: Any, keys: pa.RecordBatch, subkeys: pa.RecordBatch) -> Held:
+        raise AssertionError("this state has no entries")
+
     def write(self, changes: Changes) -> None:
         """Keep what an operator changed; it must have known what was there before."""
         changed = changes.changed
         assert changed.values.schema.types == self.values.types
         keys = key_tuples(changed.keys)
+        assert changes.found is not None
         assert changes.found.tolist() == [key in self.kept for key in keys]
         columns = [column.to_pylist() for column in changed.values.columns]
         for place, (key, gone) in enumerate(zip(keys, changed.tombstone.tolist(), strict=True)):

@@ -13,14 +13,9 @@ from anabranch.operators.codec import SingleColumn
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Rows
 from anabranch.operators.stateful_map import Function, StatefulMap
+from tests.operators.keyed_rows import DictState
 
 STATE = pa.schema([pa.field("n", pa.int64())])
-
-
-class NoState:
-    def lookup(self, hashes: Any, keys: pa.RecordBatch) -> tuple[Any, pa.RecordBatch]:
-        none = pa.array([None] * len(hashes), type=pa.int64())
-        return np.zeros(len(hashes), dtype=np.bool_), pa.RecordBatch.from_arrays([none], ["n"])
 
 
 def run(function: Function, rows: int = 1) -> None:
@@ -28,7 +23,9 @@ def run(function: Function, rows: int = 1) -> None:
     column = np.arange(rows, dtype=np.int64)
     order = Order((column, column, column))
     keys = pa.table({"k": column})
-    operator.run(Rows(pa.table({"v": column}), column.astype(np.uint64), keys, order), NoState())
+    operator.run(
+        Rows(pa.table({"v": column}), column.astype(np.uint64), keys, order), DictState(STATE)
+    )
 
 
 @pytest.mark.parametrize("kind", [ValueError, TypeError, KeyError, ZeroDivisionError])

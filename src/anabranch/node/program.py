@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from anabranch.dataflow.graph import MapBatchesNode, SinkNode
+from anabranch.dataflow.graph import MapBatchesNode, ProcessNode, SinkNode
+from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.build import build
 from anabranch.operators.map_batches import MapBatches
@@ -32,6 +33,15 @@ class Program:
     def operators(self) -> dict[int, StatefulOperator]:
         """The stateful operators by node."""
         return {node.id: build(self.typed, node) for node in self.typed.graph.stateful()}
+
+    @cached_property
+    def endings(self) -> tuple[str, ...]:
+        """The operators that want to know of the end of the input, in the order of the graph."""
+        return tuple(
+            node.name
+            for node in self.typed.graph.stateful()
+            if isinstance(node, ProcessNode) and overrides(node.process, "on_end")
+        )
 
     @cached_property
     def functions(self) -> dict[str, MapBatches]:

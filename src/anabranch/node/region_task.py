@@ -16,10 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
-from anabranch.messages import Attempt, Control, Load, Report, StateReport, Tally
+from anabranch.messages import Attempt, Control, End, Load, Report, StateReport, Tally
 from anabranch.node.program import Program
+from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Changes, Rows, joined
-from anabranch.operators.states import StatefulOperator, run_operator, state_shapes
+from anabranch.operators.states import run_operator, state_shapes
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group, Relay
 from anabranch.sinks.port import StagedFile
@@ -29,7 +30,8 @@ from anabranch.state.bins import Hashes, Mask
 from anabranch.state.changed import nothing_changed
 from anabranch.state.entries import Entries
 from anabranch.state.region_state import OperatorState
-from anabranch.state.rows import Held
+from anabranch.state.rows import Groups, Held, group_keys
+from anabranch.state.sorted_rows import hash_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class RegionTask:
         self._control = control
         self._place = place
         self._loads = {m.operator: m for m in control.messages if isinstance(m, Load)}
+        self._ending = {m.operator for m in control.messages if isinstance(m, End)}
         self._seconds: dict[str, float] = defaultdict(float)
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
@@ -104,7 +107,7 @@ class RegionTask:
             case Relay():
                 return rows
             case _:
-                return self._stateful(self._program.operators[node_id], rows)
+                return self._stateful(node_id, rows)
 
     def count(self, place: str, rows: Rows) -> None:
         """Count rows that arrived."""
@@ -115,8 +118,9 @@ class RegionTask:
         level = self._program.physical.levels[self._control.level]
         return next(group for group in level.groups if group.name == self._control.group)
 
-    def _stateful(self, operator: StatefulOperator, rows: Rows | None) -> Rows | None:
+    def _stateful(self, node_id: int, rows: Rows | None) -> Rows | None:
         """Run an operator over its rows, if there are any, and write what changed or is due."""
+        operator = self._program.operators[node_id]
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         output: Rows | None = None
         changes: dict[str, Changes] = {}
@@ -128,10 +132,23 @@ class RegionTask:
             with self._timed("operator"):
                 output, changes = run_operator(operator, rows, views)
             self._seconds["operator"] -= sum(view.spent for view in views.values())
+        elif isinstance(operator, ProcessOperator) and operator.name in self._ending:
+            with self._timed("operator"):
+                output, changes = self._end(node_id, operator, states)
         for name, state in states.items():
             with self._timed("write"):
                 self._write(name, state, changes.get(name))
         return output
+
+    def _end(
+        self, node_id: int, operator: ProcessOperator, states: Mapping[str, OperatorState]
+    ) -> tuple[Rows | None, dict[str, Changes]]:
+        """Tell all keys of an operator that the input has ended. No rows come in such a step."""
+        groups = _all_keys(list(states.values()), self._place.clock_ns)
+        if groups is None:
+            return None, {}
+        views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
+        return operator.end(groups, views, self._program.physical.digits[node_id])
 
     def _open(self, name: str) -> OperatorState:
         load = self._loads[name]
@@ -240,6 +257,19 @@ class _TimedState:
             spent = time.perf_counter() - started
             self.spent += spent
             self._seconds["lookup"] += spent
+
+
+def _all_keys(states: Sequence[OperatorState], now_ns: int) -> Groups | None:
+    """The keys that have something in any of the states; None where there are none."""
+    keys = states[0].layout.keys
+    width = len(keys)
+    tables = [state.scan(now_ns).select(range(width + 1)) for state in states]
+    table = pa.concat_tables(tables).combine_chunks()
+    if not table.num_rows:
+        return None
+    (batch,) = table.to_batches()
+    named = batch.select(range(1, width + 1)).rename_columns(keys.names)
+    return group_keys(hash_column(batch), named)
 
 
 def _plain(table: pa.Table) -> pa.Table:

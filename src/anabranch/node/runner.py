@@ -142,8 +142,11 @@ class Runner:
         if self._pending is not None:
             return self._pending
         inputs = self._source().next()
+        ending = None
         if not any(given.slices for given in inputs):
-            return None
+            ending = self._next_ending() if self._source().ended() else None
+            if ending is None:
+                return None
         plan = Plan(
             step=self.step + 1,
             revision=0,
@@ -154,13 +157,27 @@ class Runner:
             inputs=inputs,
             placement=self._placement(() if self._commit is None else self._commit.placement),
             unkeyed_workers=self._settings.workers,
+            ending=ending,
         )
         self._pending = self._planned(plan)
         return self._pending
 
+    def _next_ending(self) -> str | None:
+        """The operator whose keys come next to their end; None when all have.
+
+        One operator a step, in the order of the graph: what an end gives is data to those behind.
+        """
+        endings = self._program.endings
+        if self._commit is None:
+            return None
+        last = self._commit.ending
+        place = endings.index(last) + 1 if last in endings else 0
+        return endings[place] if place < len(endings) else None
+
     def ended(self) -> bool:
         """Whether every source has handed out its last input, and it is committed."""
-        return self._pending is None and self._source().ended()
+        over = self._pending is None and self._source().ended()
+        return over and self._next_ending() is None
 
     def run(self, plan: Plan) -> StepDone:
         """Run a plan to its commit. A plan that fails stays, and runs again after a restart."""
@@ -309,6 +326,7 @@ class Runner:
             staged=settled.staged,
             counts=settled.counts,
             published=self._publisher().done(),
+            ending=plan.ending,
         )
         name = CommitName(plan.step)
         outcome = self._journal.create(name, encode(commit), secrets.token_hex(16))

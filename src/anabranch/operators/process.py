@@ -24,6 +24,7 @@ from anabranch.operators.bound import (
 )
 from anabranch.operators.codec import StateCodec, tuples_to_columns
 from anabranch.operators.failure import failing_line, short
+from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.stateful_map import no_collection
 from anabranch.operators.walk import Part, parts, walk
@@ -31,6 +32,9 @@ from anabranch.state.rows import Groups
 
 CALLED_ROWS = 8192
 """About how many rows are objects at a time."""
+
+AFTER_ALL = 1 << 62
+"""The first order column of what comes after every row of every source."""
 
 SAVED = "saved"
 """The state of what ``save`` gives."""
@@ -105,13 +109,29 @@ class ProcessOperator:
         return output, work.changes()
 
     def end(
-        self, groups: Groups, states: Mapping[str, KeyedEntries]
-    ) -> tuple[pa.Table, dict[str, Changes]]:
-        """Call ``on_end`` for every one of these keys; give the output and the changes."""
+        self, groups: Groups, states: Mapping[str, KeyedEntries], digits: int
+    ) -> tuple[Rows, dict[str, Changes]]:
+        """Call ``on_end`` for every one of these keys; give the output and the changes.
+
+        What is given comes after all rows, by the hashes of the keys; its order has so many
+        digits as that of other rows.
+        """
         work = _Work(self, groups, states)
         with no_collection():
             work.ends()
-        return work.output(), work.changes()
+        callers = work.callers()
+        nothing = np.zeros(len(callers), dtype=np.int64)
+        order = Order(
+            (
+                nothing + AFTER_ALL,
+                groups.hashes[callers].view(np.int64),
+                callers,
+                *(nothing for _ in range(digits - 1)),
+                work.digits(),
+            )
+        )
+        keys = pa.Table.from_batches([groups.keys.take(pa.array(callers))])
+        return Rows(work.output(), groups.hashes[callers], keys, order), work.changes()
 
 
 class _Work:

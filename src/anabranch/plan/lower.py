@@ -8,6 +8,7 @@ from anabranch.dataflow.graph import (
     AggregateNode,
     DistributeNode,
     MapBatchesNode,
+    SinkNode,
     SourceNode,
     StatefulNode,
 )
@@ -53,7 +54,11 @@ class _Lowering:
             self._regions(),
             self._direct(),
             {copy: node for copy, node in self._ways.nodes.items() if copy >= own},
+            {id: self._digits(id) for id in self._ways.nodes if not self._is_sink(id)},
         )
+
+    def _is_sink(self, consumer: int) -> bool:
+        return isinstance(self._ways.nodes[consumer], SinkNode)
 
     def _schemas(self) -> dict[int, pa.Schema]:
         found = {node.id: self._typed.schema(node.id) for node in self._graph.nodes}

@@ -122,6 +122,7 @@ class Physical:
 
     Operators go by the ids of their nodes. A stateless operator after a union runs once for each
     input, where that input's rows are: ``copies`` says whose copies the further ids are.
+    ``digits`` counts the order digits of what an operator gives.
     """
 
     graph: Graph
@@ -130,6 +131,7 @@ class Physical:
     regions: tuple[Region, ...]
     direct: dict[int, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[int, Node | Relay] = field(default_factory=dict)
+    digits: dict[int, int] = field(default_factory=dict)
 
     @property
     def first_exchange(self) -> int | None:

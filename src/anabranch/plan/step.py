@@ -33,7 +33,10 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything that determines a step. A revision of it changes ``placement`` only."""
+    """Everything that determines a step. A revision of it changes ``placement`` only.
+
+    ``ending`` is the operator whose keys are told in this step that the input has ended.
+    """
 
     step: int
     revision: int
@@ -42,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     inputs: tuple[Input, ...]
     placement: tuple[Assignment, ...]
     unkeyed_workers: int
+    ending: str | None = None
 
 
 class OperatorShape(msgspec.Struct, frozen=True):
@@ -98,6 +102,7 @@ class Commit(msgspec.Struct, frozen=True):
     staged: tuple[StagedFile, ...]
     counts: tuple[Count, ...]
     published: dict[str, int]
+    ending: str | None = None
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.dataflow.schema import to_ddl
-from anabranch.messages import Barrier, Control, Load, Message, Report, encode
+from anabranch.messages import Barrier, Control, End, Load, Message, Report, encode
 from anabranch.node.program import Program
 from anabranch.operators.states import state_shapes
 from anabranch.plan.boundary import PART, Seats, seats
@@ -226,7 +226,8 @@ class SparkPlane:
             if operator is not None:
                 kept = [states[shape.name] for shape in state_shapes(operator)]
                 loads += [Load(state.operator, state.runs, state.live) for state in kept]
-        return (*loads, Barrier(plan.step))
+        end = () if plan.ending is None else (End(plan.ending),)
+        return (*loads, *end, Barrier(plan.step))
 
     def _tags(self, plan: Plan) -> tuple[tuple[int, tuple[int, ...]], ...]:
         inputs = {given.source: given for given in plan.inputs}
