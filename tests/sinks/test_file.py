@@ -382,14 +382,29 @@ def test_a_full_disk_is_told_and_the_repetition_completes(
 
 
 def test_what_can_never_be_opened_is_refused_when_it_is_built() -> None:
-    with pytest.raises(BuildError, match=r"'csv'.*Use format='parquet' or format='json'"):
-        FileSink("out", "csv")  # type: ignore[arg-type]
     with pytest.raises(BuildError, match="local or mounted directory"):
         FileSink("s3://bucket/out")
     with pytest.raises(TypeError):
         FileSink(7)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         FileSink(b"out")  # type: ignore[arg-type]
+    for form in ("", 7):
+        with pytest.raises(TypeError, match="name of a file format"):
+            FileSink("out", form)  # type: ignore[arg-type]
+    for columns in (("a", ""), ("a", 7)):
+        with pytest.raises(TypeError, match="names of columns"):
+            FileSink("out", partition_by=columns)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="use path="):
+        FileSink("out", "csv", {"Path": "elsewhere"})
+    with pytest.raises(TypeError, match="option 'header'"):
+        FileSink("out", "csv", {"header": None})
+
+
+def test_a_format_that_spark_writes_needs_spark(store: Path, out: Path) -> None:
+    for sink in (FileSink(out, "csv"), FileSink(out, "json", partition_by="a")):
+        assert sink.stage_format == "parquet"
+        with pytest.raises(BuildError, match="'totals' is written by Spark"):
+            sink.open(context(store))
 
 
 def test_it_is_a_sink() -> None:

@@ -94,6 +94,31 @@ def check_sources(program: Program, read: Iterable[Input], directory: Path) -> N
             )
 
 
+def check_sinks(
+    program: Program, commit: Commit | None, unpublished: Iterable[Commit], directory: Path
+) -> None:
+    """Refuse a program without a sink that has output which is committed but not published.
+
+    How far a sink got stands in the commit, as it was then: that it has gone on since only the
+    sink itself could tell, and it is gone.
+    """
+    if commit is None:
+        return
+    left = dict.fromkeys(commit.published.keys() - program.sinks.keys(), 0)
+    for each in unpublished:
+        for sink in {file.sink for file in each.staged} & left.keys():
+            left[sink] += each.step > commit.published[sink]
+    for sink, steps in sorted(left.items()):
+        if steps:
+            are = "1 step of its output is" if steps == 1 else f"{steps} steps of its output are"
+            raise ChangedDataflow(
+                f"Sink {sink!r} is gone from the dataflow, but {are} not known to be published",
+                where=str(directory),
+                do="Nothing was changed. Put the sink back and run until the pipeline completes "
+                "or is shut down; then it can be left out.",
+            )
+
+
 def _shape(program: Program, operator: StatefulOperator) -> OperatorShape:
     layout = program.layouts[operator.name]
     return OperatorShape(
