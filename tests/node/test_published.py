@@ -174,7 +174,9 @@ def test_a_sink_whose_output_after_the_last_commit_is_not_known_may_not_leave(
 
 
 def commit(step: int, published: dict[str, int], *staged: str) -> Commit:
-    files = [StagedFile(name=f"{s}-{step}", sink=s, rows=1, bytes=1, checksum="") for s in staged]
+    files = [
+        StagedFile(name=f"{s}-{step}.arrow", sink=s, rows=1, bytes=1, checksum="") for s in staged
+    ]
     return Commit(step, 0, 0, "code", (), (), (), tuple(files), (), published)
 
 
@@ -204,6 +206,17 @@ def test_steps_that_have_rows_for_a_sink_that_is_gone_are_counted(
     else:
         with pytest.raises(ChangedDataflow, match=refused):
             check_sinks(made, last, waiting, place.directory)
+
+
+def test_a_sink_that_takes_other_files_than_those_that_wait_is_refused(place: Place) -> None:
+    last = commit(2, {"all": 1}, "all")
+    check_sinks(place.program(["all"]), last, [commit(1, {}, "all"), last], place.directory)
+    place.sinks["all"] = Telling(stage_format="json")
+    changed = place.program(["all"])
+    with pytest.raises(ChangedDataflow, match=r"'all' .* staged as arrow .* takes json now"):
+        check_sinks(changed, last, [last], place.directory)
+    # What is published already does not matter.
+    check_sinks(changed, last, [commit(1, {}, "all")], place.directory)
 
 
 def test_code_of_older_programs_is_removed(place: Place) -> None:

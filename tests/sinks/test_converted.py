@@ -255,6 +255,14 @@ def test_a_damaged_staged_file_is_not_converted(sink: Sink) -> None:
     assert sink.frames.written == 0
 
 
+def test_rows_with_other_columns_than_the_sink_has_now_are_not_converted(sink: Sink) -> None:
+    files = sink.staged()
+    context = SinkContext(sink.store, "p", "totals", pa.schema({"n": pa.int64()}), sink.frames)
+    with pytest.raises(PublishFailed, match="columns day, n; now the sink has n"):
+        FileSink(sink.out, "csv").open(context).publish(7, files)
+    assert sink.frames.written == 0
+
+
 def test_a_vanished_target_is_unavailable_and_is_not_made_again(sink: Sink) -> None:
     publisher = sink.open()
     sink.out.rename(sink.out.with_name("moved"))

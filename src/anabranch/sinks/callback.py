@@ -31,9 +31,8 @@ import pyarrow as pa
 from anabranch.errors import AnabranchError, BuildError, CallbackFailed
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.sinks.columns import refused_columns
-from anabranch.sinks.parquet import encode_parquet
+from anabranch.sinks.parquet import encode_parquet, staged_parquet
 from anabranch.sinks.port import Frames, SinkContext, StagedFile
-from anabranch.sinks.staging import read_staged
 
 Callback = Callable[[Any, int], object]
 
@@ -101,10 +100,8 @@ class CallbackPublisher:
         """Call the function with a step's rows; nothing is called for a step without any."""
         if not files:
             return
-        store = self.context.store
-        for file in files:  # what was committed and nothing else
-            read_staged(store, file)
-        df = self.frames.frame([store / file.name for file in files], self.context.schema)
+        paths = staged_parquet(self.context, step, files)
+        df = self.frames.frame(paths, self.context.schema)
         try:
             self.function(df, step)
         except AnabranchError:

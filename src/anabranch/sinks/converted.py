@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.errors import BuildError, CorruptStaged, NameTaken, PublishFailed, StoreUnavailable
+from anabranch.sinks.parquet import staged_parquet
 from anabranch.sinks.port import Frames, SinkContext, SparkFormat, StagedFile
-from anabranch.sinks.staging import checksum_of_file, read_staged
+from anabranch.sinks.staging import checksum_of_file
 from anabranch.sinks.target import (
     FORMAT,
     Link,
@@ -134,13 +135,10 @@ class ConvertedPublisher:
                 where=str(self.target),
                 do="Check that its disk is mounted, or restore the directory.",
             )
-        store = self.context.store
-        for file in files:  # what was committed and nothing else
-            read_staged(store, file)
+        paths = staged_parquet(self.context, step, files)
         attempt = self._attempt()
         try:
-            names = [store / file.name for file in files]
-            self.frames.write(self.form, names, self.context.schema, attempt)
+            self.frames.write(self.form, paths, self.context.schema, attempt)
             self._reached("written", step)
             manifest = self._described(attempt, decided, step, files)
             create_file(attempt / _MANIFEST, encode_manifest(manifest), within=attempt)

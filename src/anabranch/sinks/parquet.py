@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from anabranch.errors import PublishFailed
+from anabranch.sinks.port import SinkContext, StagedFile
+from anabranch.sinks.staging import read_staged
 
 
 def encode_parquet(table: pa.Table) -> pa.Buffer:
@@ -24,3 +31,22 @@ def encode_parquet(table: pa.Table) -> pa.Buffer:
         store_schema=False,
     )
     return out.getvalue()
+
+
+def staged_parquet(context: SinkContext, step: int, files: Sequence[StagedFile]) -> list[Path]:
+    """Give the paths of a step's staged files for Spark to read under the sink's schema.
+
+    Only if they hold what was committed and have these columns: Spark would read a column that is
+    not there as NULL, and leave out one that it is not asked for.
+    """
+    for file in files:
+        found = pq.read_schema(pa.BufferReader(read_staged(context.store, file))).names
+        if found != context.schema.names:
+            raise PublishFailed(
+                f"Step {step} was staged for sink {context.sink!r} with the columns "
+                f"{', '.join(found)}; now the sink has {', '.join(context.schema.names)}",
+                where=str(context.store / file.name),
+                do="The output stays staged. Run the dataflow as it was until the pipeline "
+                "completes or is shut down; then change the columns.",
+            )
+    return [context.store / file.name for file in files]
