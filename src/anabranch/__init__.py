@@ -6,6 +6,7 @@ from anabranch.errors import AnabranchError
 from anabranch.node.runner import Settings, StepDone
 from anabranch.pipeline import Phase, Pipeline, Status
 from anabranch.run import run
+from anabranch.sinks.callback import CallbackSink
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.files import FileSource
@@ -16,6 +17,7 @@ __all__ = [
     "EOF",
     "PAUSE",
     "AnabranchError",
+    "CallbackSink",
     "Dataflow",
     "Fail",
     "FileSink",

@@ -27,7 +27,8 @@
     │   └── ReadFailed            source.read_failed
     ├── SinkError                 output
     │   ├── TargetTaken           sink.target_taken
-    │   └── PublishFailed         sink.publish_failed
+    │   ├── PublishFailed         sink.publish_failed
+    │   └── CallbackFailed        sink.callback
     ├── StepError                 a step that could not be committed
     │   ├── UserFunctionFailed    step.user_function
     │   ├── OutputMismatch        step.output_mismatch
@@ -267,6 +268,12 @@ class PublishFailed(SinkError):
     """A sink refused a committed step's output."""
 
     code = "sink.publish_failed"
+
+
+class CallbackFailed(SinkError):
+    """A function of the user's that was given a committed step raised."""
+
+    code = "sink.callback"
 
 
 class StepError(AnabranchError):

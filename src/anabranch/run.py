@@ -14,6 +14,7 @@ from anabranch.node.runner import Runner, Settings, StepDone
 from anabranch.pipeline import Pipeline, wall_clock
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.code import save_program
+from anabranch.spark.frames import SparkFrames
 from anabranch.spark.plane import SparkPlane
 from anabranch.spark.session import open_session
 from anabranch.state.bins import bin_bits
@@ -42,7 +43,9 @@ def run(
     ``master`` (``local[*]`` unless told otherwise) with ``spark_conf``, of which the settings that
     can change at run time hold for the pipeline in either case. ``bins`` is fixed when the
     directory is made. ``watch`` is called with every committed step, ``reached`` at the named
-    points of a step (``planned``, ``ran``, ``committed``, ``publishing <sink>``, ``published``).
+    points of a step (``planned``, ``ran``, ``committed``, ``publishing <sink>``, ``published``;
+    where Spark writes the files of a sink also ``written``, ``decided``, ``placed`` and
+    ``told <sink>``).
 
     Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` when the
     directory belongs to something else; then nothing was started.
@@ -62,7 +65,8 @@ def run(
         code = save_program(path, program)
         plane = SparkPlane(spark, program, path, code)
         points = reached or (lambda point, step: None)
-        runner = Runner(program, path, plane, code, chosen, wall_clock, points)
+        frames = SparkFrames(lambda: open_session(master, spark_conf))
+        runner = Runner(program, path, plane, code, chosen, wall_clock, points, frames)
         runner.recover()
     except BaseException:
         lock.release()

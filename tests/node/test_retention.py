@@ -12,7 +12,7 @@ from anabranch.node.store_log import StoreLog
 from anabranch.plan.step import Commit, OperatorShape, OperatorState
 from anabranch.sinks.port import StagedFile
 from anabranch.state.bins import BinSet
-from anabranch.state.journal import CommitName, Journal, PlanName
+from anabranch.state.journal import CommitName, Journal, PlanName, PublishedName
 from anabranch.state.run_list import Listed, RunInfo
 
 GRACE = 60.0
@@ -124,8 +124,15 @@ def test_files_of_the_source_log_stay_as_long_as_a_position_names_them(store: St
         log.read(gone)
 
 
+def test_code_goes_at_once_but_for_what_is_named(store: Store) -> None:
+    store.write("code/old", "code/running", "code/committed", "code/.half.1.2.aside")
+    assert store.retention.sweep_code({"running", "committed", "never-there"}) == 2
+    assert sorted(path.name for path in (store.root / "code").iterdir()) == ["committed", "running"]
+
+
 def test_a_store_without_files_is_swept_too(store: Store) -> None:
     assert store.retention.sweep(commit(1), (), (), 0.0) == 0
+    assert store.retention.sweep_code(()) == 0
 
 
 def test_a_file_that_somebody_removed_is_no_trouble(store: Store) -> None:
@@ -146,7 +153,10 @@ def test_the_journal_keeps_what_a_restart_and_publishing_need(
     for number in range(1, step + 1):
         store.journal.create(PlanName(number, 0), b"{}", "n")
         store.journal.create(CommitName(number), b"{}", "n")
+        store.journal.create(PublishedName(number), b"", "n")
     store.journal.create(PlanName(step + 1, 0), b"{}", "n")
     store.retention.trim(step, published)
+    said = [number for number in range(1, step + 1) if store.journal.find(PublishedName(number))]
+    assert said == list(range(first, step + 1))
     assert [n.step for n in store.journal.commits()] == list(range(first, step + 1))
     assert [n.step for n in store.journal.plans()] == list(range(first, step + 2))

@@ -45,6 +45,12 @@ def context(store: Path) -> SinkContext:
     return SinkContext(store, "pipeline-1", "totals")
 
 
+def opened(sink: FileSink, store: Path) -> FilePublisher:
+    publisher = sink.open(context(store))
+    assert isinstance(publisher, FilePublisher)
+    return publisher
+
+
 def staged(store: Path, sink: FileSink, *values: int) -> list[StagedFile]:
     """One staged file for every value, with that value in it."""
     tables = [pa.table({"a": [value]}) for value in values]
@@ -217,13 +223,13 @@ def test_r6_a_kill_at_any_system_call_and_a_repetition_give_the_step_once(
     while not finished:
         out = tmp_path / f"out-{lives}"
         fresh = FileSink(out, "json")
-        finished = publish_mortally(fresh.open(context(store)), files, copying, lives)
+        finished = publish_mortally(opened(fresh, store), files, copying, lives)
         # What can be seen is whole, and a manifest stands for all of it.
         assert visible(out).items() <= whole.items()
         if manifest_name in os.listdir(out / "_manifest"):
             assert visible(out) == whole
         # Killed again at a second place, then left in peace.
-        publish_mortally(fresh.open(context(store)), files, copying, lives // 2)
+        publish_mortally(opened(fresh, store), files, copying, lives // 2)
         fresh.open(context(store)).publish(7, files)
         assert visible(out) == whole
         assert manifest(out, 7)["rows"] == 3
@@ -271,7 +277,7 @@ def test_a_damaged_staged_file_is_not_published(store: Path, out: Path) -> None:
 def test_a_strangers_file_is_never_overwritten(store: Path, out: Path, copying: bool) -> None:
     sink = FileSink(out, "json")
     files = staged(store, sink, 5)
-    publisher = sink.open(context(store))
+    publisher = opened(sink, store)
     if copying:
         publisher = dataclasses.replace(publisher, link=other_disk)
     stranger = out / "step-000000000007-0.json"
@@ -370,7 +376,7 @@ def test_a_full_disk_is_told_and_the_repetition_completes(
     def full(*_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    publisher = sink.open(context(store))
+    publisher = opened(sink, store)
     publisher = dataclasses.replace(publisher, link=other_disk if copying else full)
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
@@ -382,14 +388,29 @@ def test_a_full_disk_is_told_and_the_repetition_completes(
 
 
 def test_what_can_never_be_opened_is_refused_when_it_is_built() -> None:
-    with pytest.raises(BuildError, match=r"'csv'.*Use format='parquet' or format='json'"):
-        FileSink("out", "csv")  # type: ignore[arg-type]
     with pytest.raises(BuildError, match="local or mounted directory"):
         FileSink("s3://bucket/out")
     with pytest.raises(TypeError):
         FileSink(7)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         FileSink(b"out")  # type: ignore[arg-type]
+    for form in ("", 7):
+        with pytest.raises(TypeError, match="name of a file format"):
+            FileSink("out", form)  # type: ignore[arg-type]
+    for columns in (("a", ""), ("a", 7)):
+        with pytest.raises(TypeError, match="names of columns"):
+            FileSink("out", partition_by=columns)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="use path="):
+        FileSink("out", "csv", {"Path": "elsewhere"})
+    with pytest.raises(TypeError, match="option 'header'"):
+        FileSink("out", "csv", {"header": None})
+
+
+def test_a_format_that_spark_writes_needs_spark(store: Path, out: Path) -> None:
+    for sink in (FileSink(out, "csv"), FileSink(out, "json", partition_by="a")):
+        assert sink.stage_format == "parquet"
+        with pytest.raises(BuildError, match="'totals' is written by Spark"):
+            sink.open(context(store))
 
 
 def test_it_is_a_sink() -> None:

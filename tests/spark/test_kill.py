@@ -81,10 +81,10 @@ class Story:
 class App:
     """The pipeline's process, with everything that it starts."""
 
-    def __init__(self, base: Path, stop_at: str = "") -> None:
+    def __init__(self, base: Path, stop_at: str = "", app: Path = APP) -> None:
         (base / "reached").unlink(missing_ok=True)
         self._log = (base / "log.txt").open("ab")
-        command = [sys.executable, str(APP), str(base), *([stop_at] if stop_at else [])]
+        command = [sys.executable, str(app), str(base), *([stop_at] if stop_at else [])]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         self._base = base
 
@@ -125,8 +125,8 @@ def committed(base: Path) -> int:
     return max(map(int, names), default=0)
 
 
-def kill_at_point(base: Path, point: str, step: int) -> None:
-    app = App(base, f"{point}:{step}")
+def kill_at_point(base: Path, point: str, step: int, program: Path = APP) -> None:
+    app = App(base, f"{point}:{step}", program)
     app.wait_for((base / "reached").exists)
     app.kill()
 

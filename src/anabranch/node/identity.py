@@ -18,6 +18,7 @@ from anabranch.plan.step import (
     decode_identity,
     encode,
 )
+from anabranch.sinks.port import StagedFile
 from anabranch.state.journal import IdentityName, Journal, Taken
 
 _PARTS = {
@@ -97,6 +98,48 @@ def check_sources(program: Program, read: Iterable[Input], directory: Path) -> N
                 where=str(directory),
                 do=_KEEP + "directory; or put the source back.",
             )
+
+
+def check_sinks(
+    program: Program, commit: Commit | None, unpublished: Iterable[Commit], directory: Path
+) -> None:
+    """Refuse a program that cannot publish what is committed: a sink is gone or reads other files.
+
+    How far a sink got stands in the commit, as it was then: that it has gone on since only the
+    sink itself could tell, and it is gone.
+    """
+    if commit is None:
+        return
+    left: dict[str, int] = {}
+    for each in unpublished:
+        staged = {file.sink: file for file in each.staged}
+        for sink in staged.keys() & commit.published.keys():
+            if each.step <= commit.published[sink]:
+                continue
+            if sink in program.sinks:
+                _check_staged(staged[sink], program.sinks[sink].sink.stage_format, directory)
+            else:
+                left[sink] = left.get(sink, 0) + 1
+    for sink, steps in sorted(left.items()):
+        are = "1 step of its output is" if steps == 1 else f"{steps} steps of its output are"
+        raise ChangedDataflow(
+            f"Sink {sink!r} is gone from the dataflow, but {are} not known to be published",
+            where=str(directory),
+            do="Nothing was changed. Put the sink back and run until the pipeline completes "
+            "or is shut down; then it can be left out.",
+        )
+
+
+def _check_staged(file: StagedFile, wanted: str, directory: Path) -> None:
+    staged = file.name.rpartition(".")[2]
+    if staged != wanted:
+        raise ChangedDataflow(
+            f"Sink {file.sink!r} has output that is staged as {staged} and not known to be "
+            f"published, but the sink takes {wanted} now",
+            where=str(directory),
+            do="Nothing was changed. Run with the sink as it was until the pipeline completes or "
+            "is shut down; then it can be changed.",
+        )
 
 
 def _shape(program: Program, state: str) -> OperatorShape:

@@ -1,8 +1,9 @@
-"""Removing what nobody needs: runs and staged files that no commit names, old journal entries.
+"""Removing what nobody needs: runs, staged files and code that no commit names, old entries.
 
 A file may go when the last commit does not list it, it is not staged and unpublished, and its step
 is over. Late attempts go on writing for a while, so the store is swept again and again; nothing is
-removed before it has been seen unneeded for some time, so that a reader can finish.
+removed before it has been seen unneeded for some time, so that a reader can finish. Code is
+loaded for the steps of this process alone, which knows what it runs: it goes at once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from anabranch.state.run_list import files as run_files
 
 ROOMS = ("run", "stage")
 LOG_ROOM = "log"
+CODE_ROOM = "code"
 KEPT_COMMITS = 16
 
 _STEP = re.compile(r"(\d{12})-")
@@ -52,6 +54,11 @@ class Retention:
             remove_file(self._store / name)
             del self._since[name]
         return len(gone)
+
+    def sweep_code(self, needed: Collection[str]) -> int:
+        """Remove pickled dataflows but for those of these hashes; gives the number removed."""
+        room = self._store / CODE_ROOM
+        return sum(remove_file(room / name) for name in list_names(room) if name not in needed)
 
     def trim(self, step: int, published: int) -> None:
         """Remove journal entries that neither a restart nor publishing needs."""

@@ -18,7 +18,7 @@ import msgspec
 
 from anabranch.errors import AttemptsDisagree, StoreError
 from anabranch.messages import Report
-from anabranch.node.identity import check_sources, identify, states_for
+from anabranch.node.identity import check_sinks, check_sources, identify, states_for
 from anabranch.node.inputs import Inputs
 from anabranch.node.program import Program
 from anabranch.node.publishing import Publishing, output_of
@@ -36,8 +36,8 @@ from anabranch.plan.step import (
     encode,
 )
 from anabranch.rescale.assignments import equal_shares
-from anabranch.sinks.port import Publisher, SinkContext, StagedFile
-from anabranch.state.journal import CommitName, Journal, PlanName, Taken, Trimmed
+from anabranch.sinks.port import Frames, Publisher, SinkContext, StagedFile
+from anabranch.state.journal import CommitName, Journal, PlanName, PublishedName, Taken, Trimmed
 
 ATTEMPTS = 3
 SWEEP_EVERY = 16
@@ -84,6 +84,7 @@ class Runner:
         settings: Settings,
         clock: Callable[[], float],
         reached: Callable[[str, int], None] = lambda point, step: None,
+        frames: Frames | None = None,
     ) -> None:
         """Nothing is read yet: ``recover`` comes first."""
         self._program = program
@@ -93,6 +94,7 @@ class Runner:
         self._settings = settings
         self._clock = clock
         self._reached = reached
+        self._frames = frames
         self._journal = Journal(directory / "journal")
         self._retention = Retention(directory, self._journal, settings.grace_seconds)
         self._commit: Commit | None = None
@@ -133,9 +135,11 @@ class Runner:
         left = self._uncommitted_plan()
         read = (*self._positions(), *(left.inputs if left else ()))
         check_sources(self._program, read, self._directory)
+        waiting = list(self._commits_to_publish())
+        check_sinks(self._program, self._commit, waiting, self._directory)
         self._pending = None if left is None else self._revised(left)
         self._inputs = Inputs(self._program.physical, StoreLog(self._directory), read)
-        self._open_sinks(identity.pipeline)
+        self._open_sinks(identity.pipeline, waiting)
 
     def next_plan(self) -> Plan | None:
         """The plan to run now: the one that was left, or one for new input; None for none."""
@@ -210,19 +214,27 @@ class Runner:
         waiting = [file for files in self._unpublished.values() for file in files]
         needed = self._source().log_files(self._positions())
         self._retention.trim(self.step, done)
+        named = {self._commit.code, self._code} | ({self._pending.code} if self._pending else set())
+        self._retention.sweep_code(named)
         return self._retention.sweep(self._commit, waiting, needed, self._clock())
 
     def close(self) -> None:
         """Publish what is committed, and end."""
         if self._publishing is not None:
-            self._publishing.stop()
+            self._stop_publishing()
             self.sweep()
 
     def give_up(self) -> None:
         """End after a failure: what is committed is published if it can be, else it waits."""
         if self._publishing is not None:
             with contextlib.suppress(Exception):
-                self._publishing.stop()
+                self._stop_publishing()
+
+    def _stop_publishing(self) -> None:
+        """Publish what is committed, and say durably that it is: no sink is asked for it again."""
+        self._publisher().stop()
+        if self._commit is not None and self.published >= self.step:
+            self._journal.create(PublishedName(self.step), b"", secrets.token_hex(16))
 
     def _positions(self) -> tuple[Input, ...]:
         return () if self._commit is None else self._commit.positions
@@ -271,14 +283,18 @@ class Runner:
         self._reached("planned", plan.step)
         return plan
 
-    def _open_sinks(self, pipeline: str) -> None:
+    def _open_sinks(self, pipeline: str, waiting: Sequence[Commit]) -> None:
         publishers: dict[str, Publisher] = {}
         for name, node in self._program.sinks.items():
-            publishers[name] = node.sink.open(SinkContext(self._directory, pipeline, name))
+            schema = self._program.physical.schemas[node.inputs[0]]
+            context = SinkContext(
+                self._directory, pipeline, name, schema, self._frames, self._reached
+            )
+            publishers[name] = node.sink.open(context)
         done = dict.fromkeys(publishers, self.step)
-        for commit in self._commits_to_publish():
+        for commit in waiting:
             self._unpublished[commit.step] = commit.staged
-        if self._commit is not None:
+        if self._commit is not None and waiting:
             done |= {n: s for n, s in self._commit.published.items() if n in publishers}
         self._publishing = Publishing(publishers, done, self._reached)
         for step, staged in sorted(self._unpublished.items()):
@@ -286,7 +302,7 @@ class Runner:
         self._publishing.start()
 
     def _commits_to_publish(self) -> Iterator[Commit]:
-        if self._commit is None:
+        if self._commit is None or self._journal.find(PublishedName(self.step)) is not None:
             return
         done = min(self._commit.published.values(), default=self._commit.step)
         for step in range(done + 1, self._commit.step):

@@ -37,6 +37,43 @@ def refused_columns(schema: pa.Schema, *, text_keys: bool) -> str | None:
     return "; ".join(problem for problem in problems if problem) or None
 
 
+def refused_partitions(schema: pa.Schema, form: str, partition_by: Sequence[str]) -> str | None:
+    """Say why rows cannot be written in a format below directories named after these columns.
+
+    What only Spark knows of its formats is found out when the sink is opened.
+    """
+    columns = {field.name.lower(): field for field in schema}
+    names = [name.lower() for name in partition_by]
+    problems = [_refused_partition(columns.get(name.lower()), name) for name in partition_by]
+    if len(set(names)) < len(names):
+        problems.append("partition_by has a column twice")
+    rest = [field for name, field in columns.items() if name not in names]
+    if not rest:
+        problems.append("partition_by leaves no column for the files: leave one out of it")
+    problems += [_refused_in(form, field) for field in rest]
+    if form == "text" and len(rest) > 1:
+        problems.append("text files have one column: select a single string")
+    return "; ".join(problem for problem in problems if problem) or None
+
+
+def _refused_partition(field: pa.Field | None, name: str) -> str | None:
+    if field is None:
+        return f"partition_by names {name!r}, which is not a column: name one that there is"
+    if types.is_nested(field.type) or types.is_binary(field.type):
+        return f"column {name!r} has type {field.type}, which cannot be a directory: cast it"
+    if name.startswith("."):
+        return f"Spark overlooks directories such as {name}=…: rename column {name!r}"
+    return None
+
+
+def _refused_in(form: str, field: pa.Field) -> str | None:
+    if form == "csv" and types.is_nested(field.type):
+        return f"column {field.name!r} has type {field.type}, which CSV cannot hold: cast it"
+    if form == "text" and not types.is_string(field.type):
+        return f"column {field.name!r} has type {field.type}, and text files hold strings: cast it"
+    return None
+
+
 def _refused(kind: pa.DataType, name: str, text_keys: bool) -> str | None:
     """Say what is wrong with a type, naming the place in the column where it stands."""
     if types.is_struct(kind):

@@ -9,10 +9,10 @@ or in part, look as if it had been published once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import pyarrow as pa
@@ -32,6 +32,42 @@ class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
+class SparkFormat:
+    """A file format as Spark's writer is told of it: options and partition columns included."""
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+    partition_by: tuple[str, ...] = ()
+
+
+class Frames(Protocol):
+    """DataFrames over staged Parquet files: what publishing needs of Spark.
+
+    Its jobs run beside the steps and give way to them.
+    """
+
+    def check(self, form: SparkFormat, schema: pa.Schema, scratch: Path) -> None:
+        """Raise ``BuildError`` unless rows of this schema can be written as such files.
+
+        Writes a directory without rows at ``scratch``, which the caller removes.
+        """
+        ...
+
+    def write(
+        self, form: SparkFormat, files: Sequence[Path], schema: pa.Schema, directory: Path
+    ) -> None:
+        """Write the rows of staged files as a new directory. Not synced, and whole only at the end.
+
+        Raises ``PublishFailed``.
+        """
+        ...
+
+    def frame(self, files: Sequence[Path], schema: pa.Schema) -> Any:  # noqa: ANN401
+        """The rows of staged files as a DataFrame with the columns of the schema."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class SinkContext:
     """What a sink is told when it is opened for publishing."""
 
@@ -41,6 +77,12 @@ class SinkContext:
     pipeline: str
     #: name of the sink operator
     sink: str
+    #: columns of the rows that are staged
+    schema: pa.Schema = field(default_factory=lambda: pa.schema(()))
+    #: Spark, where the pipeline runs on it
+    frames: Frames | None = None
+    #: told of named points of publishing
+    reached: Callable[[str, int], None] = lambda point, step: None
 
 
 class Publisher(Protocol):

@@ -67,6 +67,13 @@ def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
     return data
 
 
+def checksum_of_file(path: Path) -> tuple[int, str]:
+    """Give size and crc32 of a file."""
+    with store_errors(path, "read"):
+        size = path.stat().st_size
+        return size, checksum(_mapped(path, size))
+
+
 def checksum(data: bytes | pa.Buffer) -> str:
     """Give the crc32 of some bytes as it stands in a commit.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,19 +50,44 @@ def carried() -> Iterator[None]:
         raise TaskFailed(f"{error} <<anabranch {text}>>") from error
 
 
+class _Quiet:
+    """Pyspark's loggers, silent as long as any thread wants them to be."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted = 0
+        self._before: list[tuple[PySparkLogger, bool]] = []
+
+    def begin(self) -> None:
+        with self._lock:
+            self._wanted += 1
+            if self._wanted > 1:
+                return
+            # Pyspark's own way to get its loggers: one made by ``logging`` would break its calls.
+            loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+            self._before = [(logger, logger.disabled) for logger in loggers]
+            for logger in loggers:
+                logger.disabled = True
+
+    def end(self) -> None:
+        with self._lock:
+            self._wanted -= 1
+            if not self._wanted:
+                for logger, disabled in self._before:
+                    logger.disabled = disabled
+
+
+_quiet = _Quiet()
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """Keep pyspark from printing a page about each error: it is translated and raised."""
-    # Pyspark's own way to get its loggers: one made by ``logging`` would break its calls.
-    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
+    _quiet.begin()
     try:
         yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+        _quiet.end()
 
 
 def translated(error: Exception) -> AnabranchError:
@@ -83,6 +109,11 @@ def translated(error: Exception) -> AnabranchError:
         f"Spark could not run the step: {_brief(text)}",
         do="The plan stays in the journal; running the pipeline again repeats the step.",
     )
+
+
+def told(error: Exception) -> str:
+    """What Spark has to say about a failure, in a sentence or two."""
+    return _brief(str(error))
 
 
 def _rebuilt(text: str) -> AnabranchError | None:

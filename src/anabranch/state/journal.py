@@ -1,4 +1,4 @@
-"""The journal: plans and commits, one exclusively created file each.
+"""The journal: plans, commits and how far output is published, one exclusively created file each.
 
 Operations
     ``create`` an entry, ``read`` one, find the newest plan of a step and the newest commit, and
@@ -100,7 +100,24 @@ class CommitName:
         return f"{self.kind}/{self.branch}/{self.step:012d}"
 
 
-EntryName: TypeAlias = IdentityName | PlanName | CommitName
+@dataclass(frozen=True, slots=True, order=True)
+class PublishedName:
+    """The statement that the output of a step and of all before it is published.
+
+    >>> str(PublishedName(step=7))
+    'published/0/000000000007'
+    """
+
+    step: int
+    branch: int = 0
+    kind: ClassVar[str] = "published"
+
+    def __str__(self) -> str:
+        """Give the path of the entry in the journal."""
+        return f"{self.kind}/{self.branch}/{self.step:012d}"
+
+
+EntryName: TypeAlias = IdentityName | PlanName | CommitName | PublishedName
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +211,7 @@ class Journal:
 
     def commits(self, branch: int = 0) -> tuple[CommitName, ...]:
         """Give the names of all commits that are kept, oldest first."""
-        names = list_names(self._branch(CommitName.kind, branch))
-        return tuple(sorted(CommitName(int(n), branch) for n in names if _STEP_NAME.fullmatch(n)))
+        return tuple(CommitName(step, branch) for step in self._steps(CommitName.kind, branch))
 
     def plans(self, branch: int = 0) -> tuple[PlanName, ...]:
         """Give the names of all plans that are kept, by step and revision."""
@@ -220,20 +236,20 @@ class Journal:
 
     def floor(self, branch: int = 0) -> int | None:
         """Give the step below which entries were trimmed, ``None`` if that never happened."""
-        names = list_names(self._branch("floor", branch))
-        return max((int(name) for name in names if _STEP_NAME.fullmatch(name)), default=None)
+        return max(self._steps("floor", branch), default=None)
 
     def trim(
         self, below: int, *, keep: Collection[int] = (), branch: int = 0
     ) -> tuple[EntryName, ...]:
-        """Remove plans and commits of the steps below ``below``, but for those to keep.
+        """Remove the entries of the steps below ``below``, but for those to keep.
 
         Gives the names that were removed. Kept steps stay until a trim that does not keep them.
         """
         floor = self.floor(branch)
         if floor is None or floor < below:
             self._raise_floor(below, branch)
-        listed: tuple[PlanName | CommitName, ...] = (*self.plans(branch), *self.commits(branch))
+        published = (PublishedName(n, branch) for n in self._steps(PublishedName.kind, branch))
+        listed = (*self.plans(branch), *self.commits(branch), *published)
         old = tuple(name for name in listed if name.step < below and name.step not in keep)
         for name in old:
             remove_file(self._path(name))
@@ -275,8 +291,13 @@ class Journal:
     def _branch(self, kind: str, branch: int) -> Path:
         return self.directory / kind / str(branch)
 
+    def _steps(self, kind: str, branch: int) -> list[int]:
+        names = list_names(self._branch(kind, branch))
+        return sorted(int(name) for name in names if _STEP_NAME.fullmatch(name))
+
     def _directories(self) -> list[Path]:
-        kinds = [self.directory / kind for kind in (PlanName.kind, CommitName.kind, "floor")]
+        names = (PlanName.kind, CommitName.kind, PublishedName.kind, "floor")
+        kinds = [self.directory / kind for kind in names]
         return [self.directory, *(kind / name for kind in kinds for name in list_names(kind))]
 
 

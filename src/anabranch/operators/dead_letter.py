@@ -1,0 +1,121 @@
+"""Dead letters: what could not be processed, as rows that say where, what and why.
+
+They are ordinary rows of an ordinary stream: they are staged, committed and published with the
+step that met them, so each failure is there once, like all output.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from anabranch.dataflow.schema import parse_schema
+from anabranch.operators.failure import short
+
+Kind = Literal["function", "malformed"]
+
+DEAD_LETTER_DDL = (
+    "operator string, kind string, key string, row string, place string, error string, "
+    "traceback string, step bigint"
+)
+DEAD_LETTER_SCHEMA: pa.Schema = parse_schema(DEAD_LETTER_DDL)
+"""What a dead letter consists of.
+
+=========  ======================================================================================
+operator   the operator or source that met the row
+kind       ``function``: a function of the user's raised; ``malformed``: input did not fit
+key        the key as a JSON object; NULL where there is none
+row        the row as a JSON object; of malformed input the raw text, as it was read
+place      where the row came from, such as a file; NULL where that is not known
+error      type and message of what was raised
+traceback  the stack from the user's function on; NULL where no code of the user's was involved
+step       the step that met the row
+=========  ======================================================================================
+"""
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that could not be processed.
+
+    ``key`` and ``row`` are mappings or named tuples; a ``row`` that is text is raw input.
+    """
+
+    operator: str
+    kind: Kind
+    row: Any
+    error: str
+    key: Any = None
+    place: str | None = None
+    traceback: str | None = None
+
+
+def failure_of(operator: str, error: BaseException, row: Any, key: Any = None) -> Failure:
+    """The failure of a user's function, called by the frame that caught the error."""
+    frames = traceback.TracebackException.from_exception(error)
+    del frames.stack[:1]  # the caller's own
+    text = f"{type(error).__name__}: {error}"
+    return Failure(operator, "function", row, text, key, traceback="".join(frames.format()))
+
+
+def dead_letters(failures: Sequence[Failure], step: int) -> pa.Table:
+    """Failures of a step as rows of ``DEAD_LETTER_SCHEMA``, in their order. Never fails itself.
+
+    >>> letters = dead_letters([Failure("total", "function", {"n": 1}, "ValueError: no")], step=3)
+    >>> letters.select(["operator", "row", "error", "step"]).to_pylist()
+    [{'operator': 'total', 'row': '{"n":1}', 'error': 'ValueError: no', 'step': 3}]
+    """
+    columns: dict[str, list[Any]] = {
+        "operator": [failure.operator for failure in failures],
+        "kind": [failure.kind for failure in failures],
+        "key": [_json(failure.key) for failure in failures],
+        "row": [_raw_or_json(failure.row) for failure in failures],
+        "place": [_clean(failure.place) for failure in failures],
+        "error": [_clean(failure.error) for failure in failures],
+        "traceback": [_clean(failure.traceback) for failure in failures],
+        "step": [step] * len(failures),
+    }
+    return pa.table(columns, schema=DEAD_LETTER_SCHEMA)
+
+
+def _raw_or_json(row: Any) -> str | None:
+    return _clean(row) if isinstance(row, str) else _json(row)
+
+
+def _json(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        return _ENCODER.encode(_printable(value)).decode()
+    except Exception:  # a letter without its row is better than a step that cannot end
+        return _clean(short(value))
+
+
+def _printable(value: Any) -> Any:
+    """A value of rows as what JSON can say: numbers that it has not are text."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case str():
+            return _clean(value)
+        case Mapping():
+            return {str(_printable(name)): _printable(part) for name, part in value.items()}
+        case tuple() if hasattr(value, "_fields"):
+            return {n: _printable(v) for n, v in zip(value._fields, value, strict=True)}
+        case list() | tuple():
+            return [_printable(part) for part in value]
+        case _:
+            return value
+
+
+def _clean(text: str | None) -> str | None:
+    """Text without what Unicode cannot encode: half of a pair, from a broken decoding."""
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,245 @@
+"""Steps in a format that Spark writes: staged as Parquet, converted by a job, put in place once.
+
+Operations
+    A job writes a step's rows to a directory of its own attempt, ``_publishing/.<random>``, below
+    the target and so on the same file system. Its files are synced, a manifest is put beside them,
+    and the directory is renamed to ``_publishing/step-<step>``: that is the *decision*, after which
+    no other attempt counts. Then its files are linked to their final names, the manifest is
+    created in its place, and the directory is removed.
+
+Guarantees
+    Those of ``sinks/file.py``. Two attempts may split the rows into other files; since nothing of
+    an attempt is visible before the decision, what is seen is always of one attempt.
+
+Failure and recovery
+    A kill before the decision leaves a hidden directory, which the next start removes. After it,
+    the files of the decided attempt are put in place, those that are there already left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch.errors import BuildError, CorruptStaged, NameTaken, PublishFailed, StoreUnavailable
+from anabranch.sinks.parquet import staged_parquet
+from anabranch.sinks.port import Frames, SinkContext, SparkFormat, StagedFile
+from anabranch.sinks.staging import checksum_of_file
+from anabranch.sinks.target import (
+    FORMAT,
+    Link,
+    Manifest,
+    PublishedFile,
+    data_name,
+    encode_manifest,
+    manifest_path,
+    other_history,
+    place,
+    read_manifest,
+)
+from anabranch.state.files import (
+    create_file,
+    ensure_directory,
+    list_names,
+    store_errors,
+    sync_directory,
+    sync_files,
+)
+
+_WORK = "_publishing"
+_MANIFEST = "_manifest.json"
+_DECIDED = re.compile(r"step-(\d{12})")
+
+
+def open_converted(target: Path, form: SparkFormat, context: SinkContext) -> ConvertedPublisher:
+    """Check that Spark can write the sink's rows like this, and clear what was left undone."""
+    if context.frames is None:
+        raise BuildError(
+            f"Sink {context.sink!r} is written by Spark, which this pipeline runs without",
+            do="Use format='parquet' or format='json' without options and partition_by.",
+        )
+    publisher = ConvertedPublisher(target, form, context.frames, context)
+    publisher.prepare()
+    return publisher
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedPublisher:
+    """Lets Spark write the rows of committed steps, and puts the files in place."""
+
+    target: Path
+    form: SparkFormat
+    frames: Frames
+    context: SinkContext
+    link: Link = os.link
+
+    def prepare(self) -> None:
+        """Remove attempts that do not count, and write a directory without rows to see it work."""
+        for name in list_names(self._work):
+            decided = _DECIDED.fullmatch(name)
+            if decided is None or manifest_path(self.target, int(decided[1])).exists():
+                _remove(self._work / name)
+        scratch = self._attempt()
+        try:
+            self.frames.check(self.form, self.context.schema, scratch)
+        finally:
+            _remove(scratch)
+
+    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+        """Put a step in place and write its manifest; a step without files leaves no trace."""
+        if not files:
+            return
+        path = manifest_path(self.target, step)
+        decided = self._work / f"step-{step:012d}"
+        if not self._published(path, files):
+            manifest = self._decided(decided, step, files)
+            self._put_in_place(manifest)
+            self._reached("placed", step)
+            try:
+                create_file(path, encode_manifest(manifest), within=self.target)
+            except NameTaken:
+                self._published(path, files)
+            self._reached("told", step)
+        _remove(decided)
+
+    def _published(self, path: Path, files: Sequence[StagedFile]) -> bool:
+        """Say whether the step has its manifest already; one of other rows is an error."""
+        found = read_manifest(path)
+        if found is None:
+            return False
+        self._check_history(found, path, files)
+        # Whoever wrote it may have been killed before its name was durable.
+        sync_directory(path.parent)
+        return True
+
+    def _decided(self, decided: Path, step: int, files: Sequence[StagedFile]) -> Manifest:
+        """Give the manifest of the attempt that counts: the one that was decided on, or a new."""
+        if not decided.is_dir():
+            self._convert(decided, step, files)
+        sync_directory(self._work)
+        found = read_manifest(decided / _MANIFEST)
+        if found is None:
+            raise self._torn(decided)
+        self._check_history(found, decided, files)
+        return found
+
+    def _convert(self, decided: Path, step: int, files: Sequence[StagedFile]) -> None:
+        if not manifest_path(self.target, step).parent.is_dir():
+            raise StoreUnavailable(
+                f"The directory of sink {self.context.sink!r} is gone",
+                where=str(self.target),
+                do="Check that its disk is mounted, or restore the directory.",
+            )
+        paths = staged_parquet(self.context, step, files)
+        attempt = self._attempt()
+        try:
+            self.frames.write(self.form, paths, self.context.schema, attempt)
+            self._reached("written", step)
+            manifest = self._described(attempt, decided, step, files)
+            create_file(attempt / _MANIFEST, encode_manifest(manifest), within=attempt)
+            with store_errors(decided, "publish"):
+                attempt.rename(decided)
+        except BaseException:
+            _remove(attempt)
+            raise
+        self._reached("decided", step)
+
+    def _described(
+        self, attempt: Path, decided: Path, step: int, files: Sequence[StagedFile]
+    ) -> Manifest:
+        """Sync what an attempt wrote, and say under which names it will be published."""
+        made = sorted(_data_files(attempt))
+        if not made:
+            raise PublishFailed(
+                f"Spark wrote no file for sink {self.context.sink!r}",
+                where=f"step {step}",
+                do=f"{self.form.name!r} is probably not a file format: use a CallbackSink.",
+            )
+        sync_files([*made, *_directories(attempt)])
+        published = []
+        for number, path in enumerate(made):
+            inner = path.relative_to(attempt)
+            name = data_name(step, number, path.name.partition(".")[2])
+            size, crc = checksum_of_file(path)
+            published.append(
+                PublishedFile(
+                    name=str(inner.with_name(name)),
+                    bytes=size,
+                    checksum=crc,
+                    staged=str((decided / inner).relative_to(self.target)),
+                )
+            )
+        staged = tuple(file.name for file in files)
+        return Manifest(FORMAT, step, sum(f.rows for f in files), tuple(published), staged)
+
+    def _put_in_place(self, manifest: Manifest) -> None:
+        parents = {(self.target / file.name).parent for file in manifest.files}
+        for parent in sorted(parents):
+            ensure_directory(parent, within=self.target)
+        for file in manifest.files:
+            source = StagedFile(
+                name=file.staged,
+                sink=self.context.sink,
+                rows=0,
+                bytes=file.bytes,
+                checksum=file.checksum,
+            )
+            try:
+                place(self.target, source, self.target / file.name, self.link)
+            except CorruptStaged as error:
+                raise self._torn(self.target / file.staged) from error
+        sync_files(sorted(parents))
+
+    def _check_history(self, found: Manifest, path: Path, files: Sequence[StagedFile]) -> None:
+        if found.staged != tuple(file.name for file in files):
+            raise other_history(self.context.sink, found.step, path)
+
+    def _torn(self, path: Path) -> PublishFailed:
+        return PublishFailed(
+            f"A step of sink {self.context.sink!r} was partly published, and the rest of what "
+            "Spark wrote is missing or damaged",
+            where=str(path),
+            do=f"Remove the files of that step (step-…) and the directory {_WORK}, and run again: "
+            "the step is published anew.",
+        )
+
+    def _attempt(self) -> Path:
+        ensure_directory(self._work, within=self.target)
+        return self._work / f".{secrets.token_hex(8)}"
+
+    @property
+    def _work(self) -> Path:
+        return self.target / _WORK
+
+    def _reached(self, point: str, step: int) -> None:
+        self.context.reached(f"{point} {self.context.sink}", step)
+
+
+def _data_files(directory: Path) -> Iterator[Path]:
+    """Give the files that Spark would read."""
+    for parent, directories, names in os.walk(directory):
+        directories[:] = [name for name in directories if not _hidden(name)]
+        yield from (Path(parent, name) for name in names if not _hidden(name))
+
+
+def _directories(directory: Path) -> list[Path]:
+    return [Path(parent) for parent, _, _ in os.walk(directory)]
+
+
+def _hidden(name: str) -> bool:
+    """Say whether Spark overlooks a name.
+
+    >>> [_hidden(name) for name in ("_SUCCESS", ".part-0.crc", "_day=7", "part-0")]
+    [True, True, False, False]
+    """
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _remove(directory: Path) -> None:
+    # Whatever cannot be removed now is hidden, and the next start tries again.
+    shutil.rmtree(directory, ignore_errors=True)

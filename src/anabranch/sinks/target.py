@@ -1,0 +1,202 @@
+"""A directory that committed steps are put into: its owner, its manifests, its files.
+
+Data files appear under ``step-<step>-<k>.<extension>``, whole; a manifest
+``_manifest/step-<step>.json`` that names them appears after the last one. Spark ignores names that
+start with ``_`` or ``.``, so a plain read of the directory sees data files only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from anabranch.errors import (
+    FutureFormat,
+    NameTaken,
+    PublishFailed,
+    StoreUnavailable,
+    TargetTaken,
+)
+from anabranch.sinks.port import SinkContext, StagedFile
+from anabranch.sinks.staging import checksum, read_staged
+from anabranch.state.files import (
+    create_file,
+    ensure_directory,
+    put_file,
+    read_file,
+    store_errors,
+    sweep,
+)
+
+FORMAT = 1
+
+Link = Callable[[Path, Path], None]
+
+_MANIFESTS = "_manifest"
+_CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+class PublishedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A data file as the manifest names it; its rows are not counted where Spark wrote it."""
+
+    name: str
+    rows: int | None = None
+    bytes: int
+    checksum: str
+    #: the file it was made from
+    staged: str
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a step published: one small JSON file per step that had output.
+
+    ``staged`` names the staged files of the step where Spark made others of them.
+    """
+
+    format: int
+    step: int
+    rows: int
+    files: tuple[PublishedFile, ...]
+    staged: tuple[str, ...] = ()
+
+
+def claim_target(target: Path, context: SinkContext) -> None:
+    """Make the directory if needed, check that it can be written, and claim it.
+
+    Only the process that holds the pipeline may: what killed publishers left aside is cleared.
+    """
+    ensure_directory(target / _MANIFESTS)
+    for directory in (target, target / _MANIFESTS):
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise StoreUnavailable(
+                f"Sink {context.sink!r} may not write to its directory",
+                where=str(directory),
+                do="Change its permissions or give the sink another path.",
+            )
+        sweep(directory)
+    _claim(target / _MANIFESTS / "owner.json", context)
+
+
+def manifest_path(target: Path, step: int) -> Path:
+    """Where the manifest of a step stands."""
+    return target / _MANIFESTS / f"step-{step:012d}.json"
+
+
+def data_name(step: int, number: int, extension: str) -> str:
+    """The name of a step's file.
+
+    >>> data_name(7, 0, "json")
+    'step-000000000007-0.json'
+    """
+    return f"step-{step:012d}-{number}" + (f".{extension}" if extension else "")
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """A manifest as it stands in its file."""
+    return msgspec.json.encode(manifest) + b"\n"
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """Read a manifest; ``None`` if there is none, an error if it is damaged or of the future."""
+    data = read_file(path)
+    return None if data is None else _decoded(path, data)
+
+
+def other_history(sink: str, step: int, path: Path) -> PublishFailed:
+    """The error for a step that was published from other files than the journal names."""
+    return PublishFailed(
+        f"Step {step} of sink {sink!r} is in its directory already, with other files than the "
+        "journal names",
+        where=str(path),
+        do="The state was probably set back to an older copy. Remove the output from this "
+        "step on together with its manifests, or give the sink another path.",
+    )
+
+
+def place(root: Path, file: StagedFile, final: Path, link: Link) -> None:
+    """Put a file of ``root`` under its final name, where an earlier attempt has not done so.
+
+    By a hard link; where that is impossible (another disk, no hard links) it is copied. The name
+    is not synced. Nothing that was there before is overwritten.
+    """
+    if final.exists():
+        return _check_same(file, final)
+    data = read_staged(root, file)
+    with store_errors(final, "publish"):
+        try:
+            link(root / file.name, final)
+        except FileExistsError:
+            _check_same(file, final)
+        except OSError as error:
+            if error.errno not in _CANNOT_LINK:
+                raise
+            put_file(final, data)
+
+
+def _check_same(file: StagedFile, final: Path) -> None:
+    """Accept a file that an interrupted attempt put there; never touch anything else."""
+    with store_errors(final, "read"):
+        if final.is_file() and checksum(final.read_bytes()) == file.checksum:
+            return
+    raise PublishFailed(
+        f"Sink {file.sink!r} cannot publish under a name that is taken by a file with another "
+        "content",
+        where=str(final),
+        do="Move that file away; publishing then goes on by itself. Nothing was overwritten.",
+    )
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    pipeline: str
+    sink: str
+
+
+def _claim(path: Path, context: SinkContext) -> None:
+    mine = _Owner(context.pipeline, context.sink)
+    found = read_file(path)
+    if found is None:
+        try:
+            return create_file(path, msgspec.json.encode(mine) + b"\n")
+        except NameTaken:
+            found = read_file(path)
+    if found is None or not _is_owner(found, mine):
+        raise TargetTaken(
+            f"The directory of sink {context.sink!r} holds the output of another pipeline or sink",
+            where=str(path.parent.parent),
+            do="Give the sink another path, or remove the old output together with its _manifest "
+            "directory.",
+        )
+
+
+def _is_owner(data: bytes, owner: _Owner) -> bool:
+    try:
+        return msgspec.json.decode(data, type=_Owner) == owner
+    except msgspec.DecodeError:
+        return False
+
+
+class _AnyManifest(msgspec.Struct):
+    format: int
+
+
+def _decoded(path: Path, data: bytes) -> Manifest:
+    try:
+        version = msgspec.json.decode(data, type=_AnyManifest).format
+        if version > FORMAT:
+            raise FutureFormat(
+                f"A manifest has format {version}; this version reads up to {FORMAT}",
+                where=str(path),
+                do="Nothing was changed. Use a newer version of Anabranch.",
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise PublishFailed(
+            f"A manifest cannot be read: {error}",
+            where=str(path),
+            do="If the files of this step are complete, restore the manifest from a copy. "
+            "Otherwise remove it, and the step is published again.",
+        ) from error

@@ -1,0 +1,118 @@
+"""Staged files as DataFrames: Spark's side of publishing.
+
+Its jobs run in a session of their own, so that nothing a callback sets or registers reaches the
+steps, and in a pool of the least weight, so that they take what the steps leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+from anabranch.dataflow.schema import to_ddl
+from anabranch.errors import BuildError, PublishFailed
+from anabranch.sinks.port import SparkFormat
+from anabranch.sources.file_uri import spark_path
+from anabranch.spark.failure import quietly, told
+
+POOL = "anabranch-publish"
+
+_SOURCES = "org.apache.spark.sql.execution.datasources"
+_FILES = (f"{_SOURCES}.FileFormat", f"{_SOURCES}.v2.FileDataSourceV2")
+# Spark's writers cut off microseconds unless they are told not to.
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+_PRINTED = ("csv", "json", "xml")
+
+
+@dataclass(frozen=True)
+class SparkFrames:
+    """DataFrames over staged Parquet files; the session is opened when it is first needed."""
+
+    open_session: Callable[[], SparkSession]
+
+    def check(self, form: SparkFormat, schema: pa.Schema, scratch: Path) -> None:
+        """Raise ``BuildError`` unless rows of this schema can be written as such files."""
+        spark = self._entered()
+        try:
+            with quietly():
+                self._check_files(form)
+                self._save(spark.createDataFrame([], to_ddl(schema)), form, scratch)
+        except (PySparkException, Py4JError) as error:
+            raise BuildError(
+                f"Spark cannot write these rows as {form.name}: {told(error)}",
+                do="Give the sink another format, other options or other columns. A format that "
+                "Spark does not come with needs its package in spark_conf (spark.jars.packages).",
+            ) from error
+
+    def write(
+        self, form: SparkFormat, files: Sequence[Path], schema: pa.Schema, directory: Path
+    ) -> None:
+        """Write the rows of staged files as a new directory."""
+        try:
+            with quietly():
+                self._save(self.frame(files, schema), form, directory)
+        except (PySparkException, Py4JError) as error:
+            raise PublishFailed(
+                f"Spark could not write the output as {form.name}: {told(error)}",
+                where=str(directory.parent.parent),
+                do="The output stays staged. Remove the cause and run the pipeline again.",
+            ) from error
+
+    def frame(self, files: Sequence[Path], schema: pa.Schema) -> DataFrame:
+        """The rows of staged files, with the columns of the schema."""
+        paths = [spark_path(str(path)) for path in files]
+        return self._entered().read.schema(to_ddl(schema)).parquet(*paths)
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        spark = self.open_session()
+        # Steps know how many tasks they want; what a callback makes of its rows is not known.
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+        return spark
+
+    def _entered(self) -> SparkSession:
+        """The session, with this thread's jobs in the pool."""
+        spark = self._session
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
+        jvm = spark._jvm
+        assert jvm is not None
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)
+        return spark
+
+    def _save(self, df: DataFrame, form: SparkFormat, directory: Path) -> None:
+        writer: DataFrameWriter = df.write.format(form.name)
+        given = {name.lower() for name, _ in form.options}
+        if form.name in _PRINTED:
+            kept = {name: value for name, value in _TIMES.items() if name.lower() not in given}
+            writer = writer.options(**kept)
+        writer = writer.options(**dict(form.options))
+        if form.partition_by:
+            writer = writer.partitionBy(*form.partition_by)
+        writer.save(str(directory))
+
+    def _check_files(self, form: SparkFormat) -> None:
+        """Refuse what is not a file format: its output is not files that can be moved."""
+        spark = self._session
+        jvm = spark._jvm
+        assert jvm is not None
+        conf = spark._jsparkSession.sessionState().conf()
+        sources = jvm.org.apache.spark.sql.execution.datasources
+        found = sources.DataSource.lookupDataSource(form.name, conf)
+        loader = found.getClassLoader()
+        for name in _FILES:
+            if jvm.java.lang.Class.forName(name, False, loader).isAssignableFrom(found):
+                return
+        raise BuildError(
+            f"{form.name!r} is not a file format",
+            do="Use a CallbackSink, and write the DataFrame it is given.",
+        )
