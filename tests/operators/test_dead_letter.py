@@ -14,14 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.dataflow.dead_letters import DEAD_LETTER_DDL, DEAD_LETTER_SCHEMA
 from anabranch.dataflow.schema import to_ddl
-from anabranch.operators.dead_letter import (
-    DEAD_LETTER_DDL,
-    DEAD_LETTER_SCHEMA,
-    Failure,
-    dead_letters,
-    failure_of,
-)
+from anabranch.operators.dead_letter import Failure, dead_letters, failure_of
 
 Key = namedtuple("Key", ["customer"])
 Row = namedtuple("Row", ["amount", "at"])

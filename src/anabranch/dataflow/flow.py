@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-from anabranch.dataflow.graph import Graph, SourceNode
-from anabranch.dataflow.stream import Recorder, Stream, require_text, union
+from anabranch.dataflow.graph import Graph, SinkNode, SourceNode
+from anabranch.dataflow.stream import Recorder, Stream, require_sink, require_text, union
 
 if TYPE_CHECKING:
+    from anabranch.sinks.port import Sink
     from anabranch.sources.port import Source
 
 _ABSENT = object()
@@ -50,6 +51,15 @@ class Dataflow:
         """
         require_text("union", "the name of a column", tag)
         return union(self._recorder, list(streams.values()), (tag, tuple(streams)))
+
+    def dead_letters(self, name: str, sink: Sink) -> None:
+        """Where the rows go for which operators with ``on_error="dead-letter"`` raised.
+
+        Each becomes one row that says which operator it was, the key, the row and the traceback.
+        """
+        require_text("dead_letters", "a name", name)
+        require_sink("dead_letters", sink)
+        self._recorder.add(SinkNode(self._recorder.next_id, (), name, sink))
 
     def graph(self) -> Graph:
         """What has been written so far, frozen."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from anabranch.dataflow.dead_letters import OnError
 from anabranch.dataflow.handles import Process
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class MapBatchesNode:
     name: str
     function: BatchFunction
     output: str
+    on_error: OnError = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ class StatefulMapNode:
     state: str | None
     output: str
     ttl_ns: int | None = None
+    on_error: OnError = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +193,12 @@ class ProcessNode:
     name: str
     process: type[Process]
     output: str
+    on_error: OnError = "fail"
 
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """Where rows go. Has no consumers."""
+    """Where rows go. Has no consumers. The one without an input takes the dead letters."""
 
     kind: ClassVar[str] = "sink"
     id: int
@@ -239,6 +243,10 @@ class Graph:
     def sinks(self) -> tuple[SinkNode, ...]:
         """The sinks, in order."""
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
+
+    def dead_letters(self) -> SinkNode | None:
+        """Where rows go for which a function raised, if the user said so."""
+        return next((sink for sink in self.sinks() if not sink.inputs), None)
 
     def stateful(self) -> tuple[StatefulNode, ...]:
         """The operators that keep state, in order."""

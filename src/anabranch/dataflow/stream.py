@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anabranch.dataflow.dead_letters import OnError, check_on_error
 from anabranch.dataflow.graph import (
     AggregateNode,
     BatchFunction,
@@ -117,20 +118,26 @@ class Stream:
         """
         return union(self._recorder, [self, *others], None)
 
-    def map_batches(self, name: str, function: BatchFunction, *, output: str) -> Stream:
+    def map_batches(
+        self, name: str, function: BatchFunction, *, output: str, on_error: OnError = "fail"
+    ) -> Stream:
         """The rows that ``function(table)`` gives, called with Arrow tables of any size.
 
         It returns a table with the columns of ``output``, one row for each that it was given; or
         any rows, each with the ``_ord`` of the row it came from: that column is beside the
         user's, and a row may be dropped or come several times. What it gives for a row must not
         depend on the others in the table: how rows are cut into tables changes with the workers.
+        With ``on_error="dead-letter"`` rows for which it raises go to ``Dataflow.dead_letters``.
         """
         require_text("map_batches", "a name", name)
         if not callable(function):
             raise TypeError(f"map_batches takes a function, not {type(function).__name__}")
         require_text("map_batches", "an output schema", output)
         inputs = (self._id,)
-        return self._then(MapBatchesNode(self._recorder.next_id, inputs, name, function, output))
+        check_on_error("map_batches", on_error)
+        return self._then(
+            MapBatchesNode(self._recorder.next_id, inputs, name, function, output, on_error)
+        )
 
     def key_by(self, /, *columns: str, **named: str) -> Stream:
         """The same rows with a key: columns, or named expressions such as ``day="date(at)"``.
@@ -181,6 +188,7 @@ class Stream:
         output: str,
         state: str | None = None,
         ttl: TimeToLive = None,
+        on_error: OnError = "fail",
     ) -> Stream:
         """The rows that ``function(key, row, state)`` gives, called per row in the key's order.
 
@@ -189,6 +197,8 @@ class Stream:
         forgets the key. ``state`` and ``output`` are schema texts: a state of one column is that
         value, of several a named tuple; ``state=None`` takes any value that msgspec can encode.
         With ``ttl`` a key is forgotten so long after its last row, by the clock of the steps.
+        With ``on_error="dead-letter"`` a row for which the function raises, or gives what does not
+        fit, leaves the state as it was and goes to ``Dataflow.dead_letters``.
         """
         require_text("stateful_map", "a name", name)
         if not callable(function):
@@ -196,10 +206,11 @@ class Stream:
         require_text("stateful_map", "an output schema", output)
         if state is not None:
             require_text("stateful_map", "a state schema or None", state)
-        inputs = (self._id,)
+        check_on_error("stateful_map", on_error)
+        inputs, lives = (self._id,), ttl_ns(ttl)
         return self._then(
             StatefulMapNode(
-                self._recorder.next_id, inputs, name, function, state, output, ttl_ns(ttl)
+                self._recorder.next_id, inputs, name, function, state, output, lives, on_error
             )
         )
 
@@ -234,23 +245,29 @@ class Stream:
             )
         )
 
-    def process(self, name: str, process: type[Process], *, output: str) -> Stream:
+    def process(
+        self, name: str, process: type[Process], *, output: str, on_error: OnError = "fail"
+    ) -> Stream:
         """The rows that the methods of a class give, called per key with the rows of a step.
 
-        The class derives from ``Process`` and says by its attributes which state it keeps.
+        The class derives from ``Process`` and says by its attributes which state it keeps. With
+        ``on_error="dead-letter"`` the rows of a call that raises leave the key's state as it was
+        and go to ``Dataflow.dead_letters``.
         """
         require_text("process", "a name", name)
         if not (isinstance(process, type) and issubclass(process, Process)):
             raise TypeError(f"process takes a class derived from Process, not {process!r}")
         require_text("process", "an output schema", output)
         inputs = (self._id,)
-        return self._then(ProcessNode(self._recorder.next_id, inputs, name, process, output))
+        check_on_error("process", on_error)
+        return self._then(
+            ProcessNode(self._recorder.next_id, inputs, name, process, output, on_error)
+        )
 
     def sink(self, name: str, sink: Sink) -> None:
         """Write the rows to a sink. A stream may have several."""
         require_text("sink", "a name", name)
-        if not all(callable(getattr(sink, verb, None)) for verb in ("encode", "open", "refuses")):
-            raise TypeError(f"sink takes a sink such as FileSink(…), not {type(sink).__name__}")
+        require_sink("sink", sink)
         self._recorder.add(SinkNode(self._recorder.next_id, (self._id,), name, sink))
 
     def _then(self, node: Node) -> Stream:
@@ -268,6 +285,12 @@ def union(
             raise ValueError(f"union takes streams of one dataflow: {stream} is of another")
     node = UnionNode(recorder.next_id, tuple(stream._id for stream in streams), tag)
     return Stream(recorder, recorder.add(node))
+
+
+def require_sink(operator: str, sink: object) -> None:
+    """Refuse anything but a sink."""
+    if not all(callable(getattr(sink, verb, None)) for verb in ("encode", "open", "refuses")):
+        raise TypeError(f"{operator} takes a sink such as FileSink(…), not {type(sink).__name__}")
 
 
 def require_text(operator: str, wanted: str, value: object) -> None:

@@ -18,6 +18,7 @@ from anabranch.dataflow.aggregates import (
     refuse_collated,
     result_type,
 )
+from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import (
     batch_function_finding,
@@ -124,6 +125,9 @@ def _check_name(walk: _Walk, node: Node) -> None:
 
 
 def _check_used(walk: _Walk, node: Node) -> None:
+    if getattr(node, "on_error", "fail") == "dead-letter" and walk.graph.dead_letters() is None:
+        advice = 'Say where: flow.dead_letters("dead-letters", FileSink(…)).'
+        walk.report(node, [Finding("its dead letters go nowhere", advice)])
     if isinstance(node, SinkNode | StatefulNode) or walk.graph.consumers(node.id):
         return
     walk.report(
@@ -132,10 +136,20 @@ def _check_used(walk: _Walk, node: Node) -> None:
 
 
 def _typed(walk: _Walk, node: Node) -> TypedNode:
-    if isinstance(node, SourceNode):
-        return TypedNode(node, _source_row(walk, node))
-    if isinstance(node, UnionNode):
-        return _union(walk, node)
+    match node:
+        case SourceNode():
+            return TypedNode(node, _source_row(walk, node))
+        case UnionNode():
+            return _union(walk, node)
+        case SinkNode(inputs=()):
+            return _dead_letters(walk, node)
+        case _:
+            return _continued(walk, node)
+
+
+def _continued(walk: _Walk, node: Node) -> TypedNode:
+    """An operator with one input."""
+    assert not isinstance(node, SourceNode | UnionNode)
     # What an operator does not change it passes on: the row, the key beside it, the region.
     before = walk.typed[node.inputs[0]]
     after = replace(before, node=node, value=None, aggregates=(), handles=())
@@ -397,6 +411,16 @@ def _check_states(walk: _Walk, node: ProcessNode, handles: Iterable[TypedHandle]
             other = label(walk.graph, earlier)
             what = f"its state {name!r} has the name of {other}"
             walk.report(node, [Finding(what, "Rename one of them.")])
+
+
+def _dead_letters(walk: _Walk, node: SinkNode) -> TypedNode:
+    row = RowType.of(DEAD_LETTER_SCHEMA)
+    walk.report(node, [_refusal(node, row)])
+    first = walk.graph.dead_letters()
+    if first is not None and first is not node:
+        what = f"dead letters go to {label(walk.graph, first)} already"
+        walk.report(node, [Finding(what, "Keep one of the two.")])
+    return TypedNode(node, row)
 
 
 def _union(walk: _Walk, node: UnionNode) -> TypedNode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from anabranch.dataflow.graph import MapBatchesNode, ProcessNode, SinkNode
+from anabranch.dataflow.graph import MapBatchesNode, ProcessNode, SinkNode, StatefulMapNode
 from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.build import build
@@ -15,6 +15,9 @@ from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
 from anabranch.state.layout import Layout
+
+SURVIVORS = (MapBatchesNode, StatefulMapNode, ProcessNode)
+"""The operators that can go on after a failure of the user's code."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,12 @@ class Program:
             for node in self.typed.graph.stateful()
             if isinstance(node, ProcessNode) and overrides(node.process, "on_end")
         )
+
+    @cached_property
+    def surviving(self) -> frozenset[str]:
+        """The operators that go on after a failure, which becomes a dead letter."""
+        nodes = [n for n in self.typed.graph.nodes if isinstance(n, SURVIVORS)]
+        return frozenset(node.name for node in nodes if node.on_error == "dead-letter")
 
     @cached_property
     def functions(self) -> dict[str, MapBatches]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
 from anabranch.messages import Attempt, Control, End, Load, Report, StateReport, Tally
 from anabranch.node.program import Program
+from anabranch.operators.dead_letter import Failure, dead_letters
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Changes, Rows, joined
 from anabranch.operators.states import run_operator, state_shapes
@@ -73,6 +74,7 @@ class RegionTask:
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
         self._to_stage: dict[str, list[pa.Table]] = {}
+        self._failures: list[Failure] = []
 
     def run(
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
@@ -102,12 +104,19 @@ class RegionTask:
                     self._sink(node, rows)
                 return None
             case MapBatchesNode():
-                with self._timed("operator"):
-                    return None if rows is None else self._program.functions[node.name].run(rows)
+                return None if rows is None else self._mapped(node, rows)
             case Relay():
                 return rows
             case _:
                 return self._stateful(node_id, rows)
+
+    def _mapped(self, node: MapBatchesNode, rows: Rows) -> Rows:
+        with self._timed("operator"):
+            return self._program.functions[node.name].run(rows, self._dead(node.name))
+
+    def _dead(self, operator: str) -> list[Failure] | None:
+        """Where an operator puts what it cannot process; None where that ends the step."""
+        return self._failures if operator in self._program.surviving else None
 
     def count(self, place: str, rows: Rows) -> None:
         """Count rows that arrived."""
@@ -130,7 +139,7 @@ class RegionTask:
                 for name, state in states.items()
             }
             with self._timed("operator"):
-                output, changes = run_operator(operator, rows, views)
+                output, changes = run_operator(operator, rows, views, self._dead(operator.name))
             self._seconds["operator"] -= sum(view.spent for view in views.values())
         elif isinstance(operator, ProcessOperator) and operator.name in self._ending:
             with self._timed("operator"):
@@ -148,7 +157,8 @@ class RegionTask:
         if groups is None:
             return None, {}
         views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
-        return operator.end(groups, views, self._program.physical.digits[node_id])
+        digits = self._program.physical.digits[node_id]
+        return operator.end(groups, views, digits, self._dead(operator.name))
 
     def _open(self, name: str) -> OperatorState:
         load = self._loads[name]
@@ -185,6 +195,9 @@ class RegionTask:
 
     def _stage(self) -> tuple[StagedFile, ...]:
         """One file for each sink that has rows, however many ways they came."""
+        letters = self._program.typed.graph.dead_letters()
+        if self._failures and letters is not None:
+            self._sink(letters, Rows(dead_letters(self._failures, self._place.step)))
         if not self._to_stage:
             return ()
         found = []

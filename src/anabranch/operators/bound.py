@@ -19,7 +19,7 @@ from anabranch.operators.codec import StateCodec
 from anabranch.operators.rows import Changes, KeyedEntries
 from anabranch.state.changed import Changed
 from anabranch.state.entries import Entries
-from anabranch.state.rows import Groups
+from anabranch.state.rows import Groups, Held
 
 LIST_PLACE = pa.schema([pa.field("step", pa.int64()), pa.field("place", pa.int64())])
 """The sub-key of a list: in which step a value was appended, and as which one of it."""
@@ -67,6 +67,14 @@ class Bound(Protocol):
         """What was changed; None where nothing was."""
         ...
 
+    def check(self, place: int) -> None:
+        """Raise where what was set for a key does not fit its columns."""
+        ...
+
+    def undo(self, place: int) -> None:
+        """Take a key's state as it was before the step."""
+        ...
+
 
 class BoundValue(ValueState):
     """A value per key."""
@@ -75,7 +83,7 @@ class BoundValue(ValueState):
         """Nothing is looked up yet."""
         self._opened = opened
         self._values: list[Any] | None = None
-        self._present = np.zeros(0, dtype=np.bool_)
+        self._held: Held | None = None
         self._touched: dict[int, None] = {}
 
     def get(self) -> Any:
@@ -105,14 +113,27 @@ class BoundValue(ValueState):
             np.array([value is None for value in values], dtype=np.bool_),
             expiry=self._opened.expiry(len(places)),
         )
-        return Changes(changed, self._present[places])
+        assert self._held is not None
+        return Changes(changed, self._held.present[places])
+
+    def check(self, place: int) -> None:
+        """Raise where the value does not fit."""
+        if place in self._touched:
+            self._opened.codec.encode([self._loaded()[place]])
+
+    def undo(self, place: int) -> None:
+        """Take the value as it was; what was read may have been changed in place."""
+        self._touched.pop(place, None)
+        if self._held is not None and self._values is not None:
+            found = self._held.found[place : place + 1]
+            before = self._opened.codec.decode(self._held.values.slice(place, 1), found)
+            self._values[place] = before[0]
 
     def _loaded(self) -> list[Any]:
         if self._values is None:
             groups = self._opened.groups
-            held = self._opened.view.find(groups.hashes, groups.keys)
-            self._values = self._opened.codec.decode(held.values, held.found)
-            self._present = held.present
+            self._held = self._opened.view.find(groups.hashes, groups.keys)
+            self._values = self._opened.codec.decode(self._held.values, self._held.found)
         return self._values
 
 
@@ -165,6 +186,21 @@ class BoundList(ListState):
             self._opened.expiry(len(every)),
         )
         return Changes(changed, dead)
+
+    def check(self, place: int) -> None:
+        """Raise where an appended value does not fit."""
+        if place in self._appended:
+            self._opened.codec.encode(self._appended[place])
+
+    def undo(self, place: int) -> None:
+        """Take the list as it was; values that were read may have been changed in place."""
+        self._appended.pop(place, None)
+        self._cleared.pop(place, None)
+        if self._entries is not None:
+            first, last = self._entries.offsets[place : place + 2].tolist()
+            before = self._entries.values.slice(first, last - first)
+            every = np.ones(last - first, dtype=np.bool_)
+            self._values[first:last] = self._opened.codec.decode(before, every)
 
     def _gone(self) -> Int64s:
         """For each value that was cleared, the place of its key."""
@@ -255,6 +291,21 @@ class BoundMap(MapState):
             self._opened.expiry(len(places)),
         )
         return Changes(changed, None)
+
+    def check(self, place: int) -> None:
+        """Raise where a key or value that was set does not fit."""
+        keys = list(self._changed.get(place, ()))
+        self._subkeys.encode(keys)
+        self._opened.codec.encode([self._maps[place].get(key) for key in keys])
+
+    def undo(self, place: int) -> None:
+        """Take the dictionary as it was; values that were read may have been changed in place."""
+        self._changed.pop(place, None)
+        if self._maps.pop(place, None) is not None and self._entries is not None:
+            first, last = self._entries.offsets[place : place + 2].tolist()
+            before = self._entries.values.slice(first, last - first)
+            every = np.ones(last - first, dtype=np.bool_)
+            self._held[1][first:last] = self._opened.codec.decode(before, every)
 
     def _note(self, keys: Sequence[Any]) -> None:
         self._changed.setdefault(self._opened.cursor.place, {}).update(dict.fromkeys(keys))

@@ -15,29 +15,10 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-from anabranch.dataflow.schema import parse_schema
+from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.operators.failure import short
 
 Kind = Literal["function", "malformed"]
-
-DEAD_LETTER_DDL = (
-    "operator string, kind string, key string, row string, place string, error string, "
-    "traceback string, step bigint"
-)
-DEAD_LETTER_SCHEMA: pa.Schema = parse_schema(DEAD_LETTER_DDL)
-"""What a dead letter consists of.
-
-=========  ======================================================================================
-operator   the operator or source that met the row
-kind       ``function``: a function of the user's raised; ``malformed``: input did not fit
-key        the key as a JSON object; NULL where there is none
-row        the row as a JSON object; of malformed input the raw text, as it was read
-place      where the row came from, such as a file; NULL where that is not known
-error      type and message of what was raised
-traceback  the stack from the user's function on; NULL where no code of the user's was involved
-step       the step that met the row
-=========  ======================================================================================
-"""
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 

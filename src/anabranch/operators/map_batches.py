@@ -18,8 +18,9 @@ import pyarrow as pa
 from anabranch.dataflow.graph import BatchFunction
 from anabranch.dataflow.naming import ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
-from anabranch.operators.rows import Rows
+from anabranch.operators.rows import Rows, named_tuples
 
 BATCH_ROWS = 65_536
 Int64s = npt.NDArray[np.int64]
@@ -33,17 +34,42 @@ class MapBatches:
     function: BatchFunction
     output: pa.Schema
 
-    def run(self, rows: Rows) -> Rows:
-        """Call the function with the rows, a table at a time."""
+    def run(self, rows: Rows, dead: list[Failure] | None = None) -> Rows:
+        """Call the function with the rows, a table at a time.
+
+        With ``dead`` a table that it cannot take is given row by row, and the rows that it cannot
+        take are put there.
+        """
         tables: list[pa.Table] = []
         parents: list[Int64s] = []
         for start in range(0, len(rows), BATCH_ROWS):
             given = rows.values.slice(start, BATCH_ROWS)
-            made = self._called(given, start)
-            parent = self._parents(made, start, given.num_rows)
-            tables.append(fitted(made, self.output, self._mismatch))
-            parents.append(parent)
+            try:
+                results = [self._result(given, start)]
+            except (UserFunctionFailed, OutputMismatch):
+                if dead is None:
+                    raise
+                results = self._one_by_one(given, start, dead)
+            tables += [table for table, _ in results]
+            parents += [parent for _, parent in results]
         return self._output(rows, tables, parents)
+
+    def _result(self, given: pa.Table, start: int) -> tuple[pa.Table, Int64s]:
+        """What the function gives for a table, and the row that each row came from."""
+        made = self._called(given, start)
+        parent = self._parents(made, start, given.num_rows)
+        return fitted(made, self.output, self._mismatch), parent
+
+    def _one_by_one(
+        self, given: pa.Table, start: int, dead: list[Failure]
+    ) -> list[tuple[pa.Table, Int64s]]:
+        found = []
+        for place, row in enumerate(named_tuples("Row", given)):
+            try:
+                found.append(self._result(given.slice(place, 1), start + place))
+            except (UserFunctionFailed, OutputMismatch) as error:
+                dead.append(failure_of(self.name, error.__cause__ or error, row))
+        return found
 
     def _called(self, given: pa.Table, start: int) -> pa.Table:
         numbers = pa.array(np.arange(start, start + given.num_rows, dtype=np.int64))

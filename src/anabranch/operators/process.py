@@ -23,6 +23,7 @@ from anabranch.operators.bound import (
     Opened,
 )
 from anabranch.operators.codec import StateCodec, tuples_to_columns
+from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import failing_line, short
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
@@ -87,11 +88,17 @@ class ProcessOperator:
     output: pa.Schema
 
     def run(
-        self, rows: Rows, states: Mapping[str, KeyedEntries]
+        self,
+        rows: Rows,
+        states: Mapping[str, KeyedEntries],
+        dead: list[Failure] | None = None,
     ) -> tuple[Rows, dict[str, Changes]]:
-        """Call ``on_rows`` for every key; give the output and the changes of every state."""
+        """Call ``on_rows`` for every key; give the output and the changes of every state.
+
+        With ``dead`` a call that fails changes nothing, and its rows are put there.
+        """
         walked = walk(rows)
-        work = _Work(self, walked.groups, states)
+        work = _Work(self, walked.groups, states, dead)
         with no_collection():
             for part in parts(walked.groups.starts, len(rows), CALLED_ROWS):
                 work.rows_of(part, walked.values)
@@ -109,14 +116,18 @@ class ProcessOperator:
         return output, work.changes()
 
     def end(
-        self, groups: Groups, states: Mapping[str, KeyedEntries], digits: int
+        self,
+        groups: Groups,
+        states: Mapping[str, KeyedEntries],
+        digits: int,
+        dead: list[Failure] | None = None,
     ) -> tuple[Rows, dict[str, Changes]]:
         """Call ``on_end`` for every one of these keys; give the output and the changes.
 
         What is given comes after all rows, by the hashes of the keys; its order has so many
         digits as that of other rows.
         """
-        work = _Work(self, groups, states)
+        work = _Work(self, groups, states, dead)
         with no_collection():
             work.ends()
         callers = work.callers()
@@ -138,9 +149,14 @@ class _Work:
     """One object of the user's class at work on the keys of a step."""
 
     def __init__(
-        self, operator: ProcessOperator, groups: Groups, states: Mapping[str, KeyedEntries]
+        self,
+        operator: ProcessOperator,
+        groups: Groups,
+        states: Mapping[str, KeyedEntries],
+        dead: list[Failure] | None,
     ) -> None:
         self._operator = operator
+        self._dead = dead
         self._groups = groups
         self._cursor = Cursor()
         self._rows: list[Any] = []
@@ -169,12 +185,12 @@ class _Work:
             pairwise(cuts.tolist()),
             strict=True,
         ):
-            self._called("on_rows", place, key, rows[first:last])
+            self._called("on_rows", place, key, [rows[first:last]])
 
     def ends(self) -> None:
         """Call ``on_end`` for every key."""
         for place, key in enumerate(self._keys(0, len(self._groups))):
-            self._called("on_end", place, key)
+            self._called("on_end", place, key, [])
 
     def output(self) -> pa.Table:
         """The rows that the calls gave."""
@@ -222,18 +238,33 @@ class _Work:
     def _keys(self, first: int, last: int) -> Iterator[Any]:
         return named_tuples("Key", self._groups.keys.slice(first, last - first))
 
-    def _called(self, method: str, place: int, key: Any, *arguments: Any) -> None:
+    def _called(self, method: str, place: int, key: Any, arguments: list[list[Any]]) -> None:
         self._cursor.place = place
         try:
-            if self._saved is not None and (saved := self._saved.get()) is not None:
-                self._object.load(key, saved)
-            made = _as_rows(getattr(self._object, method)(key, *arguments))
-            if self._saved is not None:
-                self._saved.set(self._object.save(key))
+            made = self._result(method, place, key, arguments)
         except Exception as error:
-            raise self._failed(method, key, error) from error
+            if self._dead is None:
+                raise self._failed(method, key, error) from error
+            for handle in self._bound.values():
+                handle.undo(place)
+            rows = arguments[0] if arguments else [None]
+            self._dead += [failure_of(self._operator.name, error, row, key) for row in rows]
+            return
         self._rows += made
         self._counts[place] = len(made)
+
+    def _result(self, method: str, place: int, key: Any, arguments: list[list[Any]]) -> list[Any]:
+        """The rows that a call gives; where calls may fail, it is checked before it counts."""
+        if self._saved is not None and (saved := self._saved.get()) is not None:
+            self._object.load(key, saved)
+        made = _as_rows(getattr(self._object, method)(key, *arguments))
+        if self._saved is not None:
+            self._saved.set(self._object.save(key))
+        if self._dead is not None:
+            tuples_to_columns(made, self._operator.output)
+            for handle in self._bound.values():
+                handle.check(place)
+        return made
 
     def _failed(self, method: str, key: Any, error: Exception) -> UserFunctionFailed:
         operator = self._operator

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
+from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
@@ -47,23 +48,42 @@ class StatefulMap:
     output: pa.Schema
     ttl_ns: int | None = None
 
-    def run(self, rows: Rows, state: KeyedEntries) -> tuple[Rows, Changes]:
+    def run(
+        self, rows: Rows, state: KeyedEntries, dead: list[Failure] | None = None
+    ) -> tuple[Rows, Changes]:
         """Call the function for every row, a key's rows in order; give output and changed state.
 
         Keys come one after the other, a few thousand calls at a time: what a call needs is then
-        near in memory, and the objects of a step are never all there at once.
+        near in memory, and the objects of a step are never all there at once. With ``dead`` a call
+        that fails changes nothing and is put there.
         """
         walked = walk(rows)
         groups = walked.groups
         found, present, prior = self._held(groups, state)
         with no_collection():
             made = [
-                _Calls(self, groups, part).make(walked.values, prior, found)
+                self._part(_Calls(self, groups, part), dead, walked.values, prior, found)
                 for part in parts(groups.starts, len(rows), CALLS)
             ]
         return self._output(rows, walked.parents, made), self._changes(
             groups, present, made, None if self.ttl_ns is None else state.now_ns + self.ttl_ns
         )
+
+    def _part(
+        self,
+        calls: _Calls,
+        dead: list[Failure] | None,
+        values: pa.Table,
+        prior: pa.RecordBatch,
+        found: Mask,
+    ) -> _Made:
+        """Make some calls: at once, and where that fails and may, one by one."""
+        try:
+            return calls.make(values, prior, found)
+        except (UserFunctionFailed, OutputMismatch):
+            if dead is None:
+                raise
+            return calls.carefully(dead).make(values, prior, found)
 
     def _held(self, groups: Groups, state: KeyedEntries) -> tuple[Mask, Mask, pa.RecordBatch]:
         """Which keys have state, which a write counts as having some, and their state."""
@@ -120,6 +140,10 @@ class _Calls:
         self._rows: list[Any] = []
         self._callers = _NONE
         self._digits = _NONE
+
+    def carefully(self, dead: list[Failure]) -> _Calls:
+        """The same calls, to be made one by one: those that fail are put into ``dead``."""
+        return _CarefulCalls(self._operator, self._groups, self._part, dead)
 
     def make(self, values: pa.Table, prior: pa.RecordBatch, found: Mask) -> _Made:
         """Call the function for each row. ``values`` are all rows, key by key."""
@@ -236,6 +260,34 @@ class _Calls:
 
     def _key(self, group: int) -> str:
         return short(next(named_tuples("Key", self._groups.keys.slice(group, 1))))
+
+
+class _CarefulCalls(_Calls):
+    """Calls of which each is checked before it counts; one that fails changes nothing."""
+
+    def __init__(
+        self, operator: StatefulMap, groups: Groups, part: Part, dead: list[Failure]
+    ) -> None:
+        super().__init__(operator, groups, part)
+        self._dead = dead
+
+    def _call(self, groups: list[int], keys: list[Any], rows: Iterator[Any]) -> None:
+        operator, states = self._operator, self._states
+        again = operator.codec.again()
+        for group, row in zip(groups, rows, strict=True):
+            state = deepcopy(states[group])
+            try:
+                output, new = operator.function(
+                    keys[group], row, state if again is None else again(state)
+                )
+                tuples_to_columns(_as_list(output), operator.output)
+                operator.codec.encode([new])
+            except Exception as error:
+                self._dead.append(failure_of(operator.name, error, row, keys[group]))
+                self._returned.append(None)
+                continue
+            states[group] = new
+            self._returned.append(deepcopy(output))
 
 
 _SEVERAL = {list, type(None)}

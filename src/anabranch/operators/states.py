@@ -13,6 +13,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from anabranch.operators.aggregate import Aggregate
+from anabranch.operators.dead_letter import Failure
 from anabranch.operators.process import HandleSpec, ProcessOperator
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.operators.stateful_batches import StatefulBatches
@@ -58,13 +59,28 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
 
 
 def run_operator(
-    operator: StatefulOperator, rows: Rows, states: Mapping[str, KeyedEntries]
+    operator: StatefulOperator,
+    rows: Rows,
+    states: Mapping[str, KeyedEntries],
+    dead: list[Failure] | None = None,
 ) -> tuple[Rows, dict[str, Changes]]:
-    """Run an operator over its rows; gives its output, and what changed of each state."""
-    if isinstance(operator, ProcessOperator):
-        return operator.run(rows, states)
-    output, changes = operator.run(rows, states[operator.name])
-    return output, {} if changes is None else {operator.name: changes}
+    """Run an operator over its rows; gives its output, and what changed of each state.
+
+    With ``dead`` a function that raises makes no difference to the rest: what it was called with is
+    put there.
+    """
+    match operator:
+        case ProcessOperator():
+            return operator.run(rows, states, dead)
+        case StatefulMap():
+            output, changes = operator.run(rows, states[operator.name], dead)
+            return output, {operator.name: changes}
+        case Aggregate():
+            output, changes = operator.run(rows, states[operator.name])
+            return output, {operator.name: changes}
+        case StatefulBatches():
+            output, kept = operator.run(rows, states[operator.name])
+            return output, {} if kept is None else {operator.name: kept}
 
 
 def _of_handle(handle: HandleSpec) -> StateShape:

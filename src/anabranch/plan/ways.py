@@ -65,7 +65,7 @@ class Ways:
                 self._copies[node.id] = [node.id]
             elif isinstance(node, StatefulNode):
                 self._stateful(node)
-            elif isinstance(node, MapBatchesNode | SinkNode):
+            elif isinstance(node, MapBatchesNode | SinkNode) and node.inputs:
                 self._stateless(node)
 
     def consumers(self) -> list[int]:

@@ -249,7 +249,11 @@ class Journal:
         if floor is None or floor < below:
             self._raise_floor(below, branch)
         published = (PublishedName(n, branch) for n in self._steps(PublishedName.kind, branch))
-        listed = (*self.plans(branch), *self.commits(branch), *published)
+        listed: tuple[PlanName | CommitName | PublishedName, ...] = (
+            *self.plans(branch),
+            *self.commits(branch),
+            *published,
+        )
         old = tuple(name for name in listed if name.step < below and name.step not in keep)
         for name in old:
             remove_file(self._path(name))
