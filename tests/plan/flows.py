@@ -163,7 +163,50 @@ def mixed_depth() -> Dataflow:
     return flow
 
 
+def as_rows(table: Any) -> Any:
+    return table
+
+
+def union_of_sources() -> Dataflow:
+    flow, rows = orders()
+    more = flow.source("more", source("customer string, amount double"))
+    both = rows.union(more.where("amount > 0"))
+    both.sink("raw", sink())
+    mapped(both.key_distribute("r", "customer"), "m").sink("out", sink())
+    return flow
+
+
+def union_in_a_region() -> Dataflow:
+    flow, rows = orders()
+    first = mapped(rows.key_distribute("r", "customer"), "m1")
+    mapped(first.union(first.where("total > 1")), "m2").sink("out", sink())
+    return flow
+
+
+def union_of_depths() -> Dataflow:
+    flow, rows = orders()
+    one = mapped(rows.key_distribute("r1", "customer"), "m1")
+    two = mapped(one.key_distribute("r2", "customer"), "m2")
+    flow.union("from", rows=rows, one=one, two=two).key_distribute("r3", "customer").aggregate(
+        "a", n="count(*)"
+    ).sink("out", sink())
+    return flow
+
+
+def batches_everywhere() -> Dataflow:
+    flow, rows = orders()
+    row = "customer string, amount double"
+    early = rows.map_batches("early", as_rows, output=row).where("amount > 0")
+    inside = early.key_distribute("r", "customer").map_batches("inside", as_rows, output=row)
+    mapped(inside, "m").map_batches("late", as_rows, output=row).sink("out", sink())
+    return flow
+
+
 ALL = [
+    union_of_sources,
+    union_in_a_region,
+    union_of_depths,
+    batches_everywhere,
     one_region,
     two_regions,
     two_ordered_regions,

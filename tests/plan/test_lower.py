@@ -12,7 +12,7 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.graph import NamedNode
 from anabranch.errors import InvalidDataflow
 from anabranch.plan.lower import UNKEYED, lower
-from anabranch.plan.physical import Edge, Physical
+from anabranch.plan.physical import Edge, Physical, Relay
 from tests.dataflow.fakes import sink
 from tests.plan import flows
 
@@ -62,6 +62,8 @@ def way(physical: Physical, edge: Edge) -> Way:
 
 def name(physical: Physical, id: int) -> str:
     node = physical.node(id)
+    if isinstance(node, Relay):
+        return "relay"
     assert isinstance(node, NamedNode)
     return node.name
 
@@ -92,6 +94,73 @@ def first_map(ends: str = "orders → m", region: str = "r") -> Way:
 
 
 TABLE: list[tuple[Callable[[], Dataflow], list[Floor]]] = [
+    (
+        flows.union_of_sources,
+        [
+            Floor(
+                True,
+                [
+                    Way("orders → raw", "union", columns=ROW),
+                    Way("more → raw", "where union", columns=ROW),
+                    Way("orders → m", "union key_by", "r", True, CUSTOMER, ROW, None, 0),
+                    Way("more → m", "where union key_by", "r", True, CUSTOMER, ROW, None, 0),
+                ],
+                {UNKEYED: ["raw", "raw"], "r": ["m", "out"]},
+            )
+        ],
+    ),
+    (
+        flows.union_in_a_region,
+        [
+            Floor(True, [first_map("orders → m1")], {"r": ["m1"]}),
+            Floor(
+                False,
+                [
+                    Way("m1 → m2", "union", "r", False, CUSTOMER, TOTAL, None, 1),
+                    Way("m1 → m2", "where union", "r", False, CUSTOMER, TOTAL, None, 1),
+                ],
+                {"r": ["m2", "out"]},
+            ),
+        ],
+    ),
+    (
+        flows.union_of_depths,
+        [
+            Floor(True, [first_map("orders → m1", "r1")], {"r1": ["m1"]}),
+            Floor(
+                True,
+                [
+                    Way("m1 → m2", "key_by", "r2", True, CUSTOMER, TOTAL, None, 1),
+                    Way("m1 → relay", "", "r1", columns=TOTAL),
+                ],
+                {"r2": ["m2"], "r1": ["relay"]},
+            ),
+            Floor(
+                True,
+                [
+                    Way("orders → a", "union key_by", "r3", True, CUSTOMER, [], []),
+                    Way("relay → a", "union key_by", "r3", True, CUSTOMER, [], []),
+                    Way("m2 → a", "union key_by", "r3", True, CUSTOMER, [], []),
+                ],
+                {"r3": ["a", "out"]},
+            ),
+        ],
+    ),
+    (
+        flows.batches_everywhere,
+        [
+            Floor(
+                False,
+                [Way("orders → early", "", None, columns=ROW, digits=0)],
+                {UNKEYED: ["early"]},
+            ),
+            Floor(
+                True,
+                [Way("early → inside", "where key_by", "r", True, CUSTOMER, ROW, None, 1)],
+                {"r": ["inside", "m", "late", "out"]},
+            ),
+        ],
+    ),
     (flows.one_region, [Floor(True, [first_map()], {"r": ["m", "out"]})]),
     (
         flows.two_regions,
