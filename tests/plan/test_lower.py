@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.graph import NamedNode
+from anabranch.dataflow.graph import MapBatchesNode, NamedNode
 from anabranch.errors import InvalidDataflow
 from anabranch.plan.lower import UNKEYED, lower
 from anabranch.plan.physical import Edge, Physical, Relay
@@ -382,23 +382,28 @@ def test_the_table_has_every_flow() -> None:
 
 
 @pytest.mark.parametrize("build", flows.ALL, ids=lambda build: build.__name__)
-def test_every_consumer_is_in_one_group_and_reached_in_one_way(
+def test_every_consumer_is_in_one_group_and_reached_after_its_producers(
     build: Callable[[], Dataflow],
 ) -> None:
     physical = lower(flows.typed(build()))
     graph = physical.graph
-    consumers = sorted([node.id for node in (*graph.stateful(), *graph.sinks())])
+    nodes = (*graph.stateful(), *graph.sinks())
+    mapped = [node.id for node in graph.nodes if isinstance(node, MapBatchesNode)]
+    consumers = sorted([*(node.id for node in nodes), *mapped, *physical.copies])
     edges = [edge for level in physical.levels for edge in level.inputs]
     grouped = [id for level in physical.levels for g in level.groups for id in g.operators]
     straight = [id for ids in physical.direct.values() for id in ids]
     assert sorted(grouped) == consumers
-    assert sorted([*straight, *(edge.consumer for edge in edges)]) == consumers
+    assert sorted({*straight, *(edge.consumer for edge in edges)}) == consumers
     assert sorted(edge.id for edge in edges) == list(range(1, len(edges) + 1))
     assert len({edge.place for edge in edges}) == len(edges)
     for level in physical.levels:
         for group in level.groups:
             # A task runs its operators from left to right: producers stand before consumers.
-            assert list(group.operators) == sorted(group.operators)
+            for place, operator in enumerate(group.operators):
+                after = physical.direct.get(operator, ())
+                assert set(after).isdisjoint(group.operators[: place + 1])
+                assert set(after) <= set(group.operators)
         assert level.exchange == any(edge.distributes for edge in level.inputs)
 
 
