@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anabranch.state import region_state, run_file
+from anabranch.state import region_state, run_file, stacked_runs
 from anabranch.state.bins import BinSet
 from anabranch.state.changed import Changed
 from anabranch.state.layout import Layout
@@ -70,7 +70,7 @@ def run_steps(data: st.DataObject, store: KindStore, draw_puts: Any) -> None:
     merge_bytes = data.draw(st.sampled_from([1, 500, 1 << 24]))
     batch_bytes = data.draw(st.sampled_from([1, 200, 1 << 20]))
     with (
-        patch.object(region_state, "MERGE_BYTES", merge_bytes),
+        patch.object(stacked_runs, "MERGE_BYTES", merge_bytes),
         patch.object(run_file, "BATCH_BYTES", batch_bytes),
     ):
         for number in range(data.draw(st.integers(1, 7))):
@@ -227,3 +227,53 @@ def test_an_entry_may_change_only_once_in_a_step(tmp_path: Path) -> None:
     store = KindStore(tmp_path, LISTS)
     with pytest.raises(ValueError, match="key and sub-key occurs twice"):
         store.step([Put((1,), (1, None), (0, 0)), Put((1,), (2, None), (0, 0))])
+
+
+WORDS = pa.schema([("text", pa.string())])
+
+
+@pytest.mark.parametrize("layout", ["value", "list"])
+@pytest.mark.parametrize("young", [0, 30_000])
+def test_turnover_leaves_no_more_than_twice_what_is_alive(
+    tmp_path: Path, layout: str, young: int
+) -> None:
+    """Keys come, are refreshed and expire, for many times the life of a row.
+
+    Of the bins that runs count for, in every step; of whole files, of which up to a half may not
+    count any more, on average.
+    """
+    subkeys = LIST if layout == "list" else pa.schema([])
+    kept = Layout(key_schema("int64"), WORDS, subkeys, expires=True)
+    store = KindStore(tmp_path, kept, bins=8, limits=Limits(young_bytes=young))
+    random = np.random.default_rng(7)
+    life, whole = 200, []
+    for number in range(80):
+        store.now += 10
+        again = random.integers(max(0, number * 40 - 600), number * 40 + 1, 20)
+        keys = {int(key) for key in (*(number * 40 + np.arange(80)), *again)}
+        subkey = (number, 0) if layout == "list" else ()
+        store.step(
+            [
+                Put((key,), (f"{key:060d}",), subkey, store.now + int(random.integers(1, life)))
+                for key in sorted(keys)
+            ]
+        )
+        store.model = store.held()
+        if number >= 20:
+            alive = KindStore(tmp_path / f"alive{number}", kept, bins=8)
+            alive.step(list(store.model.values()))
+            least = alive.state().bytes_per_bin().sum()
+            assert least <= store.state().bytes_per_bin().sum() <= 2 * least
+            whole.append(file_bytes(store) / file_bytes(alive))
+    assert np.mean(whole) <= 2
+    store.check()
+    # When nothing comes any more, nothing is left in the end.
+    store.now += life
+    for _ in range(10):
+        store.step([])
+    assert store.runs == ()
+    assert store.live.sum() == 0
+
+
+def file_bytes(store: KindStore) -> int:
+    return sum(listed.run.bytes for listed in store.runs)
