@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -65,7 +65,9 @@ def draw_owners(data: st.DataObject, bins: int) -> list[BinSet]:
     return [BinSet.of(b for b in range(bins) if owner[b] == worker) for worker in range(3)]
 
 
-def run_steps(data: st.DataObject, store: KindStore, draw_puts: Any) -> None:
+def run_steps(
+    data: st.DataObject, store: KindStore, draw_puts: Callable[[int], tuple[list[Put], bool]]
+) -> None:
     """Some steps with a moving clock, owners that change, merges of any budget."""
     merge_bytes = data.draw(st.sampled_from([1, 500, 1 << 24]))
     batch_bytes = data.draw(st.sampled_from([1, 200, 1 << 20]))
@@ -77,7 +79,9 @@ def run_steps(data: st.DataObject, store: KindStore, draw_puts: Any) -> None:
             store.now += 10 * data.draw(st.integers(0, 3))
             owners = draw_owners(data, store.bins)
             budget = data.draw(st.sampled_from([None, 0, 10]))
-            store.step(draw_puts(number), owners, budget=budget)
+            puts, fresh = draw_puts(number)
+            known = not fresh and data.draw(st.booleans())
+            store.step(puts, owners, known=known, fresh=fresh, budget=budget)
             store.check()
 
 
@@ -95,9 +99,9 @@ def test_value_state_equals_a_dict(
     kinds = data.draw(st.sampled_from(KINDS))
     store = draw_store(tmp_path_factory.mktemp("store"), data, kinds, pa.schema([]))
 
-    def puts(_: int) -> list[Put]:
+    def puts(_: int) -> tuple[list[Put], bool]:
         keys = data.draw(st.lists(keys_of(kinds), max_size=10, unique_by=frozen))
-        return [put_or_forget(data, store, key) for key in keys]
+        return [put_or_forget(data, store, key) for key in keys], False
 
     run_steps(data, store, puts)
 
@@ -111,13 +115,13 @@ def test_map_state_equals_a_dict(
     inner = data.draw(st.sampled_from(MAP_KINDS))
     store = draw_store(tmp_path_factory.mktemp("store"), data, kinds, key_schema(*inner))
 
-    def puts(_: int) -> list[Put]:
+    def puts(_: int) -> tuple[list[Put], bool]:
         if data.draw(st.integers(0, 3)) == 0:
             known = list(store.keys.values()) or [(None,) * len(kinds)]
-            return store.clear(data.draw(st.lists(st.sampled_from(known), min_size=1)))
+            return store.clear(data.draw(st.lists(st.sampled_from(known), min_size=1))), False
         pairs = st.tuples(keys_of(kinds), keys_of(inner))
         some = data.draw(st.lists(pairs, max_size=12, unique_by=frozen))
-        return [put_or_forget(data, store, *pair) for pair in some]
+        return [put_or_forget(data, store, *pair) for pair in some], False
 
     run_steps(data, store, puts)
 
@@ -131,16 +135,16 @@ def test_list_state_equals_a_dict(
     kinds = data.draw(st.sampled_from([("int64",), ("string",)]))
     store = draw_store(tmp_path_factory.mktemp("store"), data, kinds, LIST)
 
-    def puts(number: int) -> list[Put]:
+    def puts(number: int) -> tuple[list[Put], bool]:
         if data.draw(st.integers(0, 3)) == 0 and store.keys:
             known = list(store.keys.values())
-            return store.clear(data.draw(st.lists(st.sampled_from(known), min_size=1)))
+            return store.clear(data.draw(st.lists(st.sampled_from(known), min_size=1))), False
         found = []
         for key in data.draw(st.lists(keys_of(kinds), max_size=5, unique_by=frozen)):
             for place in range(data.draw(st.integers(1, 4))):
                 values = data.draw(VALUE)
                 found.append(Put(key, values, (number, place), draw_expiry(data, store)))
-        return found
+        return found, True
 
     run_steps(data, store, puts)
 
@@ -154,7 +158,7 @@ def test_appending_does_not_look_up(tmp_path: Path) -> None:
     with patch.object(region_state, "lookup", side_effect=AssertionError):
         for number in range(5):
             puts = [Put((k,), (number, None), (number, p)) for k in range(8) for p in range(3)]
-            store.step(puts, found=np.zeros(len(puts), dtype=np.bool_))
+            store.step(puts, fresh=True)
     store.check(absent=[(99,)])
     assert store.live.sum() == 5 * 8 * 3
 

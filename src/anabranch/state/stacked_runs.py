@@ -112,11 +112,10 @@ class StackedRuns:
         layout, depths = self._layout, np.zeros(self._bins, dtype=np.int64)
         hashes, keys = hash_column(delta), delta.select(layout.identity_columns)
         for run, places in zip(self.runs, self.stack.places, strict=True):
-            if not run.info.blobs:
-                continue
-            kept = concat_rows(
-                layout.schema, [blob_rows(layout, batch) for batch in run.rows.batches]
-            )
+            chosen = np.zeros(self._bins, dtype=np.bool_)
+            chosen[[blob.bin for blob in run.info.blobs]] = True
+            parts = [blob_rows(layout, part) for part in run.select(chosen & (places > 0))]
+            kept = concat_rows(layout.schema, parts)
             held = SortedRows(layout.schema, [kept])
             match = held.match_entries if layout.has_subkeys else held.match
             _, dead = match(layout, hashes, keys, np.arange(len(hashes)))
