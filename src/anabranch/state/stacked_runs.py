@@ -70,7 +70,9 @@ class StackedRuns:
             rows[place] = np.where(listed.bins.mask(self._bins), run.bin_rows, 0)
             anybody = self._all[run.info.name].mask(self._bins)
             shares[place] = run.bin_rows[anybody].sum() / run.info.rows
-        return Stack(rows, shares, np.array([run.info.bytes for run in self.runs], dtype=np.int64))
+        sizes = np.array([run.info.bytes for run in self.runs], dtype=np.int64)
+        totals = np.array([run.info.rows for run in self.runs], dtype=np.int64)
+        return Stack(rows, shares, sizes, totals if self._layout.expires else None)
 
     @property
     def counted(self) -> list[tuple[SortedRows, Mask]]:
