@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import InvalidSchema
-from anabranch.state.layout import Layout
+from anabranch.state.layout import Layout, may_be_large
 from tests.state.state_model import KINDS, VALUES, key_schema
 
 
@@ -107,3 +107,22 @@ def test_what_may_be_null_inside_a_type_makes_no_difference() -> None:
         return Layout(pa.schema([("k", pa.struct([inner]))]), pa.schema(values))
 
     assert layout(optional=False).schema == layout(optional=True).schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "large"),
+    [
+        (pa.int64(), False),
+        (pa.bool_(), False),
+        (pa.timestamp("us"), False),
+        (pa.decimal128(38, 2), False),
+        (pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.date32())]))]), False),
+        (pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))]), True),
+        (pa.binary(), True),
+        (pa.list_(pa.int64()), True),
+        (pa.map_(pa.string(), pa.int64()), True),
+    ],
+    ids=str,
+)
+def test_columns_of_any_size_may_be_large(kind: pa.DataType, large: bool) -> None:
+    assert may_be_large(pa.schema([("n", pa.int64()), ("v", kind)])) == large
