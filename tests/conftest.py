@@ -7,7 +7,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
+
+# How long an example takes says something of the machine, not of the code.
+settings.register_profile("anabranch", deadline=None)
+settings.load_profile("anabranch")
 
 SETTINGS = {
     "spark.ui.enabled": "false",

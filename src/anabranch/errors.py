@@ -187,13 +187,13 @@ class NameTaken(StoreError):
 
 
 class MissingRun(StoreError):
-    """A run that a commit names is not in the store."""
+    """A run or a blob that a commit names is not in the store."""
 
     code = "store.missing_run"
 
 
 class CorruptRun(StoreError):
-    """A run's bytes are not those that were committed."""
+    """The bytes of a run or a blob are not those that were committed."""
 
     code = "store.corrupt_run"
 

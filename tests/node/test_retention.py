@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from anabranch.errors import StoreUnavailable
@@ -13,7 +14,7 @@ from anabranch.plan.step import Commit, OperatorShape, OperatorState
 from anabranch.sinks.port import StagedFile
 from anabranch.state.bins import BinSet
 from anabranch.state.journal import CommitName, Journal, PlanName, PublishedName
-from anabranch.state.run_list import Listed, RunInfo
+from anabranch.state.run_list import BlobInfo, Listed, RunInfo
 
 GRACE = 60.0
 
@@ -100,6 +101,24 @@ def test_runs_of_the_last_commit_and_staged_files_that_wait_stay(store: Store) -
     store.retention.sweep(last, [staged(waiting)], (), 0.0)
     assert store.retention.sweep(last, [staged(waiting)], (), GRACE) == 1
     assert store.files() == {*runs, waiting}
+
+
+def test_a_blob_stays_as_long_as_a_run_is_listed_for_its_bin(store: Store) -> None:
+    run = name("run", 3, "aa")
+    kept, gone = f"{run}-0.blob", f"{run}-1.blob"
+    store.write(run, kept, gone)
+    blobs = tuple(BlobInfo(file, 1, "00000000", number) for number, file in enumerate((kept, gone)))
+    last = commit(5, run)
+    (state,) = last.states
+    info = msgspec.structs.replace(state.runs[0].run, blobs=blobs)
+    listed = msgspec.structs.replace(state, runs=(Listed(info, BinSet.of([0])),))
+    last = msgspec.structs.replace(last, states=(listed,))
+    for now in (0.0, GRACE):
+        store.retention.sweep(last, [], (), now)
+    assert store.files() == {run, kept}
+    for now in (GRACE, 2 * GRACE):
+        store.retention.sweep(commit(6), [], (), now)
+    assert store.files() == set()
 
 
 def test_a_file_that_is_needed_again_begins_anew(store: Store) -> None:

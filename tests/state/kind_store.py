@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.state.bins import BinSet
+from anabranch.state.bins import BinSet, Mask
 from anabranch.state.changed import Changed
+from anabranch.state.keys import Index
 from anabranch.state.layout import Layout
 from anabranch.state.merge_policy import Limits
 from anabranch.state.region_state import OperatorState, StateChange
@@ -104,18 +105,42 @@ class KindStore:
             expiry if layout.expires else None,
         )
 
+    def present(self, state: OperatorState, changed: Changed) -> Mask:
+        """Which of the changed rows the state counts, as an operator would find out."""
+        order = np.argsort(changed.hashes, kind="stable")
+        hashes, keys = changed.hashes[order], changed.keys.take(order)
+        if changed.subkeys is None:
+            held = state.find(hashes, keys, self.clock)
+        else:
+            held = state.entries_of(hashes, keys, changed.subkeys.take(order), self.clock)
+        found = np.empty(len(order), dtype=np.bool_)
+        found[order] = held.present
+        return found
+
     def step(
-        self, puts: Sequence[Put], owners: Sequence[BinSet] | None = None, **options: Any
+        self,
+        puts: Sequence[Put],
+        owners: Sequence[BinSet] | None = None,
+        *,
+        known: bool = False,
+        fresh: bool = False,
+        **options: Any,
     ) -> list[StateChange | None]:
-        """Every owner writes its share of the changes; the commit puts them together."""
+        """Every owner writes its share of the changes; the commit puts them together.
+
+        The writer is told what was there before if that is ``known``, or that it is all ``fresh``.
+        """
         results, parts, live = [], [], self.live.copy()
         options.setdefault("create", plain_create)
         for owned in owners or [BinSet.every(self.bins)]:
             mine = [put for put in puts if self.bin_of(put.key) in owned]
             self.written += 1
-            result = self.state(owned).write(
-                self.changed(mine), f"run/{self.written}", now_ns=self.clock, **options
-            )
+            state, changed = self.state(owned), self.changed(mine)
+            if known:
+                options["found"] = self.present(state, changed)
+            if fresh:
+                options["found"] = np.zeros(len(mine), dtype=np.bool_)
+            result = state.write(changed, f"run/{self.written}", now_ns=self.clock, **options)
             results.append(result)
             if result is not None:
                 parts.append((owned, result.runs))
@@ -156,7 +181,7 @@ class KindStore:
             self._check_lookup(absent)
         assert self.live.tolist() == self.counted().tolist()
 
-    def counted(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def counted(self) -> Index:
         """Per bin, the keys or entries of which the newest row in the files is no tombstone."""
         numbers = np.zeros(self.bins, dtype=np.int64)
         names = self.layout.schema.names

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anabranch.state import region_state, run_file
+from anabranch.state import region_state, run_file, stacked_runs
 from anabranch.state.bins import BinSet
 from anabranch.state.changed import Changed
 from anabranch.state.layout import Layout
@@ -65,19 +65,23 @@ def draw_owners(data: st.DataObject, bins: int) -> list[BinSet]:
     return [BinSet.of(b for b in range(bins) if owner[b] == worker) for worker in range(3)]
 
 
-def run_steps(data: st.DataObject, store: KindStore, draw_puts: Any) -> None:
+def run_steps(
+    data: st.DataObject, store: KindStore, draw_puts: Callable[[int], tuple[list[Put], bool]]
+) -> None:
     """Some steps with a moving clock, owners that change, merges of any budget."""
     merge_bytes = data.draw(st.sampled_from([1, 500, 1 << 24]))
     batch_bytes = data.draw(st.sampled_from([1, 200, 1 << 20]))
     with (
-        patch.object(region_state, "MERGE_BYTES", merge_bytes),
+        patch.object(stacked_runs, "MERGE_BYTES", merge_bytes),
         patch.object(run_file, "BATCH_BYTES", batch_bytes),
     ):
         for number in range(data.draw(st.integers(1, 7))):
             store.now += 10 * data.draw(st.integers(0, 3))
             owners = draw_owners(data, store.bins)
             budget = data.draw(st.sampled_from([None, 0, 10]))
-            store.step(draw_puts(number), owners, budget=budget)
+            puts, fresh = draw_puts(number)
+            known = not fresh and data.draw(st.booleans())
+            store.step(puts, owners, known=known, fresh=fresh, budget=budget)
             store.check()
 
 
@@ -95,9 +99,9 @@ def test_value_state_equals_a_dict(
     kinds = data.draw(st.sampled_from(KINDS))
     store = draw_store(tmp_path_factory.mktemp("store"), data, kinds, pa.schema([]))
 
-    def puts(_: int) -> list[Put]:
+    def puts(_: int) -> tuple[list[Put], bool]:
         keys = data.draw(st.lists(keys_of(kinds), max_size=10, unique_by=frozen))
-        return [put_or_forget(data, store, key) for key in keys]
+        return [put_or_forget(data, store, key) for key in keys], False
 
     run_steps(data, store, puts)
 
@@ -111,13 +115,13 @@ def test_map_state_equals_a_dict(
     inner = data.draw(st.sampled_from(MAP_KINDS))
     store = draw_store(tmp_path_factory.mktemp("store"), data, kinds, key_schema(*inner))
 
-    def puts(_: int) -> list[Put]:
+    def puts(_: int) -> tuple[list[Put], bool]:
         if data.draw(st.integers(0, 3)) == 0:
             known = list(store.keys.values()) or [(None,) * len(kinds)]
-            return store.clear(data.draw(st.lists(st.sampled_from(known), min_size=1)))
+            return store.clear(data.draw(st.lists(st.sampled_from(known), min_size=1))), False
         pairs = st.tuples(keys_of(kinds), keys_of(inner))
         some = data.draw(st.lists(pairs, max_size=12, unique_by=frozen))
-        return [put_or_forget(data, store, *pair) for pair in some]
+        return [put_or_forget(data, store, *pair) for pair in some], False
 
     run_steps(data, store, puts)
 
@@ -131,16 +135,16 @@ def test_list_state_equals_a_dict(
     kinds = data.draw(st.sampled_from([("int64",), ("string",)]))
     store = draw_store(tmp_path_factory.mktemp("store"), data, kinds, LIST)
 
-    def puts(number: int) -> list[Put]:
+    def puts(number: int) -> tuple[list[Put], bool]:
         if data.draw(st.integers(0, 3)) == 0 and store.keys:
             known = list(store.keys.values())
-            return store.clear(data.draw(st.lists(st.sampled_from(known), min_size=1)))
+            return store.clear(data.draw(st.lists(st.sampled_from(known), min_size=1))), False
         found = []
         for key in data.draw(st.lists(keys_of(kinds), max_size=5, unique_by=frozen)):
             for place in range(data.draw(st.integers(1, 4))):
                 values = data.draw(VALUE)
                 found.append(Put(key, values, (number, place), draw_expiry(data, store)))
-        return found
+        return found, True
 
     run_steps(data, store, puts)
 
@@ -154,7 +158,7 @@ def test_appending_does_not_look_up(tmp_path: Path) -> None:
     with patch.object(region_state, "lookup", side_effect=AssertionError):
         for number in range(5):
             puts = [Put((k,), (number, None), (number, p)) for k in range(8) for p in range(3)]
-            store.step(puts, found=np.zeros(len(puts), dtype=np.bool_))
+            store.step(puts, fresh=True)
     store.check(absent=[(99,)])
     assert store.live.sum() == 5 * 8 * 3
 
@@ -227,3 +231,46 @@ def test_an_entry_may_change_only_once_in_a_step(tmp_path: Path) -> None:
     store = KindStore(tmp_path, LISTS)
     with pytest.raises(ValueError, match="key and sub-key occurs twice"):
         store.step([Put((1,), (1, None), (0, 0)), Put((1,), (2, None), (0, 0))])
+
+
+WORDS = pa.schema([("text", pa.string())])
+
+
+@pytest.mark.parametrize("layout", ["value", "list"])
+@pytest.mark.parametrize("young", [0, 30_000])
+def test_turnover_leaves_no_more_than_twice_what_is_alive(
+    tmp_path: Path, layout: str, young: int
+) -> None:
+    """Keys come, are refreshed and expire, for many times the life of a row."""
+    subkeys = LIST if layout == "list" else pa.schema([])
+    kept = Layout(key_schema("int64"), WORDS, subkeys, expires=True)
+    store = KindStore(tmp_path, kept, bins=8, limits=Limits(young_bytes=young))
+    random = np.random.default_rng(7)
+    life = 200
+    for number in range(80):
+        store.now += 10
+        again = random.integers(max(0, number * 40 - 600), number * 40 + 1, 20)
+        keys = {int(key) for key in (*(number * 40 + np.arange(80)), *again)}
+        subkey = (number, 0) if layout == "list" else ()
+        store.step(
+            [
+                Put((key,), (f"{key:060d}",), subkey, store.now + int(random.integers(1, life)))
+                for key in sorted(keys)
+            ]
+        )
+        store.model = store.held()
+        if number >= 20:
+            alive = KindStore(tmp_path / f"alive{number}", kept, bins=8)
+            alive.step(list(store.model.values()))
+            assert file_bytes(store) <= 2 * file_bytes(alive)
+    store.check()
+    # When nothing comes any more, nothing is left in the end.
+    store.now += life
+    for _ in range(10):
+        store.step([])
+    assert store.runs == ()
+    assert store.live.sum() == 0
+
+
+def file_bytes(store: KindStore) -> int:
+    return sum(listed.run.bytes for listed in store.runs)

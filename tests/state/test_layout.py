@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import InvalidSchema
-from anabranch.state.layout import Layout
+from anabranch.state.layout import Layout, may_be_large
 from tests.state.state_model import KINDS, VALUES, key_schema
 
 
@@ -23,6 +23,35 @@ def test_columns_of_a_run() -> None:
     assert layout.key_columns == [1, 2]
     assert layout.value_columns == [3]
     assert layout.tombstone_column == 4
+
+
+def test_columns_of_a_run_of_every_kind() -> None:
+    layout = Layout(
+        key_schema("int64", "string"),
+        pa.schema([("n", pa.int64())]),
+        pa.schema([pa.field("n", pa.date32(), nullable=False)]),
+        expires=True,
+        blobs=True,
+    )
+    names = ["hash", "k_c0", "k_c1", "s_n", "v_n", "expiry", "blob", "tombstone"]
+    assert layout.schema.names == names
+    assert layout.schema.field("s_n").nullable
+    assert layout.schema.field("expiry").type == pa.int64()
+    assert layout.has_subkeys
+    places = (layout.expiry_column, layout.blob_column, layout.tombstone_column)
+    assert [names[place] for place in places] == ["expiry", "blob", "tombstone"]
+    assert [names[place] for place in layout.identity_columns] == ["k_c0", "k_c1", "s_n"]
+    assert [names[place] for place in layout.value_columns] == ["v_n"]
+    assert [names[place] for place in layout.payload_columns] == ["v_n", "expiry", "blob"]
+    only_blobs = Layout(layout.keys, layout.values, blobs=True)
+    assert only_blobs.schema.names == ["hash", "k_c0", "k_c1", "v_n", "blob", "tombstone"]
+    assert only_blobs.blob_column == 4
+    assert not only_blobs.has_subkeys
+
+
+def test_sub_keys_are_compared_exactly_too() -> None:
+    with pytest.raises(InvalidSchema, match="'at' has type double"):
+        Layout(key_schema("int64"), VALUES, pa.schema([("at", pa.float64())]))
 
 
 def test_state_may_have_no_values() -> None:
@@ -78,3 +107,22 @@ def test_what_may_be_null_inside_a_type_makes_no_difference() -> None:
         return Layout(pa.schema([("k", pa.struct([inner]))]), pa.schema(values))
 
     assert layout(optional=False).schema == layout(optional=True).schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "large"),
+    [
+        (pa.int64(), False),
+        (pa.bool_(), False),
+        (pa.timestamp("us"), False),
+        (pa.decimal128(38, 2), False),
+        (pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.date32())]))]), False),
+        (pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))]), True),
+        (pa.binary(), True),
+        (pa.list_(pa.int64()), True),
+        (pa.map_(pa.string(), pa.int64()), True),
+    ],
+    ids=str,
+)
+def test_columns_of_any_size_may_be_large(kind: pa.DataType, large: bool) -> None:
+    assert may_be_large(pa.schema([("n", pa.int64()), ("v", kind)])) == large

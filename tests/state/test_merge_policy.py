@@ -156,6 +156,16 @@ class TestSparse:
         held = stack([[10, 0, 10], [0, 900, 900], [9000, 9000, 9000]], shares=[1, 0.49, 1])
         assert depths(held, [1, 1, 1]) == [0, 1, 2]
 
+    def test_with_totals_a_run_that_this_write_makes_sparse_goes_too(self) -> None:
+        rows, live = [[40, 40, 100]], [10, 10, 100]
+        assert depths(stack(rows), [0, 0, 0], live) == [1, 1, 0]
+        sizes, totals = np.array([10**7]), np.array([180])
+        held = Stack(np.array(rows), np.ones(1), sizes, totals)
+        assert depths(held, [0, 0, 0], live) == [1, 1, 0], "100 of 180 are more than half"
+        rows, live = [[60, 60, 100]], [10, 10, 100]
+        held = Stack(np.array(rows), np.ones(1), sizes, np.array([220]))
+        assert depths(held, [0, 0, 0], live) == [1, 1, 1], "100 of 220 are less"
+
     def test_a_run_half_of_which_counts_stays(self) -> None:
         held = stack([[10, 0, 10], [0, 900, 900], [9000, 9000, 9000]], shares=[1, 0.5, 1])
         assert depths(held, [1, 1, 1]) == [0, 0, 0]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import ChangedDataflow, MissingRun
-from anabranch.state import region_state, run_file
+from anabranch.state import run_file, stacked_runs
 from anabranch.state.bins import BinSet
 from anabranch.state.changed import Changed
 from anabranch.state.layout import Layout
@@ -435,7 +435,7 @@ def test_state_equals_a_dict_whatever_happens(
     merge_bytes = data.draw(st.sampled_from([1, 500, 1 << 24]))
     batch_bytes = data.draw(st.sampled_from([1, 200, 1 << 20]))
     with (
-        patch.object(region_state, "MERGE_BYTES", merge_bytes),
+        patch.object(stacked_runs, "MERGE_BYTES", merge_bytes),
         patch.object(run_file, "BATCH_BYTES", batch_bytes),
     ):
         for _ in range(data.draw(st.integers(1, 8))):

@@ -18,7 +18,7 @@ from anabranch.operators.process import HandleSpec, ProcessOperator
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
-from anabranch.state.layout import Layout
+from anabranch.state.layout import Layout, may_be_large
 
 StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
 
@@ -37,7 +37,9 @@ class StateShape:
 
     def layout(self, keys: pa.Schema) -> Layout:
         """The columns of its runs."""
-        return Layout(keys, self.values, self.subkeys, self.expires)
+        return Layout(
+            keys, self.values, self.subkeys, self.expires, blobs=may_be_large(self.values)
+        )
 
 
 def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:

@@ -85,9 +85,9 @@ def to_rows(
         hidden = hidden | to_mask(blob.is_valid())
     columns = [
         pa.array(changed.hashes),
-        *_fit("key", keys, layout.keys),
-        *_fit("sub-key", one_batch(subkeys), layout.subkeys),
-        *_fit("value", _without(values, hidden), layout.values),
+        *fit("key", keys, layout.keys),
+        *fit("sub-key", one_batch(subkeys), layout.subkeys),
+        *fit("value", _without(values, hidden), layout.values),
         *_optional(layout, changed, blob),
         pa.array(changed.tombstone, type=pa.bool_()),
     ]
@@ -121,7 +121,7 @@ def _without(values: pa.RecordBatch, hidden: Mask) -> pa.RecordBatch:
     return values.take(pa.array(np.arange(len(hidden)), mask=hidden))
 
 
-def _fit(what: str, given: pa.RecordBatch, wanted: pa.Schema) -> list[pa.Array]:
+def fit(what: str, given: pa.RecordBatch, wanted: pa.Schema) -> list[pa.Array]:
     """The columns in the layout's types, which differ at most in what may be NULL inside them."""
     types = [nullable(kind) for kind in given.schema.types]
     if types != wanted.types:

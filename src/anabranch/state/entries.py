@@ -62,10 +62,15 @@ class Entries:
         return Changed(
             hashes[places],
             keys.take(pa.array(places)),
-            self.values,
+            _nulls(self.layout.values, len(places)),
             np.ones(len(places), dtype=np.bool_),
             self.subkeys,
         )
+
+
+def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    columns = [pa.nulls(rows, column.type) for column in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def entries_of_keys(

@@ -131,6 +131,21 @@ class Layout:
         return len(self.schema) - 1
 
 
+def may_be_large(values: pa.Schema) -> bool:
+    """Whether a row of these columns can have any size, so that its layout should have blobs.
+
+    >>> may_be_large(pa.schema([("n", pa.int64())])), may_be_large(pa.schema([("s", pa.string())]))
+    (False, True)
+    """
+    return any(_varies(column.type) for column in values)
+
+
+def _varies(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_varies(part.type) for part in kind)
+    return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
+
+
 def nullable(kind: pa.DataType) -> pa.DataType:
     """The same type with every field inside it allowed to be NULL: types then compare as meant."""
     types = pa.types

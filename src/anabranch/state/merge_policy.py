@@ -54,16 +54,31 @@ class Stack:
 
     ``rows`` has a row per run and a column per bin: the rows that count, 0 where the run does not
     count for that bin. ``shares`` is the share of each run's rows that counts for any bin of any
-    owner, ``sizes`` each file's bytes.
+    owner, ``sizes`` each file's bytes. With ``totals``, all rows of each file, a run also counts as
+    sparse that the same write makes so: where rows die by the clock, whole files die together, and
+    none should wait for the next step.
     """
 
-    __slots__ = ("_above", "by_place", "heights", "listed", "places", "rows", "shares", "sizes")
+    __slots__ = (
+        "_above",
+        "by_place",
+        "heights",
+        "listed",
+        "places",
+        "rows",
+        "shares",
+        "sizes",
+        "totals",
+    )
 
-    def __init__(self, rows: Index, shares: Shares, sizes: Index) -> None:
+    def __init__(
+        self, rows: Index, shares: Shares, sizes: Index, totals: Index | None = None
+    ) -> None:
         """Number the runs of every bin from the newest, 1, down; 0 where a run does not count."""
         self.rows = rows
         self.shares = shares
         self.sizes = sizes
+        self.totals = totals
         self.listed: Mask = rows > 0
         self.places: Index = np.where(self.listed, np.cumsum(self.listed, axis=0), 0)
         self.heights: Index = self.listed.sum(axis=0)
@@ -195,8 +210,12 @@ def _rotten(step: _Step, taken: Index) -> _Wish:
 
 def _sparse(step: _Step, taken: Index) -> _Wish:
     """Bins of runs of which little still counts, down to those runs."""
-    missing = 1 - step.stack.shares[:, None]
-    sparse = (missing > 1 - step.limits.sparse_share) & step.stack.listed
-    wanted = np.where(sparse, step.stack.places, taken).max(axis=0, initial=0)
+    stack = step.stack
+    missing = 1 - stack.shares[:, None]
+    if stack.totals is not None:
+        absorbed = np.where(stack.absorbed(taken), stack.rows, 0).sum(axis=1)
+        missing += (absorbed / stack.totals)[:, None]
+    sparse = (missing > 1 - step.limits.sparse_share) & stack.listed
+    wanted = np.where(sparse, stack.places, taken).max(axis=0, initial=0)
     # The less is left of a run, the cheaper it is and the more worth while.
     return _Wish(wanted, np.where(sparse, missing, 0).max(axis=0, initial=0))

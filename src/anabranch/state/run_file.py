@@ -5,7 +5,8 @@ Operations
 
 Guarantees
     A run is an Arrow IPC file whose schema metadata (repeated in the footer) has the format, the
-    number of bins, each bin's rows and bytes and, where rows expire, how many of them do when.
+    number of bins, each bin's rows and bytes and, where rows expire, how many of them do when,
+    and the blobs that values are in.
     Record batches end where bins do: neighbouring bins share a batch up to 1 MiB, a larger bin has
     one of its own, so that a bin is one byte range. Opening compares size and checksum with what
     was committed; a run that opens is whole. Opening executes nothing that the file says: there
@@ -29,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -39,7 +41,7 @@ from anabranch.state.files import create_bulk, store_errors
 from anabranch.state.keys import Index
 from anabranch.state.layout import Layout
 from anabranch.state.row_bytes import bytes_between
-from anabranch.state.run_list import FORMAT, RunInfo
+from anabranch.state.run_list import FORMAT, BlobInfo, RunInfo
 from anabranch.state.sorted_rows import SortedRows, hash_column
 
 BATCH_BYTES = 1 << 20
@@ -51,6 +53,7 @@ _ROWS = b"anabranch.bin_rows"
 _BYTES = b"anabranch.bin_bytes"
 _EDGES = b"anabranch.expiry"
 _EXPIRY = b"anabranch.bin_expiry"
+_BLOBS = b"anabranch.blobs"
 
 Create = Callable[[Path, pa.Buffer], None]
 
@@ -90,8 +93,9 @@ def write_run(
     The batches together are sorted by (hash, key, sub-key) without duplicates, and each begins
     with a new bin. ``create`` is how the file is made, ``create_bulk`` unless told otherwise.
     """
-    data, rows = _encode(layout, batches, bins)
-    info = RunInfo(name, operator, rows, data.size, checksum_of(data))
+    blobs = _blobs(layout, batches, bins) if layout.blobs else ()
+    data, rows = _encode(layout, batches, bins, blobs)
+    info = RunInfo(name, operator, rows, data.size, checksum_of(data), blobs=blobs)
     if create is None:
         create_bulk(root / name, data, within=root)
     else:
@@ -133,9 +137,7 @@ _open: OrderedDict[tuple[Path, RunInfo], Run] = OrderedDict()
 def _load(path: Path, info: RunInfo) -> Run:
     if info.format > FORMAT:
         raise _future(path, info.format)
-    data = _map(path, info)
-    if checksum_of(data) != info.checksum:
-        raise _corrupt(path, "its checksum is not the one that was committed")
+    data = mapped(path, info.bytes, info.checksum, "run")
     try:
         reader = pa.ipc.open_file(data)
         metadata = reader.schema.metadata or {}
@@ -151,36 +153,41 @@ def _load(path: Path, info: RunInfo) -> Run:
         bin_rows, bin_bytes = _unpacked(metadata[_ROWS]), _unpacked(metadata[_BYTES])
         run = Run(info, bins, rows, bin_rows, bin_bytes, _histogram(metadata, bins))
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
-        raise _corrupt(path, f"it is not a run ({error})") from error
+        raise corrupt(path, "run", f"it is not a run ({error})") from error
     if not len(rows) == int(run.bin_rows.sum()) == info.rows or len(run.bin_rows) != bins:
-        raise _corrupt(path, f"it has {len(rows)} rows, not {info.rows}")
+        raise corrupt(path, "run", f"it has {len(rows)} rows, not {info.rows}")
     return run
 
 
-def _map(path: Path, info: RunInfo) -> pa.Buffer:
-    with store_errors(path, "read the run"):
+def mapped(path: Path, size: int, checksum: str, what: str) -> pa.Buffer:
+    """The bytes of a run or a blob, after making sure that they are those that were committed."""
+    with store_errors(path, f"read the {what}"):
         try:
-            size = path.stat().st_size
-            if size == info.bytes:
-                # The buffer keeps the mapping alive; the descriptor is not needed any more.
-                with pa.memory_map(str(path)) as file:
-                    return file.read_buffer()
+            found = path.stat().st_size
+            if found != size:
+                raise corrupt(path, what, f"it has {found} bytes, not {size}")
+            # The buffer keeps the mapping alive; the descriptor is not needed any more.
+            with pa.memory_map(str(path)) as file:
+                data = file.read_buffer()
         except FileNotFoundError as error:
-            raise _missing(path) from error
-    raise _corrupt(path, f"it has {size} bytes, not {info.bytes}")
+            raise _missing(path, what) from error
+    if checksum_of(data) != checksum:
+        raise corrupt(path, what, "its checksum is not the one that was committed")
+    return data
 
 
-def _missing(path: Path) -> StoreError:
+def _missing(path: Path, what: str) -> StoreError:
     return MissingRun(
-        "A run that a commit names is not in the store",
+        f"A {what} that a commit names is not in the store",
         where=str(path),
         do="Restore the file from a copy of the store, or open an older checkpoint.",
     )
 
 
-def _corrupt(path: Path, why: str) -> StoreError:
+def corrupt(path: Path, what: str, why: str) -> StoreError:
+    """The error for a run or a blob that is not what was committed."""
     return CorruptRun(
-        f"A run is damaged: {why}",
+        f"A {what} is damaged: {why}",
         where=str(path),
         do="Restore the file from a copy of the store, or open an older checkpoint.",
     )
@@ -194,7 +201,25 @@ def _future(path: Path, found: int) -> FutureFormat:
     )
 
 
-def _encode(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> tuple[pa.Buffer, int]:
+def _blobs(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> tuple[BlobInfo, ...]:
+    """The blobs that rows are kept in."""
+    found = []
+    for batch in batches:
+        rows = blob_rows(layout, batch)
+        kept = rows.column(layout.blob_column).to_pylist()
+        numbers = bin_of(hash_column(rows), bins).tolist()
+        found += [BlobInfo(**blob, bin=number) for blob, number in zip(kept, numbers, strict=True)]
+    return tuple(found)
+
+
+def blob_rows(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows whose values are in a blob."""
+    return batch.filter(batch.column(layout.blob_column).is_valid())
+
+
+def _encode(
+    layout: Layout, batches: Sequence[pa.RecordBatch], bins: int, blobs: tuple[BlobInfo, ...]
+) -> tuple[pa.Buffer, int]:
     """The bytes of a run and the number of its rows."""
     _check_order(batches, bins)
     offsets = [bin_offsets(hash_column(batch), bins) for batch in batches]
@@ -211,6 +236,8 @@ def _encode(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> tup
         histogram = histogram_of(layout, batches, bins)
         metadata[_EDGES] = _packed(histogram.edges)
         metadata[_EXPIRY] = _packed(histogram.counts)
+    if blobs:
+        metadata[_BLOBS] = msgspec.json.encode(blobs)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, layout.schema.with_metadata(metadata)) as writer:
         for batch, at, size in zip(batches, offsets, sizes, strict=True):

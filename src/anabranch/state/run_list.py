@@ -17,10 +17,20 @@ from anabranch.state.bins import BinSet
 FORMAT = 1
 
 
+class BlobInfo(msgspec.Struct, frozen=True):
+    """A file that has the values of one row of a run, and the bin of that row."""
+
+    name: str
+    bytes: int
+    checksum: str
+    bin: int
+
+
 class RunInfo(msgspec.Struct, frozen=True):
     """What a commit says about a run: enough to find the file and to know that it is whole.
 
     ``name`` is the path below the store's root; ``checksum`` is the CRC-32 of the whole file.
+    ``blobs`` are the files that values of its rows are in.
     """
 
     name: str
@@ -29,6 +39,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     bytes: int
     checksum: str
     format: int = FORMAT
+    blobs: tuple[BlobInfo, ...] = ()
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -84,5 +95,10 @@ def replace_all(runs: RunList, parts: Iterable[tuple[BinSet, RunList]]) -> RunLi
 
 
 def files(*lists: RunList) -> frozenset[str]:
-    """The names of all files that these lists need."""
-    return frozenset(listed.run.name for runs in lists for listed in runs)
+    """The names of all files that these lists need: runs, and blobs of the bins they count for."""
+    found = set()
+    for runs in lists:
+        for listed in runs:
+            found.add(listed.run.name)
+            found.update(blob.name for blob in listed.run.blobs if blob.bin in listed.bins)
+    return frozenset(found)

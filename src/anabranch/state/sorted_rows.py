@@ -62,14 +62,13 @@ class SortedRows:
         """The rows at these positions, which do not descend; all columns, or some."""
         edges = np.searchsorted(positions, self.starts)
         local = pa.array(positions - np.repeat(self.starts[:-1], np.diff(edges)))
-        schema, batches = self.schema, self.batches
+        schema, pieces = self.schema, []
         if columns is not None:
             schema = pa.schema([schema.field(column) for column in columns])
-            batches = tuple(batch.select(columns) for batch in batches)
-        pieces = [
-            batches[chunk].take(local.slice(start, stop - start))
-            for chunk, start, stop in _chunks(edges)
-        ]
+        for chunk, start, stop in _chunks(edges):
+            batch = self.batches[chunk]
+            shown = batch if columns is None else batch.select(columns)
+            pieces.append(shown.take(local.slice(start, stop - start)))
         return concat_rows(schema, pieces)
 
     def match(
