@@ -91,7 +91,7 @@ def main() -> None:
 def weights() -> dict[str, int]:
     """The pools that Spark shares itself out to, with their weights."""
     context = SparkSession.builder.getOrCreate().sparkContext._jsc.sc()
-    names = ("default", "anabranch-publish")
+    names = ("default", "publishing")
     return {name: context.getPoolForName(name).get().weight() for name in names}
 
 

@@ -68,7 +68,7 @@ def test_killed_at_every_point_of_publishing(tmp_path: Path) -> None:
     assert set(calls) == set(range(1, STEPS + 1))
     assert len(calls) > STEPS
     result = json.loads((tmp_path / "result.json").read_text())
-    assert result == {"step": STEPS, "weights": {"default": 1000, "anabranch-publish": 1}}
+    assert result == {"step": STEPS, "weights": {"default": 100, "publishing": 1}}
     # After a clean end nothing is handed over again.
     App(tmp_path, app=APP).finish()
     assert [int(line) for line in (tmp_path / "calls.txt").read_text().split()] == calls

@@ -154,7 +154,7 @@ def test_a_callback_gets_each_step_with_rows_once_in_order(
     pages = [page for page in PAGES if page]
     assert [bag(found) for _, found in calls.seen] == [bag(page) for page in pages]
     assert calls.schemas == {spark.createDataFrame([], NESTED).schema.simpleString()}
-    assert calls.pools == {"anabranch-publish"}
+    assert calls.pools == {"publishing"}
     # A step without rows for a sink is skipped.
     assert [step for step, _ in eleven.seen] == [2]
 

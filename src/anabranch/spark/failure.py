@@ -26,6 +26,8 @@ _NAMED = re.compile(r"(\[[A-Z][A-Z0-9_.]+\] .*?)\s*(?:SQLSTATE|\n\s*at |\n== SQL
 _TRACEBACK = "Traceback (most recent call last)"
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LONGEST = 600
+_quiet_lock = threading.Lock()
+_before: list[list[bool]] = []
 
 
 class _Carried(msgspec.Struct):
@@ -39,6 +41,11 @@ class TaskFailed(Exception):
     """An error on its way out of a task, written so that the driver can rebuild it."""
 
 
+def told(error: Exception) -> str:
+    """What Spark has to say about a failure, in a sentence or two."""
+    return _brief(str(error))
+
+
 @contextmanager
 def carried() -> Iterator[None]:
     """Let an ``AnabranchError`` survive the way from a task to the driver."""
@@ -50,44 +57,28 @@ def carried() -> Iterator[None]:
         raise TaskFailed(f"{error} <<anabranch {text}>>") from error
 
 
-class _Quiet:
-    """Pyspark's loggers, silent as long as any thread wants them to be."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wanted = 0
-        self._before: list[tuple[PySparkLogger, bool]] = []
-
-    def begin(self) -> None:
-        with self._lock:
-            self._wanted += 1
-            if self._wanted > 1:
-                return
-            # Pyspark's own way to get its loggers: one made by ``logging`` would break its calls.
-            loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
-            self._before = [(logger, logger.disabled) for logger in loggers]
-            for logger in loggers:
-                logger.disabled = True
-
-    def end(self) -> None:
-        with self._lock:
-            self._wanted -= 1
-            if not self._wanted:
-                for logger, disabled in self._before:
-                    logger.disabled = disabled
-
-
-_quiet = _Quiet()
-
-
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep pyspark from printing a page about each error: it is translated and raised."""
-    _quiet.begin()
+    """Keep pyspark from printing a page about each error: it is translated and raised.
+
+    Steps and queries are quiet at the same time; the last one out turns the sound on again.
+    """
+    # Pyspark's own way to get its loggers: one made by ``logging`` would break its calls.
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    with _quiet_lock:
+        # Who comes first sees how it was before; those who come in between see silence.
+        _before.append([logger.disabled for logger in loggers])
+        for logger in loggers:
+            logger.disabled = True
     try:
         yield
     finally:
-        _quiet.end()
+        with _quiet_lock:
+            first = _before[0]
+            _before.pop()
+            if not _before:
+                for logger, disabled in zip(loggers, first, strict=True):
+                    logger.disabled = disabled
 
 
 def translated(error: Exception) -> AnabranchError:
@@ -109,11 +100,6 @@ def translated(error: Exception) -> AnabranchError:
         f"Spark could not run the step: {_brief(text)}",
         do="The plan stays in the journal; running the pipeline again repeats the step.",
     )
-
-
-def told(error: Exception) -> str:
-    """What Spark has to say about a failure, in a sentence or two."""
-    return _brief(str(error))
 
 
 def _rebuilt(text: str) -> AnabranchError | None:

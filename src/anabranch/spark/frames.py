@@ -1,7 +1,8 @@
 """Staged files as DataFrames: Spark's side of publishing.
 
 Its jobs run in a session of their own, so that nothing a callback sets or registers reaches the
-steps, and in a pool of the least weight, so that they take what the steps leave.
+steps, and in a pool that ``pools.xml`` does not name and that so has the least weight: they take
+what the steps leave.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from anabranch.errors import BuildError, PublishFailed
 from anabranch.sinks.port import SparkFormat
 from anabranch.sources.file_uri import spark_path
 from anabranch.spark.failure import quietly, told
+from anabranch.spark.session import use_pool
 
-POOL = "anabranch-publish"
+POOL = "publishing"
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 _FILES = (f"{_SOURCES}.FileFormat", f"{_SOURCES}.v2.FileDataSourceV2")
@@ -83,7 +85,7 @@ class SparkFrames:
     def _entered(self) -> SparkSession:
         """The session, with this thread's jobs in the pool."""
         spark = self._session
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
+        use_pool(spark, POOL)
         jvm = spark._jvm
         assert jvm is not None
         jvm.SparkSession.setActiveSession(spark._jsparkSession)
