@@ -109,7 +109,7 @@ def _kind(operator: StatefulOperator) -> str:
     """What the operator makes of its state: a maximum is not a count, though both are bigint."""
     if isinstance(operator, StatefulMap):
         return "stateful_map"
-    columns = (f"{column.name}={column.function}" for column in operator.columns)
+    columns = (f"{column.name}={column.label}" for column in operator.columns)
     return f"aggregate({', '.join(columns)})"
 
 
