@@ -275,8 +275,8 @@ def squeezed(text: str, *types: pa.DataType) -> list[tuple[str, pa.DataType]]:
 def test_what_travels_is_computed_by_sql_and_null_where_the_filter_says_no() -> None:
     i, d, b = pa.int32(), pa.float64(), pa.bool_()
     assert squeezed("count(*)") == []
-    assert squeezed("count(*) filter (where c)") == [("if((c), true, null)", b)]
-    assert squeezed("count(x)", i) == [("(x)", i)]
+    assert squeezed("count(*) filter (where c)") == [("if((c), (true), null)", b)]
+    assert squeezed("count(x)", i) == [("x", i)]
     assert squeezed("count(x, y)", i, i) == [
         ("if((x) is not null and (y) is not null, true, null)", b)
     ]
@@ -305,5 +305,5 @@ def test_what_travels_is_computed_by_sql_and_null_where_the_filter_says_no() -> 
 
 
 def test_a_comment_at_the_end_of_an_expression_ends_with_it() -> None:
-    found = carried(parse_aggregate("sum(x -- euros\n)"), [pa.int32()])
-    assert found[0].sql == "(\nx -- euros\n)"
+    found = carried(parse_aggregate("sum(x -- euros\n) filter (where c)"), [pa.int32()])
+    assert found[0].sql == "if((\nc\n), (\nx -- euros\n), null)"

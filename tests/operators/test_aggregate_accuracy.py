@@ -220,6 +220,25 @@ def test_codes_compare_as_nested_values_do(kind: pa.DataType, data: st.DataObjec
             assert (one == other) == (comparable(left) == comparable(right))
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.struct([("x", pa.float64())]), [{"x": 0.0}, {"x": -0.0}, {"x": None}, {"x": None}]),
+        (pa.list_(pa.float32()), [[-0.0, None], None, [0.0, None], []]),
+        (
+            pa.list_(pa.struct([("x", pa.float64())])),
+            [[{"x": -0.0}, None], [{"x": 0.0}, None], [None], [None]],
+        ),
+    ],
+    ids=str,
+)
+def test_zeros_inside_of_values_are_one_zero(kind: pa.DataType, values: list[Any]) -> None:
+    table = pa.table({"a0": pa.array(values, kind)})
+    (found,) = run_once([Sum("collect_set(x)", kind)], table)
+    assert len(found) == 2
+    assert "-0.0" not in repr(found)
+
+
 def test_lists_of_owners_without_values_are_empty() -> None:
     flat = Flat((pa.array([7, 8]),), np.array([1, 1]))
     assert flat.lists(4, "here")[0].to_pylist() == [[], [7, 8], [], []]

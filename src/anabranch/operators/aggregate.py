@@ -141,7 +141,7 @@ def _column(place: int, column: TypedColumn) -> AggregateColumn:
     aggregate = column.aggregate
     travelling = carried(aggregate, [kind for kind in column.argument_types if kind is not None])
     arguments = tuple(
-        Argument(f"a{place}_{number}", part.type, part.sql)
+        Argument(f"a{place}_{number}" if number else f"a{place}", part.type, part.sql)
         for number, part in enumerate(travelling)
     )
     return AggregateColumn(

@@ -19,7 +19,7 @@ Carrying = Callable[[Aggregate, Types], tuple[Carried, ...]]
 def as_given(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
     """The arguments."""
     pairs = zip(aggregate.arguments, types, strict=True)
-    return tuple(_kept(aggregate, _own(text), kind) for text, kind in pairs)
+    return tuple(_kept(aggregate, text, kind) for text, kind in pairs)
 
 
 def as_doubles(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
@@ -88,7 +88,7 @@ def _where_all(aggregate: Aggregate, value: str) -> str:
 def _kept(aggregate: Aggregate, text: str, kind: pa.DataType) -> Carried:
     if aggregate.condition is None:
         return Carried(text, kind)
-    return Carried(f"if({_own(aggregate.condition)}, {text}, null)", kind)
+    return Carried(f"if({_own(aggregate.condition)}, {_own(text)}, null)", kind)
 
 
 def _double(text: str) -> str:

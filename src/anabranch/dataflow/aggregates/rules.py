@@ -200,7 +200,7 @@ _RULES = (
     Rule(
         "approx_count_distinct",
         "approx_count_distinct(x) or approx_count_distinct(x, relative_error)",
-        results.bigint,
+        results.counted_distinct,
         constants=(RELATIVE_ERROR,),
         carrying=carrying.hashed,
         distinct="approx_count_distinct",

@@ -102,8 +102,25 @@ def joined(first: Flat, second: Flat) -> Flat:
 
 
 def one_zero(values: pa.Array) -> pa.Array:
-    """Floating values with 0.0 for -0.0, which SQL takes for the same."""
-    if not pa.types.is_floating(values.type):
+    """The values with 0.0 for every -0.0 in them, which SQL takes for the same."""
+    kind = values.type
+    if not _holds_floats(kind):
         return values
-    zero = pa.scalar(0.0, values.type)
+    if pa.types.is_struct(kind):
+        parts = [one_zero(part) for part in values.flatten()]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
+    if pa.types.is_list(kind):
+        offsets = np.concatenate(([0], np.cumsum(lengths_of(values))))
+        return pa.ListArray.from_arrays(
+            pa.array(offsets, pa.int32()), one_zero(values.flatten()), mask=values.is_null()
+        )
+    zero = pa.scalar(0.0, kind)
     return pc.if_else(pc.equal(values, zero), zero, values)
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_floats(part.type) for part in kind)
+    if pa.types.is_list(kind):
+        return _holds_floats(kind.value_type)
+    return bool(pa.types.is_floating(kind))
