@@ -41,7 +41,16 @@ from anabranch.operators.aggregates.registry import FUNCTIONS
         ("sum(allowance)", Aggregate("sum", ("allowance",))),
         ("std(a)", Aggregate("stddev_samp", ("a",))),
         ("any(a)", Aggregate("bool_or", ("a",))),
-        ("min_by(a, b)", Aggregate("min_by", ("a", "b"))),
+        ("min_by(a, b)", Aggregate("min_by", ("a", "b"), (False,))),
+        ("max_by(a, b, 3)", Aggregate("max_by", ("a", "b"), (3.0,))),
+        (
+            "percentile_cont(0.5) within group (order by f(a, b) ASC) filter (where c)",
+            Aggregate("percentile", ("f(a, b)",), (0.5,), "c"),
+        ),
+        (
+            "PERCENTILE_DISC(array(0, 1)) WITHIN GROUP(ORDER BY a)",
+            Aggregate("percentile_disc", ("a",), ((0.0, 1.0),)),
+        ),
         ("first(a)", Aggregate("first", ("a",), (False,))),
         ("first_value(a, true)", Aggregate("first", ("a",), (True,))),
         ("last(a ignore nulls)", Aggregate("last", ("a",), (True,))),
@@ -115,6 +124,18 @@ def test_known_aggregates_are_read(text: str, aggregate: Aggregate) -> None:
         ("approx_percentile(a, 0.5, 0)", "is not an accuracy", "value itself"),
         ("approx_count_distinct(a, 0.001)", "is not a relative error", "value itself"),
         ("first(a, b)", "is not true or false", "value itself"),
+        ("max_by(a, b, 0)", "is not a whole number from 1 to 100000", "value itself"),
+        ("percentile_cont(0.5)", "does not say what percentile_cont is over", "order by x"),
+        (
+            "percentile_disc(0.5) within group (order by a desc)",
+            "does not say what percentile_disc is over",
+            "ascending",
+        ),
+        (
+            "percentile_cont(0.5) within group (order by a, b)",
+            "does not say what percentile_cont is over",
+            "within group (order by x)",
+        ),
         ("listagg(a, b)", "is not a delimiter in quotes", "value itself"),
     ],
 )
@@ -188,6 +209,7 @@ def test_constants_decide_between_a_value_and_an_array() -> None:
 
 def test_the_result_of_several_arguments_is_that_of_the_right_one() -> None:
     assert typed("max_by(x, y)", pa.string(), pa.int8()) == pa.string()
+    assert typed("max_by(x, y, 2)", pa.string(), pa.int8()) == pa.list_(pa.string())
     assert typed("corr(y, x)", pa.int8(), pa.decimal128(9, 2)) == pa.float64()
     assert typed("count(distinct x, y)", pa.string(), pa.int8()) == pa.int64()
 

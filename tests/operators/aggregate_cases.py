@@ -245,6 +245,16 @@ def best(choose: Callable[..., Any]) -> Oracle:
     return over
 
 
+def best_few(number: int, *, greatest: bool) -> Oracle:
+    def over(rows: list[Row], kind: pa.DataType) -> Any:
+        there = [row for row in rows if row[1] is not None]
+        # Stable also when turned around, so that of equals the first comes first.
+        there.sort(key=lambda row: greatness(row[1]), reverse=greatest)
+        return [row[0] for row in there[:number]] or None
+
+    return over
+
+
 def mode(values: list[Any], kind: pa.DataType) -> Any:
     counts = Counter(normal(value) for value in values)
     most = max(counts.values())
@@ -328,6 +338,8 @@ CASES = [
     Case("max(x)", (VALUES,), some(lambda v, _: max(v, key=greatness))),
     Case("min_by(x, y)", (*ANY, {**VALUES, **NESTED}), best(min), ordered=True),
     Case("max_by(x, y)", (*ANY, {**VALUES, **NESTED}), best(max), ordered=True),
+    Case("min_by(x, y, 2)", (*ANY, FEW), best_few(2, greatest=False), ordered=True),
+    Case("max_by(x, y, 3)", (*ANY, FEW), best_few(3, greatest=True), ordered=True),
     Case("bool_and(x)", TRUTH, some(lambda v, _: all(v))),
     Case("bool_or(x)", TRUTH, some(lambda v, _: any(v))),
     Case("bit_and(x)", WHOLE, some(lambda v, _: reduce(and_, v))),
@@ -385,6 +397,13 @@ CASES = [
     Case("median(x)", (DOUBLES,), some(percentile(0.5)), close=True),
     Case("percentile(x, 0.9)", (DOUBLES,), some(percentile(0.9)), close=True),
     Case(f"percentile(x, {_EACH})", (DOUBLES,), some(several(percentile)), close=True),
+    Case(
+        "percentile_cont(0.1) within group (order by x)",
+        (DOUBLES,),
+        some(percentile(0.1)),
+        close=True,
+    ),
+    Case(f"percentile_disc({_EACH}) within group (order by x)", (DOUBLES,), some(several(at_rank))),
     Case("approx_percentile(x, 0.25)", ORDERABLE, some(at_rank(0.25))),
     Case(f"approx_percentile(x, {_EACH}, 100)", ORDERABLE, some(several(at_rank))),
     # So few values fall into registers of their own with this many bits.

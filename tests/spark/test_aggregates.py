@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import anabranch as ab
 from anabranch.dataflow.aggregates import parse_aggregate
 from anabranch.dataflow.aggregates.refused import REFUSED
-from anabranch.dataflow.aggregates.rules import CALLABLE, RULES
+from anabranch.dataflow.aggregates.rules import CALLABLE, RULES, WITHIN_GROUP
 from anabranch.dataflow.schema import parse_schema, type_to_ddl
 from anabranch.dataflow.validate import validate
 from anabranch.spark.analyzer import SparkAnalyzer
@@ -58,6 +58,8 @@ AGGREGATES: dict[str, tuple[str, str | None]] = {
     "greatest_m": ("max(m)", None),
     "s_of_least": ("min_by(s, u)", None),
     "xs_of_greatest": ("max_by(xs, u)", None),
+    "s_of_few": ("min_by(s, u, 3)", None),
+    "i_of_many": ("max_by(i, u, 50)", None),
     "all_b": ("bool_and(b)", None),
     "any_b": ("some(b)", None),
     "bits_and": ("bit_and(big)", None),
@@ -105,6 +107,8 @@ AGGREGATES: dict[str, tuple[str, str | None]] = {
     "middle_m": ("median(m)", None),
     "share": ("percentile(big, 0.9)", None),
     "shares": ("percentile(d, array(0, 0.25, 1))", None),
+    "share_cont": ("percentile_cont(0.3) within group (order by i)", None),
+    "share_disc": ("percentile_disc(array(0, 0.3, 1)) within group (order by f)", None),
     "near": ("approx_percentile(i, 0.5)", None),
     "near_day": ("percentile_approx(day, array(0.0, 0.3, 1.0), 100)", None),
     "near_m": ("approx_percentile(m, 0.75, 500)", None),
@@ -269,4 +273,4 @@ def test_every_aggregate_function_of_spark_is_known_or_refused_by_name(
         groups[info.getName()] = info.getGroup()
     theirs = {name for name, group in groups.items() if group == "agg_funcs"}
     assert len(theirs) > 50
-    assert theirs <= set(CALLABLE) | set(REFUSED)
+    assert theirs <= set(CALLABLE) | set(REFUSED) | set(WITHIN_GROUP)

@@ -47,6 +47,11 @@ def _accuracy(text: str) -> Parameter | None:
     return found if whole else None
 
 
+def _how_many(text: str) -> Parameter | None:
+    found = _accuracy(text)
+    return found if isinstance(found, float) and found <= 100_000 else None
+
+
 def _relative_error(text: str) -> Parameter | None:
     found = constants.number(text)
     return found if found is not None and precision_of(found) is not None else None
@@ -65,6 +70,7 @@ def precision_of(relative_error: float) -> int | None:
 
 PERCENTAGE = Constant("a percentage from 0 to 1, or an array of such", _percentage, None)
 ACCURACY = Constant("an accuracy, a whole number above 0", _accuracy, 10000.0)
+HOW_MANY = Constant("a whole number from 1 to 100000", _how_many, False)
 RELATIVE_ERROR = Constant("a relative error from 0.0022 to 0.27", _relative_error, 0.05)
 DELIMITER = Constant("a delimiter in quotes", constants.string, "")
 FLAG = Constant("true or false", constants.truth, False)

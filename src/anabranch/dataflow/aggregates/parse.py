@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 
 from anabranch.dataflow.aggregates.refused import REFUSED
-from anabranch.dataflow.aggregates.rules import CALLABLE, MANY, RULES, Rule
+from anabranch.dataflow.aggregates.rules import CALLABLE, MANY, RULES, WITHIN_GROUP, Rule
 from anabranch.dataflow.aggregates.value import Aggregate, Parameter
 from anabranch.dataflow.sql_text import Call, leading_call, single_call, split_arguments
 from anabranch.errors import InvalidAggregate
 
 _QUANTIFIER = re.compile(r"(?is)(?P<word>distinct|all)\b(?P<rest>.*)")
 _NULLS = re.compile(r"(?is)(?P<before>.*?)\s*\b(?P<word>ignore|respect)\s+nulls")
+_WITHIN = re.compile(r"(?is)within\s+(?P<group>group\s*\(.*)")
+_ORDER_BY = re.compile(r"(?is)order\s+by\s+(?P<value>.*?)(\s+asc)?")
+_OTHERWISE = re.compile(r"(?is)\b(desc|nulls\s+(first|last))$")
 _FILTER = re.compile(r"(?is)filter\s*\(.*\)")
 _WHERE = re.compile(r"(?is)where\b\s*(?P<condition>.*\S)\s*")
 
@@ -27,16 +30,33 @@ def parse_aggregate(text: str) -> Aggregate:
     found = leading_call(text)
     if found is None:
         raise _not_one(text)
-    call, rest = found
+    call, rest = _without_group(*found, text)
     rule = _rule(call, text)
     rest, nulls = _without_nulls_option(rest)
     condition = _condition(rest, text)
     return _aggregate(call, rule, nulls, condition, text)
 
 
+def _without_group(call: Call, rest: str, text: str) -> tuple[Call, str]:
+    """``f(p) within group (order by x)`` as ``f(x, p)``, for the functions that are so written."""
+    name = call.name.lower()
+    if name not in WITHIN_GROUP:
+        return call, rest
+    within = _WITHIN.fullmatch(rest)
+    found = None if within is None else leading_call(within["group"])
+    order = None if found is None else _ORDER_BY.fullmatch(found[0].argument)
+    values = [] if order is None else split_arguments(order["value"])
+    if found is None or len(values) != 1 or _OTHERWISE.search(values[0]):
+        raise InvalidAggregate(
+            f'"{text}" does not say what {name} is over',
+            do=f"Write {name}(percentage) within group (order by x), ascending.",
+        )
+    return Call(WITHIN_GROUP[name], f"{values[0]}, {call.argument}"), found[1]
+
+
 def _rule(call: Call, text: str) -> Rule:
     name = call.name.lower()
-    rule = CALLABLE.get(name)
+    rule = CALLABLE.get(name) or (RULES[name] if name in WITHIN_GROUP.values() else None)
     if rule is not None:
         return rule
     if name in REFUSED:

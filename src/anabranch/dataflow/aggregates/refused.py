@@ -7,7 +7,6 @@ from collections.abc import Mapping
 _DISTINCT = "Use approx_count_distinct(x), whose state is mergeable here, or count(distinct x)."
 _QUANTILES = "Use approx_percentile(x, percentage) or percentile(x, percentage)."
 _FREQUENT = "Key by the value and use count(*), or keep the sketch yourself with stateful_map."
-_ORDERED = 'Write it without "within group": {}.'
 _GROUPING = "There are no grouping sets here: distribute by each key on its own."
 _OVERFLOW = "Use {0}(x); cast x to decimal(38, 0) or double where it may leave the range."
 
@@ -39,8 +38,6 @@ REFUSED: Mapping[str, str] = {
         _FREQUENT,
     ),
     "histogram_numeric": _QUANTILES,
-    "percentile_cont": _ORDERED.format("percentile(x, percentage)"),
-    "percentile_disc": _ORDERED.format("approx_percentile(x, percentage)"),
     "try_sum": _OVERFLOW.format("sum"),
     "try_avg": _OVERFLOW.format("avg"),
     "product": "Use exp(sum(ln(x))) in two steps: sum here, exp in a select after it.",

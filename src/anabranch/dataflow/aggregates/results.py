@@ -59,9 +59,10 @@ def same(aggregate: Aggregate, types: Types) -> pa.DataType:
 
 
 def by_order(aggregate: Aggregate, types: Types) -> pa.DataType:
-    """The value beside the least or the greatest one."""
+    """The value beside the least or the greatest one, or an array where several are wanted."""
     comparable(aggregate, types, 1)
-    return same(aggregate, types)
+    value = same(aggregate, types)
+    return pa.list_(value) if aggregate.parameters[0] else value
 
 
 def comparable(aggregate: Aggregate, types: Types, place: int = 0) -> pa.DataType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from anabranch.dataflow.aggregates.constant import (
     ACCURACY,
     DELIMITER,
     FLAG,
+    HOW_MANY,
     PERCENTAGE,
     RELATIVE_ERROR,
     Constant,
@@ -45,8 +46,8 @@ class Rule:
     distinct: str | None = None
     nullable: bool = True
     keeps_values: bool = False
-    only_distinct: bool = field(default=False)
-    """Whether it can be had by ``f(distinct x)`` alone."""
+    apart: bool = False
+    """Whether it cannot be called by its name alone: ``f(distinct x)``, ``within group (…)``."""
 
 
 def _number(name: str, *aliases: str) -> Rule:
@@ -98,7 +99,7 @@ _RULES = (
         carrying=carrying.together,
         nullable=False,
         keeps_values=True,
-        only_distinct=True,
+        apart=True,
     ),
     Rule(
         "count_if",
@@ -108,14 +109,22 @@ _RULES = (
         nullable=False,
     ),
     Rule("sum", "sum(x)", results.total, distinct="sum_distinct"),
-    Rule("sum_distinct", "sum(distinct x)", results.total, only_distinct=True),
+    Rule("sum_distinct", "sum(distinct x)", results.total, apart=True),
     Rule("avg", "avg(x)", results.mean, ("mean",), distinct="avg_distinct"),
-    Rule("avg_distinct", "avg(distinct x)", results.mean, only_distinct=True),
+    Rule("avg_distinct", "avg(distinct x)", results.mean, apart=True),
     _repeatable("min", results.extreme, keeps_values=True),
     _repeatable("max", results.extreme, keeps_values=True),
     *(
-        Rule(n, f"{n}(x, y)", results.by_order, least=2, most=2, keeps_values=True)
-        for n in ("min_by", "max_by")
+        Rule(
+            name,
+            f"{name}(x, y) or {name}(x, y, k)",
+            results.by_order,
+            least=2,
+            most=2,
+            constants=(HOW_MANY,),
+            keeps_values=True,
+        )
+        for name in ("min_by", "max_by")
     ),
     _repeatable("bool_and", results.truth, "every"),
     _repeatable("bool_or", results.truth, "any", "some"),
@@ -177,7 +186,7 @@ _RULES = (
             constants=(DELIMITER,),
             distinct="listagg_distinct",
             keeps_values=True,
-            only_distinct=name != "listagg",
+            apart=name != "listagg",
         )
         for name, aliases in (("listagg", ("string_agg",)), ("listagg_distinct", ()))
     ),
@@ -189,6 +198,14 @@ _RULES = (
         results.percentiles,
         constants=(PERCENTAGE,),
         carrying=carrying.as_doubles,
+    ),
+    Rule(
+        "percentile_disc",
+        "percentile_disc(percentage) within group (order by x)",
+        results.percentiles,
+        constants=(PERCENTAGE,),
+        carrying=carrying.as_doubles,
+        apart=True,
     ),
     Rule(
         "approx_percentile",
@@ -211,7 +228,13 @@ _RULES = (
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _RULES}
 #: The functions by every name that they can be called by.
 CALLABLE: Mapping[str, Rule] = {
-    name: rule for rule in _RULES if not rule.only_distinct for name in (rule.name, *rule.aliases)
+    name: rule for rule in _RULES if not rule.apart for name in (rule.name, *rule.aliases)
+}
+
+#: The functions that are written ``f(p) within group (order by x)``, and the rules they follow.
+WITHIN_GROUP: Mapping[str, str] = {
+    "percentile_cont": "percentile",
+    "percentile_disc": "percentile_disc",
 }
 
 

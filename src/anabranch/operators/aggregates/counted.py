@@ -50,10 +50,11 @@ class Counted:
         if self.given.function == "median":
             return _percentile(kept, MEDIAN)
         wanted = self.given.parameters[0]
+        between = self.given.function == "percentile"
         if not isinstance(wanted, tuple):
             assert isinstance(wanted, float)
-            return _percentile(kept, wanted)
-        return side_by_side([_percentile(kept, share) for share in wanted])
+            return _percentile(kept, wanted, between=between)
+        return side_by_side([_percentile(kept, share, between=between) for share in wanted])
 
 
 def side_by_side(columns: list[pa.Array]) -> pa.Array:
@@ -82,8 +83,8 @@ def _mode(kept: State) -> pa.Array:
     return found.values.take(pa.array(place, mask=~some))
 
 
-def _percentile(kept: State, share: float) -> pa.Array:
-    """Between the two values around the place, in proportion."""
+def _percentile(kept: State, share: float, *, between: bool = True) -> pa.Array:
+    """Between the two values around the place, in proportion; else the first that reaches it."""
     found = flat(kept)
     lengths = lengths_of(kept[0])
     some = lengths > 0
@@ -93,15 +94,17 @@ def _percentile(kept: State, share: float) -> pa.Array:
     edges = np.concatenate(([0], ends))
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     begin, end = edges[offsets[:-1]], edges[offsets[1:]]
+    values = found.values.to_numpy()
+    if not between:
+        reached = np.maximum(np.ceil(share * (end - begin)) - 1, 0)
+        return where_not(values[_row_at(ends, begin, reached)], ~some)
     place = share * np.maximum(end - begin - 1, 0)
     below, above = np.floor(place), np.ceil(place)
-    values = found.values.to_numpy()
     lower = values[_row_at(ends, begin, below)]
     upper = values[_row_at(ends, begin, above)]
     with np.errstate(invalid="ignore"):
-        between = (above - place) * lower + (place - below) * upper
-    shown = np.where((below == above) | (lower == upper), lower, between)
-    return where_not(shown, ~some)
+        mixed = (above - place) * lower + (place - below) * upper
+    return where_not(np.where((below == above) | (lower == upper), lower, mixed), ~some)
 
 
 def _row_at(

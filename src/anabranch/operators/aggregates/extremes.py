@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.operators import reduce
+from anabranch.operators.aggregates.lists import Flat, flat, joined, lengths_of, offsets_of
 from anabranch.operators.aggregates.port import Given, Segments, State, numbers, valid
 from anabranch.operators.ordering import codes
 from anabranch.state.layout import nullable
@@ -41,37 +42,48 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class BestBy:
-    """``min_by`` and ``max_by``: the value beside the least or greatest; of equals, the first."""
+    """``min_by`` and ``max_by``: the value beside the least or greatest; of equals, the first.
+
+    With a number, the values beside so many of the least or greatest, in that order.
+    """
 
     given: Given
     depends_on_order = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """The value and what it was chosen by, which is NULL while there is none."""
-        return [("", self.given.kind), ("by", nullable(self.given.kinds[1]))]
+        """The values and what they were chosen by."""
+        return [
+            ("values", pa.list_(self.given.kind)),
+            ("by", pa.list_(nullable(self.given.kinds[1]))),
+        ]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """Choose among what was and what came."""
-        everything = [
-            pa.concat_arrays([old, new]) for old, new in zip(before, step.columns, strict=True)
-        ]
-        owner = np.concatenate((np.arange(len(step)), step.shape.segment))
-        rows = np.flatnonzero(valid(everything[1]))
-        owner, by = owner[rows], codes(everything[1].take(pa.array(rows)))
-        # Codes count upwards from any number: inverting their bits turns their order around.
-        order = np.lexsort((rows, by if self.given.function == "min_by" else ~by, owner))
-        first = np.ones(len(order), dtype=np.bool_)
-        first[1:] = owner[order][1:] != owner[order][:-1]
-        best = order[first]
-        place = np.zeros(len(step), dtype=np.int64)
-        found = np.zeros(len(step), dtype=np.bool_)
-        place[owner[best]], found[owner[best]] = rows[best], True
-        chosen = pa.array(place, mask=~found)
-        return [column.take(chosen) for column in everything]
+        counts = np.flatnonzero(valid(step.columns[1]))
+        arrived = Flat(step.columns, step.shape.segment).take(counts)
+        everything = joined(flat(before), arrived)
+        by, owner = codes(everything.columns[1]), everything.owner
+        # Inverting the bits of numbers turns their order around.
+        upwards = by if self.given.function == "min_by" else ~by
+        order = np.lexsort((upwards, owner))
+        place = np.arange(len(order)) - offsets_of(owner, len(step))[owner[order]]
+        return everything.take(order[place < self._wanted]).lists(len(step), step.where)
 
     def shown(self, kept: State, where: str) -> pa.Array:
-        """The value."""
-        return kept[0]
+        """The values, or the only one; NULL where there is none."""
+        some = pa.array(lengths_of(kept[0]) > 0)
+        if self.given.parameters[0]:
+            return pc.if_else(some, kept[0], pa.scalar(None, kept[0].type))
+        place = np.cumsum(lengths_of(kept[0])) - 1
+        return (
+            kept[0].flatten().take(pc.if_else(some, pa.array(place), pa.scalar(None, pa.int64())))
+        )
+
+    @property
+    def _wanted(self) -> int:
+        number = self.given.parameters[0]
+        assert not isinstance(number, tuple | str)
+        return max(int(number), 1)
 
 
 _Reduceat = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.NDArray[Any]]

@@ -32,7 +32,7 @@ _NAMES: tuple[tuple[Make, tuple[str, ...]], ...] = (
     (Joined, ("listagg",)),
     (Distinct, ("collect_set", "count_distinct", "sum_distinct", "avg_distinct")),
     (Distinct, ("listagg_distinct",)),
-    (Counted, ("mode", "percentile", "median")),
+    (Counted, ("mode", "percentile", "percentile_disc", "median")),
     (QuantileSketch, ("approx_percentile",)),
     (DistinctEstimate, ("approx_count_distinct",)),
 )
