@@ -24,7 +24,10 @@ def flawed() -> Dataflow:
     orders = flow.source("orders", source())
     paid = orders.where("amout > 0").select("customer", "amount", "At")
     paid.key_distribute("by-amount", "amount").aggregate(
-        "totals", n="count(*)", share="sum(amount) / count(*)", middle="median(amount)"
+        "totals",
+        n="count(*)",
+        share="sum(amount) / count(*)",
+        middle="histogram_numeric(amount, 5)",
     ).sink("out", sink())
     paid.stateful_map("running", TWO, state="total doubl", output="who string").sink("out", sink())
     paid.key_by("custmer").where("x")
@@ -39,10 +42,10 @@ no such condition: amout > 0. Correct the expression; the columns are: customer,
 Floats are not exactly equal: use e.g. cast(amount as decimal(18,2)).
   aggregate "totals": column "share": "sum(amount) / count(*)" is not one aggregate function. \
 Give each function a column of its own and combine them with select after it; \
-there are count(*), count(x), sum(x), min(x), max(x) and avg(x).
-  aggregate "totals": column "middle": aggregate function "median" in "median(amount)" is not \
-supported. Use one of count(*), count(x), sum(x), min(x), max(x) and avg(x), \
-or keep the state yourself with stateful_map.
+only "filter (where …)" may follow a call, as in count(*) filter (where paid).
+  aggregate "totals": column "middle": aggregate function "histogram_numeric" in \
+"histogram_numeric(amount, 5)" is not supported. \
+Use approx_percentile(x, percentage) or percentile(x, percentage).
   stateful_map "running": it keeps state, and its rows are not distributed by a key. \
 Call .key_distribute("name", "column") before it.
   stateful_map "running": function two ({__file__}:{two.__code__.co_firstlineno}) \

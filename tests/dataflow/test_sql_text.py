@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from anabranch.dataflow.sql_text import (
     Call,
-    argument_count,
     identifier,
+    leading_call,
     quote,
     quote_if_needed,
     single_call,
     split_alias,
+    split_arguments,
     unquote,
 )
 
@@ -118,5 +119,18 @@ def test_brackets_and_quotes_in_the_argument_do_not_end_the_call(expression: str
 
 
 @given(st.lists(expressions, max_size=4))
-def test_commas_are_counted_between_arguments_only(arguments: list[str]) -> None:
-    assert argument_count(", ".join(arguments)) == len(arguments)
+def test_arguments_are_split_at_the_commas_between_them_only(arguments: list[str]) -> None:
+    assert split_arguments(", ".join(arguments)) == arguments
+
+
+@given(expressions, expressions)
+def test_what_stands_after_a_call_is_told_from_it(inside: str, after: str) -> None:
+    assert leading_call(f" sum({inside}) filter (where {after}) ") == (
+        Call("sum", inside),
+        f"filter (where {after})",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "a", "a.sum(b)", "sum(a", "(sum(a))", "sum(a]"])
+def test_a_text_that_begins_otherwise_has_no_leading_call(text: str) -> None:
+    assert leading_call(text) is None

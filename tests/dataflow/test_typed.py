@@ -7,7 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from anabranch.dataflow.aggregates import Aggregate, AggregateFunction
+from anabranch.dataflow.aggregates import Aggregate
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.schema import parse_schema
 from anabranch.dataflow.typed import AggregateColumn, Typed
@@ -90,14 +90,14 @@ def test_state_and_aggregates_belong_to_their_operators_alone(typed: Typed) -> N
         10: (
             AggregateColumn(
                 "n",
-                Aggregate(AggregateFunction.COUNT, None),
-                None,
+                Aggregate("count"),
+                (),
                 pa.field("n", pa.int64(), nullable=False),
             ),
             AggregateColumn(
                 "last",
-                Aggregate(AggregateFunction.MAX, "customer"),
-                pa.string(),
+                Aggregate("max", ("customer",)),
+                (pa.string(),),
                 pa.field("last", pa.string()),
             ),
         )

@@ -73,6 +73,9 @@ SOUND = [
     ),
     lambda s: s.with_columns(amount="amount * 2", day="date(at)").key_distribute("by", "day"),
     lambda s: keyed(s).aggregate("n", n="count(*)", total="sum(amount)", last="max(at)"),
+    lambda s: keyed(s).aggregate(
+        "n", n="count(*) filter (where amount > 0)", last="max_by(amount, at)"
+    ),
     lambda s: mapped(keyed(s).select("amount"), state="total double").aggregate("n", n="count(*)"),
     lambda s: mapped(
         keyed(s).local().key_by("customer").where("amount > 0").distribute_by_key("again")
@@ -228,14 +231,22 @@ PLAIN = [
         ('aggregate "n"', 'column "_ab_n" starts with _ab_, which is reserved'),
     ),
     (
-        lambda s: keyed(s).aggregate("n", m="median(amount)").where("m"),
+        lambda s: keyed(s).aggregate("n", m="product(amount)").where("m"),
         (
             'aggregate "n"',
-            'column "m": aggregate function "median" in "median(amount)" is not supported',
+            'column "m": aggregate function "product" in "product(amount)" is not supported',
         ),
     ),
     (
         lambda s: keyed(s).aggregate("n", m="sum(amout)"),
+        ('aggregate "n"', 'there is no column "amout"'),
+    ),
+    (
+        lambda s: keyed(s).aggregate("n", m="corr(amount, amout)"),
+        ('aggregate "n"', 'there is no column "amout"'),
+    ),
+    (
+        lambda s: keyed(s).aggregate("n", m="count(*) filter (where amout)"),
         ('aggregate "n"', 'there is no column "amout"'),
     ),
     (

@@ -22,7 +22,11 @@ from pyspark.sql import SparkSession
 from scripts.check_docs import Block, parse
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "operators").glob("*.md")),
+]
 FILE = re.compile(r"<!-- file: (\S+) -->")
 
 

@@ -15,16 +15,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.dataflow.aggregates import AggregateFunction, parse_aggregate, result_type
+from anabranch.dataflow.aggregates import parse_aggregate, result_type
 from anabranch.errors import Overflow
-from anabranch.operators.aggregate import Aggregate, AggregateColumn, depends_on_order
+from anabranch.operators.aggregate import Aggregate, AggregateColumn, Argument, depends_on_order
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Rows
 from anabranch.state.bins import BinSet
 from anabranch.state.layout import Layout
 from anabranch.state.region_state import OperatorState
 from anabranch.state.run_list import RunList, replace
-from tests.operators.columns import EXACT, FLOATS, KEYS, decimals, integers, told_apart
+from tests.operators.columns import (
+    EXACT,
+    FLOATS,
+    KEYS,
+    STRUCT,
+    decimals,
+    integers,
+    told_apart,
+)
 from tests.operators.keyed_rows import DictState, key_tuples, make_rows
 
 FUNCTIONS = ["count", "sum", "min", "max", "avg"]
@@ -53,9 +61,15 @@ def operator(keys: pa.Schema, sums: Sequence[Sum]) -> Aggregate:
     columns = []
     for place, (text, kind) in enumerate(sums):
         aggregate = parse_aggregate(text)
-        argument = None if aggregate.argument is None else f"a{place}"
-        result = result_type(aggregate, kind)
-        columns.append(AggregateColumn(f"r{place}", aggregate.function, argument, kind, result))
+        kinds = () if kind is None else (kind,)
+        arguments = tuple(Argument(f"a{place}", part, "x") for part in kinds)
+        result = result_type(aggregate, kinds)
+        assert result is not None
+        columns.append(
+            AggregateColumn(
+                f"r{place}", aggregate.function, arguments, aggregate.parameters, result, text
+            )
+        )
     output = pa.schema([*keys, *(pa.field(column.name, column.kind) for column in columns)])
     return Aggregate("totals", tuple(columns), output)
 
@@ -78,17 +92,17 @@ def mean(values: list[Any], kind: pa.DataType) -> Any:
 def model(column: AggregateColumn, values: list[Any]) -> Any:
     """The aggregate of these values, as SQL defines it."""
     some = [value for value in values if value is not None]
-    if column.argument is None:
+    if not column.arguments:
         return len(values)
-    if column.function is AggregateFunction.COUNT:
+    if column.function == "count":
         return len(some)
     if not some:
         return None
     defined = {
-        AggregateFunction.SUM: lambda: sum(some, start=type(some[0])(0)),
-        AggregateFunction.MIN: lambda: min(some, key=greatness),
-        AggregateFunction.MAX: lambda: max(some, key=greatness),
-        AggregateFunction.AVG: lambda: mean(some, column.kind),
+        "sum": lambda: sum(some, start=type(some[0])(0)),
+        "min": lambda: min(some, key=greatness),
+        "max": lambda: max(some, key=greatness),
+        "avg": lambda: mean(some, column.kind),
     }
     return defined[column.function]()
 
@@ -261,9 +275,19 @@ def test_r9_zeros_and_nans_have_one_least_and_one_greatest_in_any_order(function
         ("avg(x)", pa.int64(), False),
         ("avg(x)", pa.decimal128(10, 2), False),
         ("count(*)", None, False),
+        ("var_pop(x)", pa.float64(), True),
+        ("first(x)", pa.int64(), True),
+        ("collect_list(x)", pa.int64(), True),
+        ("listagg(x)", pa.string(), True),
+        ("collect_set(x)", pa.float64(), False),
+        ("sum(distinct x)", pa.float64(), False),
+        ("mode(x)", pa.string(), False),
+        ("percentile(x, 0.1)", pa.float64(), False),
+        ("approx_percentile(x, 0.1)", pa.float64(), False),
+        ("bit_xor(x)", pa.int64(), False),
     ],
 )
-def test_only_floating_sums_depend_on_the_order(
+def test_only_floating_sums_and_picked_or_listed_rows_depend_on_the_order(
     text: str, kind: pa.DataType | None, ordered: bool
 ) -> None:
     aggregate = operator(pa.schema([("k", pa.int8())]), [Sum(text, kind)])
@@ -326,6 +350,9 @@ def test_real_state_gives_the_same_as_a_dictionary(tmp_path: Path) -> None:
         Sum("avg(x)", pa.int64()),
         Sum("max(x)", pa.bool_()),
         Sum("min(x)", pa.string()),
+        Sum("collect_list(x)", STRUCT),
+        Sum("percentile(x, 0.5)", pa.float64()),
+        Sum("first(x)", pa.list_(pa.field("element", pa.int32(), nullable=False))),
     ]
     aggregate = operator(schema, sums)
     layout = Layout(schema, aggregate.state)
@@ -337,7 +364,10 @@ def test_real_state_gives_the_same_as_a_dictionary(tmp_path: Path) -> None:
         names = [None, "a", "b", "c"]
         keys = [(names[i], int(i) % 2) for i in generator.integers(0, 4, size=20)]
         cells = [
-            (None, Decimal(int(n)), int(n), bool(n % 2), str(n) if n % 3 else None)
+            (
+                *(None, Decimal(int(n)), int(n), bool(n % 2), str(n) if n % 3 else None),
+                *({"a": int(n), "b": None}, float(n), [int(n)]),
+            )
             for n in generator.integers(-50, 50, size=20)
         ]
         rows = make_rows(keys, schema, argument_table(sums, cells, 7), spread=3)

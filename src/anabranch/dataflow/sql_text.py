@@ -99,6 +99,16 @@ def single_call(text: str) -> Call | None:
     >>> single_call("sum(a) / count(*)") is None
     True
     """
+    found = leading_call(text)
+    return None if found is None or found[1] else found[0]
+
+
+def leading_call(text: str) -> tuple[Call, str] | None:
+    """The function call that a text begins with, and what stands after it.
+
+    >>> leading_call("sum(a) filter (where b)")
+    (Call(name='sum', argument='a'), 'filter (where b)')
+    """
     stripped = text.strip()
     match = _CALL.match(stripped)
     if match is None:
@@ -106,20 +116,23 @@ def single_call(text: str) -> Call | None:
     start = match.end()
     for place, mark, depth in _marks(stripped):
         if place >= start and depth == 0:
-            closes = mark == ")" and place == len(stripped) - 1
-            return Call(match["name"], stripped[start:place].strip()) if closes else None
+            if mark != ")":
+                return None
+            return Call(match["name"], stripped[start:place].strip()), stripped[place + 1 :].strip()
     return None
 
 
-def argument_count(text: str) -> int:
-    """How many arguments this text between parentheses holds.
+def split_arguments(text: str) -> list[str]:
+    """The arguments that this text between parentheses holds.
 
-    >>> argument_count("a, f(b, c)")
-    2
+    >>> split_arguments("a, f(b, c)")
+    ['a', 'f(b, c)']
     """
     if not text.strip():
-        return 0
-    return 1 + sum(mark == "," and depth == 0 for _, mark, depth in _marks(text))
+        return []
+    commas = [place for place, mark, depth in _marks(text) if mark == "," and depth == 0]
+    starts, ends = [0, *(place + 1 for place in commas)], [*commas, len(text)]
+    return [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
 
 
 def _marks(text: str) -> Iterator[tuple[int, str, int]]:

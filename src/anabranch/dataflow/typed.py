@@ -14,15 +14,14 @@ from anabranch.dataflow.row_type import RowType
 
 @dataclass(frozen=True, slots=True)
 class AggregateColumn:
-    """One column of an ``aggregate``: what it computes, over which type, giving which field.
+    """One column of an ``aggregate``: what it computes, over which types, giving which field.
 
-    ``argument_type`` is None for ``count(*)``. Both types are None only where no analyzer was
-    asked.
+    Types and field are None only where no analyzer was asked.
     """
 
     name: str
     aggregate: Aggregate
-    argument_type: pa.DataType | None
+    argument_types: tuple[pa.DataType | None, ...]
     field: pa.Field | None
 
 

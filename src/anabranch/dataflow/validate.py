@@ -331,22 +331,28 @@ def _aggregate_column(
     """One aggregate with its types, as far as they are known; None after a report."""
     try:
         aggregate = parse_aggregate(text)
-        argument = None
-        if aggregate.argument is not None:
-            resolved = walk.resolver.named(row, [(name, aggregate.argument)])
+        if aggregate.condition is not None:
+            refused = walk.resolver.condition(row, aggregate.condition)
+            walk.report(node, [refused])
+            if refused is not None:
+                return None
+        arguments: tuple[Column, ...] = ()
+        if aggregate.arguments:
+            resolved = walk.resolver.named(row, [(name, part) for part in aggregate.arguments])
             walk.report(node, resolved.findings)
             if resolved.findings:
                 return None
-            argument = resolved.columns[0].type
-            if resolved.columns[0].field is not None:
-                refuse_collated(aggregate, resolved.columns[0].field)
-        known = argument is not None or aggregate.function == "count"
-        type_ = result_type(aggregate, argument) if known else None
+            arguments = resolved.columns
+        for argument in arguments:
+            if argument.field is not None:
+                refuse_collated(aggregate, argument.field)
+        types = tuple(argument.type for argument in arguments)
+        type_ = result_type(aggregate, types)
     except InvalidAggregate as error:
         walk.report(node, [from_error(error, f'column "{name}": ', "Use another aggregate.")])
         return None
     result = None if type_ is None else pa.field(name, type_, nullable=is_nullable(aggregate))
-    return AggregateColumn(name, aggregate, argument, result)
+    return AggregateColumn(name, aggregate, types, result)
 
 
 def _with_function(

@@ -1,58 +1,74 @@
 """``aggregate``: SQL aggregates per key, kept up to date and grouped in Arrow.
 
 A step's rows are grouped by key, each group is reduced to one row, and that is added to the key's
-state. The output is the key and the new value of every key that the step changed.
+state. The output is the key and the new value of every key that the step changed. What is kept of
+each function is in ``operators/aggregates``.
 """
 
 from __future__ import annotations
 
-import decimal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from anabranch.dataflow.aggregates import AggregateFunction
+from anabranch.dataflow.aggregates import Parameter, carried
+from anabranch.dataflow.typed import AggregateColumn as TypedColumn
 from anabranch.dataflow.typed import Typed
-from anabranch.operators import reduce
+from anabranch.operators.aggregates.port import Function, Given, Segments, Shape
+from anabranch.operators.aggregates.registry import make
 from anabranch.operators.rows import Changes, KeyedState, Rows
 from anabranch.state.changed import Changed
+from anabranch.state.layout import nullable
 from anabranch.state.rows import Groups, group_keys
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateColumn:
-    """One output column: the function, the value column it is over, and the types.
+class Argument:
+    """A column that travels to an aggregate: its name, its type, and the SQL that makes it."""
 
-    ``argument`` is None for ``count(*)``. ``kind`` is the type of the result.
+    name: str
+    kind: pa.DataType
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateColumn:
+    """One output column: the function, what travels to it, its constants and the result's type.
+
+    ``label`` says what the state means: the function with its constants.
     """
 
     name: str
-    function: AggregateFunction
-    argument: str | None
-    argument_kind: pa.DataType | None
+    function: str
+    arguments: tuple[Argument, ...]
+    parameters: tuple[Parameter, ...]
     kind: pa.DataType
+    label: str
+
+    def kept(self) -> Function:
+        """What is kept of it, and how."""
+        kinds = tuple(argument.kind for argument in self.arguments)
+        return make(Given(self.function, kinds, self.kind, self.parameters))
 
     def state_fields(self) -> list[pa.Field]:
         """What is kept of it per key; ``/`` keeps the names apart from those of other columns."""
-        if self.function is AggregateFunction.AVG:
-            return [
-                pa.field(f"{self.name}/sum", _mean_sum_kind(self.argument_kind)),
-                pa.field(f"{self.name}/count", pa.int64()),
-            ]
-        return [pa.field(self.name, self.kind)]
+        return [
+            pa.field(f"{self.name}/{part}" if part else self.name, kind)
+            for part, kind in self.kept().fields()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
     """The operator: its columns and what its output looks like.
 
-    Where the rows come with their order, floating sums are taken in it, and an output row has the
-    smallest order of its group.
+    Where the rows come with their order, functions that depend on it see them in it, and an output
+    row has the smallest order of its group.
     """
 
     name: str
@@ -70,18 +86,31 @@ class Aggregate:
         assert rows.keys is not None
         groups = group_keys(rows.hashes, rows.keys)
         found, prior = state.lookup(groups.hashes, groups.keys)
-        order = self._segment_order(rows, groups)
-        kept: list[pa.Array] = []
-        shown: list[pa.Array] = []
-        for column in self.columns:
-            before = [prior.column(len(kept) + i) for i in range(len(column.state_fields()))]
-            after, value = _advance(column, rows.values, order, groups, before, self.name)
-            kept.extend(after)
-            shown.append(value)
+        kept, shown = self._advance(rows, groups, prior.columns)
         values = pa.RecordBatch.from_arrays(kept, schema=self.state)
         nothing_forgotten = np.zeros(len(groups), dtype=np.bool_)
         changed = Changed(groups.hashes, groups.keys, values, nothing_forgotten)
         return self._output(rows, groups, shown), Changes(changed, found)
+
+    def _advance(
+        self, rows: Rows, groups: Groups, prior: Sequence[pa.Array]
+    ) -> tuple[list[pa.Array], list[pa.Array]]:
+        """The new state columns of all aggregates, and the values they show."""
+        if not len(groups):
+            return list(prior), [pa.array([], column.kind) for column in self.columns]
+        order = self._segment_order(rows, groups)
+        shape = Shape(groups.starts, len(order))
+        kept: list[pa.Array] = []
+        shown: list[pa.Array] = []
+        for column in self.columns:
+            function = column.kept()
+            taken = tuple(_taken(rows.values, a, order) for a in column.arguments)
+            where = f"operator {self.name}, column {column.name}"
+            before = prior[len(kept) : len(kept) + len(function.fields())]
+            after = function.advance(before, Segments(shape, taken, where))
+            kept.extend(after)
+            shown.append(function.shown(after, where))
+        return kept, shown
 
     def _segment_order(self, rows: Rows, groups: Groups) -> Int64s:
         """The rows' places, group by group; within one in the rows' order where that matters."""
@@ -91,7 +120,10 @@ class Aggregate:
         return places[np.argsort(groups.group_of_row[places], kind="stable")]
 
     def _output(self, rows: Rows, groups: Groups, shown: list[pa.Array]) -> Rows:
-        columns = [*groups.keys.columns, *shown]
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip([*groups.keys.columns, *shown], self.output, strict=True)
+        ]
         order = None
         if rows.order is not None:
             order = rows.order.smallest(groups.order, groups.starts)
@@ -99,107 +131,38 @@ class Aggregate:
         return Rows(pa.Table.from_arrays(columns, schema=self.output), groups.hashes, keys, order)
 
 
-def argument_name(place: int) -> str:
-    """The column in which the argument of an aggregate's ``place``-th column travels."""
-    return f"a{place}"
-
-
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:
     """An aggregate's columns as its operator wants them."""
-    columns = []
-    for place, column in enumerate(typed.aggregates(node)):
-        assert column.field is not None
-        argument = None if column.aggregate.argument is None else argument_name(place)
-        columns.append(
-            AggregateColumn(
-                column.name,
-                column.aggregate.function,
-                argument,
-                column.argument_type,
-                column.field.type,
-            )
-        )
-    return tuple(columns)
+    return tuple(_column(place, column) for place, column in enumerate(typed.aggregates(node)))
+
+
+def _column(place: int, column: TypedColumn) -> AggregateColumn:
+    assert column.field is not None
+    aggregate = column.aggregate
+    travelling = carried(aggregate, [kind for kind in column.argument_types if kind is not None])
+    arguments = tuple(
+        Argument(f"a{place}_{number}" if number else f"a{place}", part.type, part.sql)
+        for number, part in enumerate(travelling)
+    )
+    return AggregateColumn(
+        column.name,
+        aggregate.function,
+        arguments,
+        aggregate.parameters,
+        column.field.type,
+        aggregate.label,
+    )
 
 
 def depends_on_order(column: AggregateColumn) -> bool:
-    """Whether rows in another order could give another result: sums of floating numbers."""
-    adds = column.function in (AggregateFunction.SUM, AggregateFunction.AVG)
-    return adds and column.argument_kind is not None and pa.types.is_floating(column.argument_kind)
+    """Whether rows in another order could give another result."""
+    return column.kept().depends_on_order
 
 
-def _advance(
-    column: AggregateColumn,
-    values: pa.Table,
-    order: Int64s,
-    groups: Groups,
-    before: list[pa.Array],
-    operator: str,
-) -> tuple[list[pa.Array], pa.Array]:
-    """The new state columns of one aggregate and the value it shows."""
-    taken = None if column.argument is None else _taken(values, column.argument, order)
-    where = f"operator {operator}, column {column.name}"
-    match column.function:
-        case AggregateFunction.COUNT:
-            new = reduce.added(before[0], _counted(taken, groups, len(order)), where)
-            return [new], new
-        case AggregateFunction.SUM:
-            assert taken is not None
-            part = reduce.total(taken, groups.starts, column.kind, where)
-            new = reduce.added(before[0], part, where)
-            return [new], new
-        case AggregateFunction.MIN:
-            assert taken is not None
-            new = reduce.lesser(before[0], reduce.least(taken, groups.starts))
-            return [new], new
-        case AggregateFunction.MAX:
-            assert taken is not None
-            new = reduce.greater(before[0], reduce.greatest(taken, groups.starts))
-            return [new], new
-        case AggregateFunction.AVG:
-            assert taken is not None
-            part = reduce.total(taken, groups.starts, before[0].type, where)
-            sums = reduce.added(before[0], part, where)
-            counts = reduce.added(before[1], _counted(taken, groups, len(order)), where)
-            return [sums, counts], _mean(sums, counts, column.kind, where)
-
-
-def _taken(values: pa.Table, name: str, order: Int64s) -> pa.Array:
-    joined = values.column(name).combine_chunks()
+def _taken(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:
+    """A column in the order of the segments, in the type that state has."""
+    joined = values.column(argument.name).combine_chunks()
     array = joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
-    return array.take(pa.array(order))
-
-
-def _counted(column: pa.Array | None, groups: Groups, rows: int) -> pa.Array:
-    return pa.array(reduce.count(column, groups.starts, rows), type=pa.int64())
-
-
-def _mean_sum_kind(argument: pa.DataType | None) -> pa.DataType:
-    """The type in which the sum for a mean is kept: exact, but for floating numbers."""
-    if argument is not None and pa.types.is_decimal(argument):
-        return pa.decimal128(min(38, argument.precision + 10), argument.scale)
-    if argument is not None and pa.types.is_integer(argument):
-        return reduce.WHOLE_SUM
-    return pa.float64()
-
-
-def _mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    """Sum over count; NULL where there was no value."""
-    some = pc.if_else(pc.greater(counts, 0), counts, pa.scalar(None, counts.type))
-    if pa.types.is_decimal(kind):
-        return _decimal_mean(sums, some, kind, where)
-    return pc.divide(sums.cast(pa.float64()), some.cast(pa.float64()))
-
-
-def _decimal_mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    """Exact, rounded half up to the result's scale, as Spark does."""
-    places = decimal.Decimal(1).scaleb(-kind.scale)
-    with decimal.localcontext(prec=80, rounding=decimal.ROUND_HALF_UP):
-        means = [
-            None if s is None or n is None else (s / n).quantize(places)
-            for s, n in zip(sums.to_pylist(), counts.to_pylist(), strict=True)
-        ]
-    try:
-        return pa.array(means, type=kind)
-    except pa.ArrowInvalid as error:
-        raise reduce.left_range("a mean", kind, where) from error
+    taken = array.take(pa.array(order))
+    kind = nullable(argument.kind)
+    return taken if taken.type == kind else taken.cast(kind)

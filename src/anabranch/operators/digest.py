@@ -66,25 +66,45 @@ def _column(array: pa.Array) -> UInt64s:
 def _words(array: pa.Array) -> UInt64s:
     """Each value as one word; equal values give equal words."""
     kind = array.type
-    if pa.types.is_struct(kind):
-        return _structs(array)
+    if pa.types.is_nested(kind):
+        return _nested(array)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _texts(array)
     if pa.types.is_boolean(kind):
         return _filled(array.cast(pa.int8()))
     if pa.types.is_decimal128(kind):
         return _pairs(array)
-    if pa.types.is_nested(kind):
-        printed = [repr(_without_floats(value)) for value in array.to_pylist()]
-        return _texts(pa.array(printed, type=pa.string()))
     width = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[kind.bit_width // _WORD]
     return _filled(array.view(width))
+
+
+def _nested(array: pa.Array) -> UInt64s:
+    if pa.types.is_struct(array.type):
+        return _structs(array)
+    if pa.types.is_list(array.type):
+        return _lists(array)
+    printed = [repr(_without_floats(value)) for value in array.to_pylist()]
+    return _texts(pa.array(printed, type=pa.string()))
 
 
 def _structs(array: pa.Array) -> UInt64s:
     total = np.zeros(len(array), dtype=np.uint64)
     for field in array.flatten():
         total = _added(total, field)
+    return total
+
+
+def _lists(array: pa.Array) -> UInt64s:
+    """The length and every element at its place; of floating elements the length alone."""
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+    elements = _added(np.zeros(int(lengths.sum()), dtype=np.uint64), array.flatten())
+    starts = np.cumsum(lengths) - lengths
+    places = np.arange(len(elements)) - np.repeat(starts, lengths)
+    mixed = _mix(elements + _mix((places + 1).astype(np.uint64)))
+    total = _mix(lengths.astype(np.uint64))
+    some = lengths > 0
+    if some.any():
+        total[some] += np.add.reduceat(mixed, starts[some])
     return total
 
 

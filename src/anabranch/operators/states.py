@@ -47,7 +47,7 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     name = operator.name
     match operator:
         case Aggregate():
-            columns = (f"{column.name}={column.function}" for column in operator.columns)
+            columns = (f"{column.name}={column.label}" for column in operator.columns)
             return (StateShape(name, f"aggregate({', '.join(columns)})", operator.state),)
         case StatefulMap():
             expires = operator.ttl_ns is not None

@@ -13,7 +13,7 @@ from anabranch.dataflow.graph import (
     StatefulNode,
 )
 from anabranch.dataflow.typed import Typed
-from anabranch.operators.aggregate import aggregate_columns, argument_name, depends_on_order
+from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
 from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay
 from anabranch.plan.ways import Way, Ways
 
@@ -93,13 +93,7 @@ class _Lowering:
         if isinstance(node, Relay):
             return self._producer_schema(way.producer)
         if isinstance(node, AggregateNode):
-            return pa.schema(
-                [
-                    pa.field(c.argument, c.argument_kind)
-                    for c in aggregate_columns(self._typed, consumer)
-                    if c.argument is not None
-                ]
-            )
+            return pa.schema([(a.name, a.kind) for a in self._travelling(consumer)])
         return self._typed.schema(node.inputs[0])
 
     def _producer_schema(self, producer: int) -> pa.Schema:
@@ -123,11 +117,11 @@ class _Lowering:
     def _arguments(self, consumer: int) -> tuple[tuple[str, str], ...] | None:
         if not isinstance(self._ways.nodes[consumer], AggregateNode):
             return None
-        return tuple(
-            (argument_name(place), column.aggregate.argument)
-            for place, column in enumerate(self._typed.aggregates(consumer))
-            if column.aggregate.argument is not None
-        )
+        return tuple((a.name, a.sql) for a in self._travelling(consumer))
+
+    def _travelling(self, consumer: int) -> list[Argument]:
+        """What travels to an aggregate, one of its columns after the other."""
+        return [a for c in aggregate_columns(self._typed, consumer) for a in c.arguments]
 
     def _ordered(self, consumer: int) -> bool:
         """Whether this consumer, or anyone after it, needs to know the order of its rows."""

@@ -1,0 +1,26 @@
+"""The aggregate functions that a region keeps up to date: how they are written and typed.
+
+One aggregate is one call of one function, perhaps with ``filter (where …)``. The types are Spark's
+own, so that a running sum and a batch ``select sum(…)`` over the same rows can be compared column
+by column. What is kept of each per key, and how, is in ``operators/aggregates``.
+"""
+
+from anabranch.dataflow.aggregates.parse import parse_aggregate
+from anabranch.dataflow.aggregates.rules import (
+    carried,
+    is_nullable,
+    refuse_collated,
+    result_type,
+)
+from anabranch.dataflow.aggregates.value import Aggregate, Carried, Parameter
+
+__all__ = [
+    "Aggregate",
+    "Carried",
+    "Parameter",
+    "carried",
+    "is_nullable",
+    "parse_aggregate",
+    "refuse_collated",
+    "result_type",
+]

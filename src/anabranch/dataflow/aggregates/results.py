@@ -1,0 +1,160 @@
+"""The types of aggregates, as Spark has them, and which arguments they are defined for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from anabranch.dataflow.aggregates.value import Aggregate, Types
+from anabranch.dataflow.schema import type_text
+from anabranch.dataflow.type_names import MAX_PRECISION
+from anabranch.errors import InvalidAggregate
+
+
+def bigint(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """A number of rows or values, of any type."""
+    return pa.int64()
+
+
+def total(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """A sum: wide enough for many values."""
+    kind = types[0]
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(min(MAX_PRECISION, kind.precision + 10), kind.scale)
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    return double(aggregate, types)
+
+
+def mean(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """A mean: a double, but of decimals a decimal."""
+    kind = types[0]
+    if pa.types.is_decimal(kind):
+        precision, scale = kind.precision + 4, kind.scale + 4
+        return pa.decimal128(min(MAX_PRECISION, precision), min(MAX_PRECISION, scale))
+    return double(aggregate, types)
+
+
+def double(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """Something computed from numbers."""
+    for place, kind in enumerate(types):
+        if not _is_number(kind):
+            raise _refused(aggregate, place, kind, f"cast({aggregate.arguments[place]} as double)")
+    return pa.float64()
+
+
+def extreme(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """The least or the greatest of values that compare one by one."""
+    if pa.types.is_nested(types[0]):
+        raise _refused(aggregate, 0, types[0], "one of its fields or elements")
+    return same(aggregate, types)
+
+
+def same(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """One of the values."""
+    if pa.types.is_null(types[0]):
+        raise _refused(aggregate, 0, types[0], "cast(null as int)")
+    return types[0]
+
+
+def by_order(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """The value beside the least or the greatest one, or an array where several are wanted."""
+    comparable(aggregate, types, 1)
+    value = same(aggregate, types)
+    return pa.list_(value) if aggregate.parameters[0] else value
+
+
+def comparable(aggregate: Aggregate, types: Types, place: int = 0) -> pa.DataType:
+    """One of the values, which must compare with each other."""
+    if _holds_map(types[place]):
+        raise _refused(aggregate, place, types[place], "its entries: map_entries(…)")
+    if pa.types.is_null(types[place]):
+        raise _refused(aggregate, place, types[place], "cast(null as int)")
+    return types[place]
+
+
+def truth(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """A truth value of truth values."""
+    if not pa.types.is_boolean(types[0]):
+        raise _refused(aggregate, 0, types[0], "a condition")
+    return types[0]
+
+
+def counted_if(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """How often a condition is true."""
+    truth(aggregate, types)
+    return pa.int64()
+
+
+def counted_distinct(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """How many different values, which must compare with each other."""
+    for place in range(len(types)):
+        comparable(aggregate, types, place)
+    return pa.int64()
+
+
+def bits(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """An integer of integers."""
+    if not pa.types.is_integer(types[0]):
+        raise _refused(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as bigint)")
+    return types[0]
+
+
+def listed(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """All values."""
+    return pa.list_(same(aggregate, types))
+
+
+def set_of(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """All different values."""
+    return pa.list_(comparable(aggregate, types))
+
+
+def text(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """Texts one after the other."""
+    if not pa.types.is_string(types[0]):
+        raise _refused(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as string)")
+    return types[0]
+
+
+def percentiles(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """One number, or an array where an array of percentages is given."""
+    return _as_many(aggregate, double(aggregate, types))
+
+
+def quantiles(aggregate: Aggregate, types: Types) -> pa.DataType:
+    """One of the values, or an array of them where an array of percentages is given."""
+    kind = types[0]
+    if not (_is_number(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+        raise _refused(aggregate, 0, kind, f"cast({aggregate.arguments[0]} as double)")
+    return _as_many(aggregate, kind)
+
+
+Result = Callable[[Aggregate, Types], pa.DataType]
+
+
+def _as_many(aggregate: Aggregate, kind: pa.DataType) -> pa.DataType:
+    return pa.list_(kind) if isinstance(aggregate.parameters[0], tuple) else kind
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(check(kind) for check in checks)
+
+
+def _holds_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    if pa.types.is_struct(kind):
+        return any(_holds_map(part.type) for part in kind)
+    return bool(pa.types.is_list(kind)) and _holds_map(kind.value_type)
+
+
+def _refused(aggregate: Aggregate, place: int, kind: pa.DataType, instead: str) -> InvalidAggregate:
+    called = [*aggregate.arguments[:place], instead, *aggregate.arguments[place + 1 :]]
+    return InvalidAggregate(
+        f'{aggregate.function} is not defined for "{aggregate.arguments[place]}", '
+        f"which is {type_text(kind)}",
+        do=f"Use e.g. {aggregate.function}({', '.join(called)}).",
+    )

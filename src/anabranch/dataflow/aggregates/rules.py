@@ -1,0 +1,275 @@
+"""Every aggregate function that there is: its names, arguments, constants and result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from anabranch.dataflow.aggregates import carrying, results
+from anabranch.dataflow.aggregates.constant import (
+    ACCURACY,
+    DELIMITER,
+    FLAG,
+    HOW_MANY,
+    PERCENTAGE,
+    RELATIVE_ERROR,
+    Constant,
+)
+from anabranch.dataflow.aggregates.value import Aggregate, Carried
+from anabranch.dataflow.schema import COLLATION
+from anabranch.errors import InvalidAggregate
+
+MANY = 1 << 30
+"""As many arguments as one likes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One aggregate function.
+
+    ``usage`` is how it is called. ``least`` and ``most`` bound the number of expressions;
+    ``constants`` follow them. ``distinct`` is the function that ``f(distinct x)`` stands for: the
+    function itself where repetition does not matter to it, None where it is refused.
+    ``keeps_values`` says that values are kept or compared, for which a collation matters.
+    """
+
+    name: str
+    usage: str
+    result: results.Result
+    aliases: tuple[str, ...] = ()
+    least: int = 1
+    most: int = 1
+    constants: tuple[Constant, ...] = ()
+    carrying: carrying.Carrying = carrying.as_given
+    distinct: str | None = None
+    nullable: bool = True
+    keeps_values: bool = False
+    apart: bool = False
+    """Whether it cannot be called by its name alone: ``f(distinct x)``, ``within group (…)``."""
+
+
+def _number(name: str, *aliases: str) -> Rule:
+    """A function of one number, computed from its moments."""
+    return Rule(name, f"{name}(x)", results.double, aliases, carrying=carrying.as_doubles)
+
+
+def _pair(name: str, carry: carrying.Carrying = carrying.as_doubles) -> Rule:
+    """A function of pairs of numbers."""
+    return Rule(name, f"{name}(y, x)", results.double, least=2, most=2, carrying=carry)
+
+
+def _picked(name: str, *aliases: str) -> Rule:
+    """A function that picks one row's value; NULL is a value unless told otherwise."""
+    return Rule(
+        name,
+        f"{name}(x) or {name}(x, ignore_nulls)",
+        results.same,
+        aliases,
+        constants=(FLAG,),
+        carrying=carrying.with_nulls,
+        keeps_values=True,
+    )
+
+
+def _repeatable(
+    name: str, result: results.Result, *aliases: str, keeps_values: bool = False
+) -> Rule:
+    """A function of one value to which repetition does not matter."""
+    return Rule(name, f"{name}(x)", result, aliases, distinct=name, keeps_values=keeps_values)
+
+
+_RULES = (
+    Rule(
+        "count",
+        "count(*), count(x) or count(x, y, …)",
+        results.bigint,
+        least=0,
+        most=MANY,
+        carrying=carrying.counted,
+        distinct="count_distinct",
+        nullable=False,
+    ),
+    Rule(
+        "count_distinct",
+        "count(distinct x) or count(distinct x, y, …)",
+        results.counted_distinct,
+        most=MANY,
+        carrying=carrying.together,
+        nullable=False,
+        keeps_values=True,
+        apart=True,
+    ),
+    Rule(
+        "count_if",
+        "count_if(condition)",
+        results.counted_if,
+        carrying=carrying.counted_if,
+        nullable=False,
+    ),
+    Rule("sum", "sum(x)", results.total, distinct="sum_distinct"),
+    Rule("sum_distinct", "sum(distinct x)", results.total, apart=True),
+    Rule("avg", "avg(x)", results.mean, ("mean",), distinct="avg_distinct"),
+    Rule("avg_distinct", "avg(distinct x)", results.mean, apart=True),
+    _repeatable("min", results.extreme, keeps_values=True),
+    _repeatable("max", results.extreme, keeps_values=True),
+    *(
+        Rule(
+            name,
+            f"{name}(x, y) or {name}(x, y, k)",
+            results.by_order,
+            least=2,
+            most=2,
+            constants=(HOW_MANY,),
+            keeps_values=True,
+        )
+        for name in ("min_by", "max_by")
+    ),
+    _repeatable("bool_and", results.truth, "every"),
+    _repeatable("bool_or", results.truth, "any", "some"),
+    _repeatable("bit_and", results.bits),
+    _repeatable("bit_or", results.bits),
+    Rule("bit_xor", "bit_xor(x)", results.bits),
+    _number("var_samp", "variance"),
+    _number("var_pop"),
+    _number("stddev_samp", "stddev", "std"),
+    _number("stddev_pop"),
+    _number("skewness"),
+    _number("kurtosis"),
+    _pair("covar_pop"),
+    _pair("covar_samp"),
+    _pair("corr"),
+    Rule(
+        "regr_count",
+        "regr_count(y, x)",
+        results.bigint,
+        least=2,
+        most=2,
+        carrying=carrying.counted,
+        nullable=False,
+    ),
+    _pair("regr_avgx", carrying.second_of_pair),
+    _pair("regr_avgy", carrying.first_of_pair),
+    _pair("regr_sxx", carrying.second_of_pair),
+    _pair("regr_syy", carrying.first_of_pair),
+    _pair("regr_sxy"),
+    _pair("regr_slope"),
+    _pair("regr_intercept"),
+    _pair("regr_r2"),
+    _picked("first", "first_value"),
+    _picked("last", "last_value"),
+    _picked("any_value"),
+    Rule(
+        "collect_list",
+        "collect_list(x)",
+        results.listed,
+        ("array_agg",),
+        distinct="collect_set",
+        nullable=False,
+        keeps_values=True,
+    ),
+    Rule(
+        "collect_set",
+        "collect_set(x)",
+        results.set_of,
+        distinct="collect_set",
+        nullable=False,
+        keeps_values=True,
+    ),
+    *(
+        Rule(
+            name,
+            "listagg(x) or listagg(x, delimiter)",
+            results.text,
+            aliases,
+            constants=(DELIMITER,),
+            distinct="listagg_distinct",
+            keeps_values=True,
+            apart=name != "listagg",
+        )
+        for name, aliases in (("listagg", ("string_agg",)), ("listagg_distinct", ()))
+    ),
+    Rule("mode", "mode(x)", results.comparable, constants=(FLAG,), keeps_values=True),
+    Rule("median", "median(x)", results.double, carrying=carrying.as_doubles),
+    Rule(
+        "percentile",
+        "percentile(x, percentage)",
+        results.percentiles,
+        constants=(PERCENTAGE,),
+        carrying=carrying.as_doubles,
+    ),
+    Rule(
+        "percentile_disc",
+        "percentile_disc(percentage) within group (order by x)",
+        results.percentiles,
+        constants=(PERCENTAGE,),
+        carrying=carrying.as_doubles,
+        apart=True,
+    ),
+    Rule(
+        "approx_percentile",
+        "approx_percentile(x, percentage) or approx_percentile(x, percentage, accuracy)",
+        results.quantiles,
+        ("percentile_approx",),
+        constants=(PERCENTAGE, ACCURACY),
+    ),
+    Rule(
+        "approx_count_distinct",
+        "approx_count_distinct(x) or approx_count_distinct(x, relative_error)",
+        results.counted_distinct,
+        constants=(RELATIVE_ERROR,),
+        carrying=carrying.hashed,
+        distinct="approx_count_distinct",
+        nullable=False,
+        keeps_values=True,
+    ),
+)
+RULES: Mapping[str, Rule] = {rule.name: rule for rule in _RULES}
+#: The functions by every name that they can be called by.
+CALLABLE: Mapping[str, Rule] = {
+    name: rule for rule in _RULES if not rule.apart for name in (rule.name, *rule.aliases)
+}
+
+#: The functions that are written ``f(p) within group (order by x)``, and the rules they follow.
+WITHIN_GROUP: Mapping[str, str] = {
+    "percentile_cont": "percentile",
+    "percentile_disc": "percentile_disc",
+}
+
+
+def result_type(aggregate: Aggregate, types: Sequence[pa.DataType | None]) -> pa.DataType | None:
+    """The type of the aggregate's column, as in Spark; None while an argument's is unknown.
+
+    Raises ``InvalidAggregate`` for a type that the function is not defined for.
+
+    >>> print(result_type(Aggregate("sum", ("price",)), [pa.decimal128(10, 2)]))
+    decimal128(20, 2)
+    """
+    rule = RULES[aggregate.function]
+    known = tuple(kind for kind in types if kind is not None)
+    if len(known) < len(types):
+        return pa.int64() if rule.result is results.bigint else None
+    return rule.result(aggregate, known)
+
+
+def carried(aggregate: Aggregate, types: Sequence[pa.DataType]) -> tuple[Carried, ...]:
+    """The columns that travel to the operator, given the types of the arguments."""
+    return RULES[aggregate.function].carrying(aggregate, tuple(types))
+
+
+def is_nullable(aggregate: Aggregate) -> bool:
+    """Whether the column may hold NULL: all but counts and lists, for a key without values."""
+    return RULES[aggregate.function].nullable
+
+
+def refuse_collated(aggregate: Aggregate, argument: pa.Field) -> None:
+    """Raise ``InvalidAggregate`` where strings with a collation would be kept or compared."""
+    collation = (argument.metadata or {}).get(COLLATION)
+    if collation is None or not RULES[aggregate.function].keeps_values:
+        return
+    raise InvalidAggregate(
+        f"{aggregate.function} of a string with collation {collation.decode()}",
+        do="State is compared byte by byte: use "
+        f"{aggregate.function}({aggregate.arguments[0]} collate UTF8_BINARY).",
+    )

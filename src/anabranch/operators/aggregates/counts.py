@@ -1,0 +1,32 @@
+"""``count``, ``count_if``, ``regr_count``: how many rows, or how many that carry a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from anabranch.operators import reduce
+from anabranch.operators.aggregates.port import Given, Segments, State
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Counts what is not NULL; every row where nothing travels."""
+
+    given: Given
+    depends_on_order = False
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """The number."""
+        return [("", pa.int64())]
+
+    def advance(self, before: State, step: Segments) -> list[pa.Array]:
+        """Add the step's rows."""
+        column = step.columns[0] if step.columns else None
+        found = reduce.count(column, step.shape.starts, step.shape.rows)
+        return [reduce.added(before[0], pa.array(found, type=pa.int64()), step.where)]
+
+    def shown(self, kept: State, where: str) -> pa.Array:
+        """The number."""
+        return kept[0]

@@ -1,0 +1,125 @@
+"""``approx_count_distinct``: how many different values, from the longest runs of zero bits.
+
+Registers are chosen by the first bits of a value's hash and hold the greatest number of leading
+zeros (plus one) among the rest. Only registers that are not empty are kept, sorted, each as
+``number * 64 + zeros``: a key with few values has a short list. The estimator is Ertl's, which
+needs no tables and holds its error from the first value on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.dataflow.aggregates.constant import precision_of
+from anabranch.operators.aggregates.lists import Flat, flat, joined
+from anabranch.operators.aggregates.moments import Floats
+from anabranch.operators.aggregates.port import Given, Int64s, Segments, State
+
+_ZEROS = 64
+"""More than any register can hold."""
+_SHORT = 9
+"""With so many bits a register and its content fit two bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctEstimate:
+    """An estimate from hashes that travel in place of the values."""
+
+    given: Given
+    depends_on_order = False
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """The registers that are not empty."""
+        return [("registers", pa.list_(self._kind))]
+
+    def advance(self, before: State, step: Segments) -> list[pa.Array]:
+        """The greater of each register."""
+        hashes, owner = step.present()
+        registers = register_codes(hashes.to_numpy().view(np.uint64), self._bits)
+        arrived = Flat((pa.array(registers).cast(self._kind),), owner)
+        everything = joined(flat(before), arrived)
+        codes = everything.values.to_numpy().astype(np.int64)
+        order = np.lexsort((codes, everything.owner))
+        codes, owners = codes[order] // _ZEROS, everything.owner[order]
+        last = np.ones(len(order), dtype=np.bool_)
+        last[:-1] = (codes[1:] != codes[:-1]) | (owners[1:] != owners[:-1])
+        return everything.take(order[last]).lists(len(step), step.where)
+
+    def shown(self, kept: State, where: str) -> pa.Array:
+        """The estimate, a whole number."""
+        found = flat(kept)
+        zeros = found.values.to_numpy().astype(np.int64) % _ZEROS
+        keys, registers = len(kept[0]), 1 << self._bits
+        counts = np.bincount(found.owner * _ZEROS + zeros, minlength=keys * _ZEROS)
+        table = counts.reshape(keys, _ZEROS).astype(np.float64)
+        table[:, 0] = registers - table.sum(axis=1)
+        return pa.array(np.rint(estimate(table, self._bits)).astype(np.int64))
+
+    @property
+    def _bits(self) -> int:
+        error = self.given.parameters[0]
+        assert isinstance(error, float)
+        bits = precision_of(error)
+        assert bits is not None
+        return bits
+
+    @property
+    def _kind(self) -> pa.DataType:
+        return pa.int16() if self._bits <= _SHORT else pa.int32()
+
+
+def register_codes(hashes: npt.NDArray[np.uint64], bits: int) -> Int64s:
+    """The register of each hash, and what it puts there: ``number * 64 + zeros``."""
+    number = (hashes >> np.uint64(64 - bits)).astype(np.int64)
+    # The bit behind the rest ends the zeros of a rest that has nothing else.
+    rest = (hashes << np.uint64(bits)) | np.uint64(1 << (bits - 1))
+    high, low = rest >> np.uint64(32), rest & np.uint64(0xFFFFFFFF)
+    length = np.where(high > 0, 32 + _length(high), _length(low))
+    codes: Int64s = number * _ZEROS + 65 - length
+    return codes
+
+
+def _length(words: npt.NDArray[np.uint64]) -> Int64s:
+    """How many bits each of these numbers below 2^32 has."""
+    return np.frexp(words.astype(np.float64))[1].astype(np.int64)
+
+
+def estimate(table: Floats, bits: int) -> Floats:
+    """The number of values, for each row of how many registers hold 0, 1, … 63."""
+    registers, longest = 1 << bits, 64 - bits
+    z = registers * _tau(1.0 - table[:, longest + 1] / registers)
+    for zeros in range(longest, 0, -1):
+        z = 0.5 * (z + table[:, zeros])
+    z = z + registers * _sigma(table[:, 0] / registers)
+    # Nothing is left to tell more values apart where every register is at its greatest.
+    least = registers * registers / 2.0**62
+    found: Floats = registers * registers / (2.0 * math.log(2.0) * np.maximum(z, least))
+    return found
+
+
+def _sigma(share: Floats) -> Floats:
+    """``x + Σ x^(2^k) 2^(k-1)``: what empty registers say; without end where all are."""
+    x, y, z = share.copy(), 1.0, share.copy()
+    whole = share == 1.0
+    x[whole] = 0.0
+    while x.max(initial=0.0) > 0.0:
+        x = x * x
+        z = z + x * y
+        y *= 2.0
+    return np.where(whole, np.inf, z)
+
+
+def _tau(share: Floats) -> Floats:
+    """``(1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3``: what full registers say."""
+    x, y, z = share.copy(), 1.0, 1.0 - share
+    while True:
+        x, y, before = np.sqrt(x), 0.5 * y, z
+        z = z - (1.0 - x) ** 2 * y
+        if np.array_equal(z, before):
+            break
+    return np.where((share == 0.0) | (share == 1.0), 0.0, z / 3.0)

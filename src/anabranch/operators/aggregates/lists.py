@@ -1,0 +1,126 @@
+"""Lists of all keys at once: as flat values with an owner each, and back.
+
+An owner is a key's place in the step. State lists are read flat, joined with what the step brings,
+sorted and cut with NumPy, and become lists again: no key is touched by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.errors import Overflow
+from anabranch.operators.aggregates.port import Int64s, Mask
+from anabranch.operators.ordering import codes
+
+_MOST = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """Values with their owners: columns of equal length, and the owner of each row."""
+
+    columns: tuple[pa.Array, ...]
+    owner: Int64s
+
+    def __len__(self) -> int:
+        """How many values there are."""
+        return len(self.owner)
+
+    @property
+    def values(self) -> pa.Array:
+        """The first column."""
+        return self.columns[0]
+
+    def take(self, places: Int64s) -> Flat:
+        """The rows at these places."""
+        index = pa.array(places)
+        return Flat(tuple(c.take(index) for c in self.columns), self.owner[places])
+
+    def by_owner(self) -> Flat:
+        """Owner after owner; the rows of one stay in their order."""
+        return self.take(np.argsort(self.owner, kind="stable"))
+
+    def order_by_value(self) -> tuple[Int64s, Mask]:
+        """The places by owner and value, and which of them begin another value."""
+        numbers = codes(self.values)
+        order = np.lexsort((numbers, self.owner))
+        new = np.ones(len(order), dtype=np.bool_)
+        numbers, owner = numbers[order], self.owner[order]
+        new[1:] = (numbers[1:] != numbers[:-1]) | (owner[1:] != owner[:-1])
+        return order, new
+
+    def distinct(self) -> Flat:
+        """Each value once per owner, sorted."""
+        order, new = self.order_by_value()
+        return self.take(order[new])
+
+    def lists(self, owners: int, where: str) -> list[pa.Array]:
+        """A list per owner of each column; the rows must lie owner after owner."""
+        if len(self) > _MOST:
+            raise Overflow(
+                f"the lists that one task changed in a step hold {len(self)} values, "
+                f"more than {_MOST}",
+                where=where,
+                do="Use more workers or smaller steps, or an aggregate that keeps less.",
+            )
+        offsets = pa.array(offsets_of(self.owner, owners), type=pa.int32())
+        return [pa.ListArray.from_arrays(offsets, column) for column in self.columns]
+
+
+def offsets_of(owner: Int64s, owners: int) -> Int64s:
+    """Where each owner's rows begin, and the end."""
+    counts = np.bincount(owner, minlength=owners)
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+
+
+def flat(lists: Sequence[pa.Array]) -> Flat:
+    """The lists of some columns, which have the same lengths; NULL is an empty list."""
+    lengths = lengths_of(lists[0])
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    return Flat(tuple(column.flatten() for column in lists), owner)
+
+
+def lengths_of(lists: pa.Array) -> Int64s:
+    """The number of values in each list; 0 for NULL."""
+    found: Int64s = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
+    return found
+
+
+def joined(first: Flat, second: Flat) -> Flat:
+    """All rows of both, unsorted, those of the first before those of the second."""
+    if not len(first):
+        return second
+    columns = tuple(
+        pa.concat_arrays([one, two]) for one, two in zip(first.columns, second.columns, strict=True)
+    )
+    return Flat(columns, np.concatenate((first.owner, second.owner)))
+
+
+def one_zero(values: pa.Array) -> pa.Array:
+    """The values with 0.0 for every -0.0 in them, which SQL takes for the same."""
+    kind = values.type
+    if not _holds_floats(kind):
+        return values
+    if pa.types.is_struct(kind):
+        parts = [one_zero(part) for part in values.flatten()]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
+    if pa.types.is_list(kind):
+        offsets = np.concatenate(([0], np.cumsum(lengths_of(values))))
+        return pa.ListArray.from_arrays(
+            pa.array(offsets, pa.int32()), one_zero(values.flatten()), mask=values.is_null()
+        )
+    zero = pa.scalar(0.0, kind)
+    return pc.if_else(pc.equal(values, zero), zero, values)
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_floats(part.type) for part in kind)
+    if pa.types.is_list(kind):
+        return _holds_floats(kind.value_type)
+    return bool(pa.types.is_floating(kind))

@@ -1,0 +1,121 @@
+"""Variance, skewness and kurtosis: moments of one number, kept around its mean.
+
+A step's moments are computed in two passes (mean, then deviations from it) and merged with what is
+kept by Chan's and Pébay's formulas, which do not lose digits as sums of powers do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.operators import reduce
+from anabranch.operators.aggregates.port import Given, Segments, State, numbers, valid, where_not
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+_ORDERS = {"skewness": 3, "kurtosis": 4}
+_NEEDS_TWO = ("var_samp", "stddev_samp")
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The functions of one number that follow from its central moments.
+
+    Kept are the number of values, their mean and the sums of the second and, where needed, the
+    third and fourth powers of the deviations from it.
+    """
+
+    given: Given
+    depends_on_order = True
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """Number, mean and as many moments as the function needs."""
+        moments = [(f"m{order}", pa.float64()) for order in range(2, self._highest + 1)]
+        return [("n", pa.int64()), ("mean", pa.float64()), *moments]
+
+    def advance(self, before: State, step: Segments) -> list[pa.Array]:
+        """Merge the step's moments into those that were."""
+        old = [numbers(column) for column in before]
+        with np.errstate(all="ignore"):
+            new = self._of_step(step)
+            merged = merge(old, new)
+        return [pa.array(merged[0].astype(np.int64)), *map(pa.array, merged[1:])]
+
+    def shown(self, kept: State, where: str) -> pa.Array:
+        """The function's value; NULL where it is not defined."""
+        n, _, *moments = [numbers(column) for column in kept]
+        with np.errstate(all="ignore"):
+            return where_not(*self._value(n, moments))
+
+    @property
+    def _highest(self) -> int:
+        return _ORDERS.get(self.given.function, 2)
+
+    def _of_step(self, step: Segments) -> list[Floats]:
+        column, starts = step.values, step.shape.starts
+        n = reduce.count(column, starts, step.shape.rows).astype(np.float64)
+        mean, away = deviations(step, column, np.maximum(n, 1))
+        powers = [np.add.reduceat(away**order, starts) for order in range(2, self._highest + 1)]
+        return [n, mean, *powers]
+
+    def _value(self, n: Floats, moments: list[Floats]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        m2 = moments[0]
+        match self.given.function:
+            case "regr_sxx" | "regr_syy":
+                return m2, n == 0
+            case "skewness":
+                return np.sqrt(n) * moments[1] / np.sqrt(m2 * m2 * m2), (n == 0) | (m2 == 0)
+            case "kurtosis":
+                return n * moments[2] / (m2 * m2) - 3.0, (n == 0) | (m2 == 0)
+        few = 1 if self.given.function in _NEEDS_TWO else 0
+        variance = m2 / (n - few)
+        wants_root = self.given.function.startswith("stddev")
+        return np.sqrt(variance) if wants_root else variance, n <= few
+
+
+def deviations(step: Segments, column: pa.Array, n: Floats) -> tuple[Floats, Floats]:
+    """The mean of each segment, and how far each value is from it; 0 for NULL.
+
+    The mean is that of the differences from the segment's first value, so equal values have no
+    deviation at all, and is then corrected by the mean of what was left.
+    """
+    starts, segment = step.shape.starts, step.shape.segment
+    values, some = numbers(column), valid(column)
+    rows = np.where(some, np.arange(len(values)), len(values))
+    first = np.minimum(np.minimum.reduceat(rows, starts), len(values) - 1)
+    base = values[first]
+    rough = base + np.add.reduceat(np.where(some, values - base[segment], 0.0), starts) / n
+    away = np.where(some, values - rough[segment], 0.0)
+    left = np.add.reduceat(away, starts) / n
+    return rough + left, np.where(some, away - left[segment], 0.0)
+
+
+def merge(old: list[Floats], new: list[Floats]) -> list[Floats]:
+    """The moments of two sets of values together; where one is empty, those of the other."""
+    (na, mean, a2, *a_more), (nb, other, b2, *b_more) = old, new
+    n = na + nb
+    delta = other - mean
+    share = delta / np.where(n == 0, 1.0, n)
+    both = [n, mean + share * nb, a2 + b2 + delta * share * na * nb]
+    if a_more:
+        a3, b3 = a_more[0], b_more[0]
+        both.append(
+            a3 + b3 + share**2 * delta * na * nb * (na - nb) + 3.0 * share * (na * b2 - nb * a2)
+        )
+    if len(a_more) > 1:
+        both.append(
+            a_more[1]
+            + b_more[1]
+            + share**3 * delta * na * nb * (na * na - na * nb + nb * nb)
+            + 6.0 * share**2 * (na * na * b2 + nb * nb * a2)
+            + 4.0 * share * (na * b_more[0] - nb * a_more[0])
+        )
+    return [
+        np.where(nb == 0, one, np.where(na == 0, two, merged))
+        for one, two, merged in zip(old, new, both, strict=True)
+    ]

@@ -1,0 +1,104 @@
+"""Covariance, correlation and regression: moments of pairs of numbers around their means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.operators import reduce
+from anabranch.operators.aggregates.moments import Floats, deviations
+from anabranch.operators.aggregates.port import Given, Mask, Segments, State, numbers, where_not
+
+_COVARIANCES = ("covar_pop", "covar_samp", "regr_sxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The functions of pairs (y, x) that follow from their second moments.
+
+    Kept are the number of pairs, both means, the sum of the products of the deviations and, but
+    for covariances, the sums of their squares. A pair with a NULL in it does not count.
+    """
+
+    given: Given
+    depends_on_order = True
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """Number, means and moments."""
+        names = ["mean_y", "mean_x", "c"]
+        if self.given.function not in _COVARIANCES:
+            names += ["m2_y", "m2_x"]
+        return [("n", pa.int64()), *((name, pa.float64()) for name in names)]
+
+    def advance(self, before: State, step: Segments) -> list[pa.Array]:
+        """Merge the step's moments into those that were."""
+        old = [numbers(column) for column in before]
+        with np.errstate(all="ignore"):
+            new = self._of_step(step)
+            merged = _merge(old, new)
+        return [pa.array(merged[0].astype(np.int64)), *map(pa.array, merged[1:])]
+
+    def shown(self, kept: State, where: str) -> pa.Array:
+        """The function's value; NULL where it is not defined."""
+        with np.errstate(all="ignore"):
+            return where_not(*self._value([numbers(column) for column in kept]))
+
+    def _of_step(self, step: Segments) -> list[Floats]:
+        y, x = step.columns
+        starts = step.shape.starts
+        if y.null_count or x.null_count:
+            lost = pc.or_(y.is_null(), x.is_null())
+            nothing = pa.scalar(None, pa.float64())
+            y, x = pc.if_else(lost, nothing, y), pc.if_else(lost, nothing, x)
+        n = reduce.count(y, starts, step.shape.rows).astype(np.float64)
+        some = np.maximum(n, 1)
+        mean_y, away_y = deviations(replace(step, columns=(y,)), y, some)
+        mean_x, away_x = deviations(replace(step, columns=(x,)), x, some)
+        found = [n, mean_y, mean_x, np.add.reduceat(away_y * away_x, starts)]
+        if self.given.function not in _COVARIANCES:
+            found += [np.add.reduceat(away**2, starts) for away in (away_y, away_x)]
+        return found
+
+    def _value(self, kept: list[Floats]) -> tuple[Floats, Mask]:
+        n, mean_y, mean_x, c, *squares = kept
+        match self.given.function:
+            case "covar_pop":
+                return c / n, n == 0
+            case "covar_samp":
+                return c / (n - 1), n <= 1
+            case "regr_sxy":
+                return c, n == 0
+            case "corr":
+                both = squares[0] * squares[1]
+                return c / np.sqrt(both), (n <= 1) | (both == 0)
+        return self._fitted(mean_y, mean_x, c, *squares), (n <= 1) | (squares[1] == 0)
+
+    def _fitted(
+        self, mean_y: Floats, mean_x: Floats, c: Floats, m2_y: Floats, m2_x: Floats
+    ) -> Floats:
+        """Of the line through the pairs: its slope, where it meets x = 0, or how well it fits."""
+        slope = c / m2_x
+        if self.given.function == "regr_slope":
+            return slope
+        if self.given.function == "regr_intercept":
+            return mean_y - slope * mean_x
+        return np.where(m2_y == 0, 1.0, c * slope / m2_y)
+
+
+def _merge(old: list[Floats], new: list[Floats]) -> list[Floats]:
+    """The moments of two sets of pairs together; where one is empty, those of the other."""
+    (na, ya, xa, ca, *a_squares), (nb, yb, xb, cb, *b_squares) = old, new
+    n = na + nb
+    some = np.where(n == 0, 1.0, n)
+    dy, dx = yb - ya, xb - xa
+    weight = na * nb / some
+    both = [n, ya + dy * nb / some, xa + dx * nb / some, ca + cb + dy * dx * weight]
+    pairs = zip(a_squares, b_squares, (dy, dx), strict=False)
+    both += [a + b + delta * delta * weight for a, b, delta in pairs]
+    return [
+        np.where(nb == 0, one, np.where(na == 0, two, merged))
+        for one, two, merged in zip(old, new, both, strict=True)
+    ]

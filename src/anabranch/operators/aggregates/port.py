@@ -1,0 +1,127 @@
+"""What an aggregate function is given, and what it must be able to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.dataflow.aggregates import Parameter
+from anabranch.state.layout import nullable
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+State: TypeAlias = Sequence[pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a function is made from: the types of what travels to it, its result, its constants."""
+
+    function: str
+    kinds: tuple[pa.DataType, ...]
+    result: pa.DataType
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def kind(self) -> pa.DataType:
+        """The type of the first column that travels, as state keeps it."""
+        return nullable(self.kinds[0])
+
+
+class Shape:
+    """How a step's rows lie: segment after segment, each the rows of one key, none empty."""
+
+    def __init__(self, starts: Int64s, rows: int) -> None:
+        """``starts`` is where each segment begins."""
+        self.starts = starts
+        self.rows = rows
+
+    def __len__(self) -> int:
+        """How many segments, that is keys, there are."""
+        return len(self.starts)
+
+    @cached_property
+    def lengths(self) -> Int64s:
+        """The rows of each segment."""
+        return np.diff(np.append(self.starts, self.rows)).astype(np.int64)
+
+    @cached_property
+    def segment(self) -> Int64s:
+        """The segment of each row."""
+        return np.repeat(np.arange(len(self.starts)), self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A step's rows for one aggregate: what travelled to it, in the order of the segments.
+
+    ``where`` names the aggregate, for errors.
+    """
+
+    shape: Shape
+    columns: tuple[pa.Array, ...]
+    where: str
+
+    def __len__(self) -> int:
+        """How many keys there are."""
+        return len(self.shape)
+
+    @property
+    def values(self) -> pa.Array:
+        """The first column."""
+        return self.columns[0]
+
+    def present(self) -> tuple[pa.Array, Int64s]:
+        """The values that are not NULL, in order, each with its segment."""
+        column, segment = self.values, self.shape.segment
+        if not column.null_count:
+            return column, segment
+        return column.drop_null(), segment[valid(column)]
+
+
+class Function(Protocol):
+    """One aggregate function over one column."""
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether rows in another order could give another result."""
+        ...
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """What is kept per key: a name for each column (one may be empty), and its type."""
+        ...
+
+    def advance(self, before: State, step: Segments) -> list[pa.Array]:
+        """The state of every key of a step after it. NULL in all columns is that of a new key."""
+        ...
+
+    def shown(self, kept: State, where: str) -> pa.Array:
+        """The value that a state stands for."""
+        ...
+
+
+Make: TypeAlias = Callable[[Given], Function]
+
+
+def valid(column: pa.Array) -> Mask:
+    """Which values are not NULL."""
+    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def numbers(column: pa.Array, kind: npt.DTypeLike = np.float64) -> npt.NDArray[np.float64]:
+    """A column of numbers with 0 for NULL."""
+    filled = column.fill_null(0) if column.null_count else column
+    found: npt.NDArray[np.float64] = filled.to_numpy(zero_copy_only=False).astype(kind, copy=False)
+    return found
+
+
+def where_not(values: npt.NDArray[np.float64], nothing: Mask) -> pa.Array:
+    """The values, NULL where there is nothing to show."""
+    return pa.array(values, mask=nothing)
