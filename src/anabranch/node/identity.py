@@ -10,6 +10,7 @@ from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import ChangedDataflow, OtherDataflow
 from anabranch.node.program import Program
 from anabranch.operators.build import StatefulOperator
+from anabranch.operators.codec import AnyValue
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.plan.step import (
     Commit,
@@ -102,7 +103,15 @@ def _shape(program: Program, operator: StatefulOperator) -> OperatorShape:
         program.region_of(operator.name),
         to_ddl(layout.keys),
         to_ddl(layout.values),
+        _packed(operator),
     )
+
+
+def _packed(operator: StatefulOperator) -> tuple[str, ...]:
+    """The state columns that hold any value, as MessagePack."""
+    if isinstance(operator, StatefulMap) and isinstance(operator.codec, AnyValue):
+        return tuple(operator.codec.schema.names)
+    return ()
 
 
 def _kind(operator: StatefulOperator) -> str:

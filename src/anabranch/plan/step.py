@@ -45,13 +45,17 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class OperatorShape(msgspec.Struct, frozen=True):
-    """What must not change of a stateful operator while its state lives; schemas as DDL."""
+    """What must not change of a stateful operator while its state lives; schemas as DDL.
+
+    ``packed`` names the state columns that hold MessagePack: readers show them as JSON.
+    """
 
     operator: str
     kind: str
     region: str
     keys: str
     state: str
+    packed: tuple[str, ...] = ()
 
 
 class OperatorState(msgspec.Struct, frozen=True):

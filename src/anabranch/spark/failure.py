@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,7 +17,7 @@ import msgspec
 from pyspark.logger import PySparkLogger
 
 from anabranch import errors
-from anabranch.errors import AnabranchError, ReadFailed, StepFailed
+from anabranch.errors import AnabranchError, QueryFailed, ReadFailed, StepFailed
 
 # Base64, because the text holds the whole traceback: source lines and messages must not match.
 _MARK = re.compile(r"<<anabranch ([A-Za-z0-9+/]+=*)>>")
@@ -25,6 +26,8 @@ _NAMED = re.compile(r"(\[[A-Z][A-Z0-9_.]+\] .*?)\s*(?:SQLSTATE|\n\s*at |\n== SQL
 _TRACEBACK = "Traceback (most recent call last)"
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LONGEST = 600
+_quiet_lock = threading.Lock()
+_before: list[list[bool]] = []
 
 
 class _Carried(msgspec.Struct):
@@ -51,17 +54,26 @@ def carried() -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep pyspark from printing a page about each error: it is translated and raised."""
+    """Keep pyspark from printing a page about each error: it is translated and raised.
+
+    Steps and queries are quiet at the same time; the last one out turns the sound on again.
+    """
     # Pyspark's own way to get its loggers: one made by ``logging`` would break its calls.
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
+    with _quiet_lock:
+        # Who comes first sees how it was before; those who come in between see silence.
+        _before.append([logger.disabled for logger in loggers])
+        for logger in loggers:
+            logger.disabled = True
     try:
         yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+        with _quiet_lock:
+            first = _before[0]
+            _before.pop()
+            if not _before:
+                for logger, disabled in zip(loggers, first, strict=True):
+                    logger.disabled = disabled
 
 
 def translated(error: Exception) -> AnabranchError:
@@ -106,3 +118,12 @@ def _brief(text: str) -> str:
     named = list(dict.fromkeys(" ".join(match[1].split()) for match in _NAMED.finditer(text)))
     joined = raised[-1] if _TRACEBACK in text and raised else " ".join(named or told)
     return joined if len(joined) <= _LONGEST else joined[: _LONGEST - 1] + "…"
+
+
+def query_failure(error: Exception) -> AnabranchError:
+    """The error of ours that a failed query stands for."""
+    text = str(error)
+    return _rebuilt(text) or QueryFailed(
+        f"Spark could not compute the query: {_brief(text)}",
+        do="Change the query; state and steps are not touched by it.",
+    )

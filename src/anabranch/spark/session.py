@@ -8,15 +8,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from anabranch.spark.jvm import quiet, start_jvm
 
+STEP_POOL = "steps"
+QUERY_POOL = "queries"
+"""The scheduler's pools; those of a session that is there already all weigh the same."""
+
 STATIC = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
+    # Hadoop takes this path as it is: a URI with %20 in it would not be found.
+    "spark.scheduler.allocation.file": f"file://{Path(__file__).parent / 'pools.xml'}",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -74,6 +81,11 @@ def open_session(master: str | None, configuration: dict[str, str] | None = None
     for name, value in {**changeable, **PER_SESSION}.items():
         session.conf.set(name, value)
     return session
+
+
+def use_pool(session: SparkSession, pool: str) -> None:
+    """Let the jobs of this thread be scheduled in a pool."""
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 
 def _refuse_relied_on(configuration: dict[str, str]) -> None:
