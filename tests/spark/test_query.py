@@ -66,6 +66,11 @@ BOTH = """
            (select count(distinct _worker) from `running-total`) as workers
 """
 
+ENDLESS = """
+    select count(*) from range(10000000) a cross join range(10000000) b
+    where (a.id * b.id) % 7 = 3
+"""
+
 
 def step_of(table: Any) -> int:
     return int(table.schema.metadata[STEP])
@@ -120,12 +125,8 @@ def test_a_query_without_end_is_stopped_and_steps_go_on(
 ) -> None:
     pipeline = ab.run(sums(), directory=tmp_path, workers=2, bins=16)
     wait_for_step(pipeline, 1)
-    endless = """
-        select count(*) from range(10000000) a cross join range(10000000) b
-        where (a.id * b.id) % 7 = 3
-    """
     with pytest.raises(QueryTimeout, match="longer than 3 seconds") as raised:
-        pipeline.query(endless, limit_seconds=3)
+        pipeline.query(ENDLESS, limit_seconds=3)
     assert raised.value.code == "query.timeout"
     # Its tasks are told to stop; what is asked next has its turn when they have.
     check_one_step(pipeline.query(BOTH))
@@ -146,10 +147,7 @@ def test_steps_are_committed_while_a_long_query_runs(tmp_path: Path) -> None:
 
     def ask() -> None:
         try:
-            pipeline.query(
-                "select count(*) from range(10000000) a, range(10000000) b where a.id % b.id = 1",
-                limit_seconds=30,
-            )
+            pipeline.query(ENDLESS, limit_seconds=30)
         except QueryTimeout as error:
             outcome.append(error)
         finally:

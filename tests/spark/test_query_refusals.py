@@ -96,6 +96,7 @@ FORBIDDEN_RELATION = [
     "select * from global_temp.everybodys",
     "select * from identifier('text.`/etc/hosts`')",
     "select * from identifier('oth' || 'ers')",
+    "select identifier('java_' || 'method')('java.lang.System', 'getenv', 'HOME')",
     "select * from (with others as (select 1) select * from others), others",
     "select * from range(1000000000000)",
     "select count(*) from range(0, 1000000000000, 1)",

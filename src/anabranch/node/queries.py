@@ -18,6 +18,7 @@ LIMIT_BYTES = 64 << 20
 LIMIT_SECONDS = 60.0
 """Of a query, unless told otherwise."""
 
+MOST_ROWS = (1 << 31) - 2
 MARGIN_SECONDS = 60.0
 """How long files stay at least after the last query that may need them is over."""
 
@@ -35,8 +36,8 @@ class QueryLimits:
 
     def __post_init__(self) -> None:
         """Refuse what no query could keep."""
-        if self.rows < 0 or self.bytes < 0 or not self.seconds > 0:
-            raise ValueError(f"a query's limits must be positive: {self}")
+        if not 0 <= self.rows <= MOST_ROWS or self.bytes < 0 or not self.seconds > 0:
+            raise ValueError(f"a query's limits must be positive, rows below 2**31 - 1: {self}")
 
 
 class Queries(Protocol):

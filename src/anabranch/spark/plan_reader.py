@@ -37,6 +37,11 @@ class PlanReader:
         self._named = [patterns.UNRESOLVED_IDENTIFIER()]
         self._groups: dict[str, str | None] = {}
 
+    def activate(self) -> None:
+        """Make the session the active one of this thread."""
+        jvm: Any = self._spark._jvm
+        jvm.SparkSession.setActiveSession(self._spark._jsparkSession)
+
     def parse(self, text: str) -> Parsed:
         """What stands in the text; ``InvalidQuery`` or ``SeveralStatements`` if it has no sense."""
         try:

@@ -7,12 +7,15 @@ be named; what may stand in it is decided by ``dataflow/query_rules.py``.
 Queries stay out of the way of steps. They are in a pool that gets a core only when no step wants
 one, and since running tasks are not interrupted for others, all of them together have at most half
 of the cores: so many run at a time, each in so many tasks a stage, and the rest wait their turn.
+A task that was cancelled may go on for a while (Spark asks it to end, and not every loop listens):
+the turn of its query is over when its last task is.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -37,6 +40,7 @@ from anabranch.spark.session import PER_SESSION, QUERY_POOL, use_pool
 __all__ = ["DataFrame", "SparkQueries"]
 
 LONGEST_TEXT = 100_000
+POLL_SECONDS = 0.05
 
 PER_QUERY_SESSION = {
     **PER_SESSION,
@@ -46,6 +50,11 @@ PER_QUERY_SESSION = {
     "spark.sql.runSQLOnFiles": "false",
     # The side of a join that is sent to all tasks lies in the driver's memory.
     "spark.sql.maxBroadcastTableSize": str(64 << 20),
+    # Loops over rows that were broadcast or buffered do not notice that their task was cancelled;
+    # loops over rows in Spark's sorter do.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.cartesianProductExec.buffer.in.memory.threshold": "0",
+    "spark.sql.sortMergeJoinExec.buffer.in.memory.threshold": "1024",
 }
 """What queries rely on, in a session that nobody else has."""
 
@@ -55,6 +64,7 @@ class _Ticket:
     """One query on its way: the group of its jobs, and whether somebody still waits for it."""
 
     group: str
+    begun: threading.Event = field(default_factory=threading.Event)
     given_up: threading.Event = field(default_factory=threading.Event)
 
 
@@ -88,10 +98,7 @@ class SparkQueries:
         try:
             wait([answer], limits.seconds)
             if not answer.done():
-                raise QueryTimeout(
-                    f"The query took longer than {limits.seconds:g} seconds and was cancelled",
-                    do="Ask for less, or raise limit_seconds.",
-                )
+                raise _timeout(ticket, limits)
         except BaseException:
             self._give_up(ticket, answer)
             raise
@@ -123,7 +130,17 @@ class SparkQueries:
         self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
     ) -> pa.Table:
         """In a thread of the pool: check, pin a step, run."""
+        ticket.begun.set()
         use_pool(self._spark, QUERY_POOL)
+        try:
+            return self._result(ticket, sql, committed, limits)
+        finally:
+            if ticket.given_up.is_set():
+                self._await_tasks(ticket)
+
+    def _result(
+        self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
+    ) -> pa.Table:
         snapshot, df = self._checked(sql, committed)
         names = df.columns
         # Two columns may have one name, which tasks could not tell apart.
@@ -152,6 +169,8 @@ class SparkQueries:
         may make them; once analysed it keeps those that it found.
         """
         with self._lock:
+            # The parser follows the settings of the session that is active in its thread.
+            self._plans.activate()
             parsed = self._plans.parse(sql)
             snapshot = committed()
             wanted = mentioned(parsed, snapshot.operators, self._plans.group_of)
@@ -168,6 +187,29 @@ class SparkQueries:
         answer.cancel()
         context = self._spark.sparkContext._jsc.sc()
         context.cancelJobGroupAndFutureJobs(ticket.group)
+
+    def _await_tasks(self, ticket: _Ticket) -> None:
+        """Wait until no task of a cancelled query runs any more, or Spark itself has ended."""
+        tracker = self._spark.sparkContext.statusTracker()
+        while self._spark.sparkContext._jsc is not None:
+            jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(ticket.group))
+            stages = [stage for job in jobs if job is not None for stage in job.stageIds]
+            known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
+            if not any(info.numActiveTasks for info in known):
+                return
+            time.sleep(POLL_SECONDS)
+
+
+def _timeout(ticket: _Ticket, limits: QueryLimits) -> QueryTimeout:
+    if ticket.begun.is_set():
+        return QueryTimeout(
+            f"The query took longer than {limits.seconds:g} seconds and was cancelled",
+            do="Ask for less, or raise limit_seconds.",
+        )
+    return QueryTimeout(
+        f"The query waited longer than {limits.seconds:g} seconds for its turn",
+        do="Other queries, or tasks of one that was cancelled, still run. Ask again later.",
+    )
 
 
 def _session(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
