@@ -47,7 +47,7 @@ def keyed_sums(data: Path, output: Path, operator: str, column: str = "amount") 
 
 def check_sums(pipeline: ab.Pipeline, data: Path, column: str = "amount") -> int:
     """Compare the state with the input read so far; gives the number of keys."""
-    state = pipeline.state(OPERATOR)
+    state = pipeline.state_table(OPERATOR)
     steps = pipeline.status().step
     if column == "amount":
         expected = sum_of_amounts(data, steps)

@@ -190,7 +190,7 @@ def measure(spec: Spec) -> Outcome:
         workers=WORKERS,
         master=MASTER,
         spark_conf=conf,
-        settings=ab.Settings(grace_seconds=spec.number("grace_seconds")),
+        settings=ab.Settings(grace_seconds=spec.number("grace_seconds"), query_seconds=0),
         watch=sampler.step,
     )
     status = pipeline.wait()

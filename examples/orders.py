@@ -23,5 +23,6 @@ totals.sink("totals", ab.FileSink("out/totals", "json"))
 
 pipeline = ab.run(flow, directory="orders.state")
 pipeline.wait()
-for row in pipeline.state("running-total").sort_by("customer").to_pylist():
+question = 'select customer, total from "running-total" order by customer'
+for row in pipeline.query(question).to_pylist():
     print(row)

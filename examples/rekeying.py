@@ -49,5 +49,5 @@ rooms.sink("rooms", ab.FileSink("out/rooms", "json"))
 pipeline = ab.run(flow, directory="sensors.state", workers=3)
 status = pipeline.wait()
 print(f"{status.step} steps")
-for row in pipeline.state("per-room").sort_by("room").to_pylist():
+for row in pipeline.state_table("per-room").sort_by("room").to_pylist():
     print(row)

@@ -26,6 +26,6 @@ counts.sink("counts", ab.FileSink("out/word-counts", "parquet"))
 
 pipeline = ab.run(flow, directory="word-count.state")
 pipeline.wait()
-most = pipeline.state("count").sort_by([("n", "descending"), ("word", "ascending")])
-for row in most.slice(0, 5).to_pylist():
+most = pipeline.query("select word, n from count order by n desc, word limit 5")
+for row in most.to_pylist():
     print(f"{row['word']:6} {row['n']}")

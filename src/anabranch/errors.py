@@ -9,7 +9,8 @@
     │   ├── OtherDataflow         directory.other_dataflow
     │   ├── ChangedDataflow       directory.changed_dataflow
     │   ├── DirectoryInUse        directory.in_use
-    │   └── FutureFormat          directory.future_format
+    │   ├── FutureFormat          directory.future_format
+    │   └── NoPipeline            directory.no_pipeline
     ├── StoreError                files that hold the truth
     │   ├── DiskFull              store.disk_full
     │   ├── StoreUnavailable      store.unavailable
@@ -35,6 +36,18 @@
     │   ├── AttemptsDisagree      step.attempts_disagree
     │   ├── Overflow              step.overflow
     │   └── StepFailed            step.failed
+    ├── QueryError                state that could not be read or queried
+    │   ├── InvalidQuery          query.invalid
+    │   ├── SeveralStatements     query.several_statements
+    │   ├── NotAQuery             query.not_a_query
+    │   ├── ForbiddenRelation     query.forbidden_relation
+    │   ├── ForbiddenFunction     query.forbidden_function
+    │   ├── UnknownOperator       query.unknown_operator
+    │   ├── UnknownStep           query.unknown_step
+    │   ├── SnapshotExpired       query.snapshot_expired
+    │   ├── QueryTimeout          query.timeout
+    │   ├── QueryTooLarge         query.too_large
+    │   └── QueryFailed           query.failed
     └── SparkUnavailable          spark.unavailable
 
 Catch by branch. Each class has a stable ``code``, which logs, the shell and HTTP print too.
@@ -160,6 +173,12 @@ class FutureFormat(DirectoryError):
     """A file was written by a newer version of Anabranch."""
 
     code = "directory.future_format"
+
+
+class NoPipeline(DirectoryError):
+    """There is no pipeline in the directory."""
+
+    code = "directory.no_pipeline"
 
 
 class StoreError(AnabranchError):
@@ -310,6 +329,78 @@ class StepFailed(StepError):
     """Spark could not run the step for a reason of its own."""
 
     code = "step.failed"
+
+
+class QueryError(AnabranchError):
+    """State could not be read or queried. The pipeline is not touched by it."""
+
+    code = "query"
+
+
+class InvalidQuery(QueryError):
+    """Spark cannot make sense of the query."""
+
+    code = "query.invalid"
+
+
+class SeveralStatements(QueryError):
+    """There is more than one statement."""
+
+    code = "query.several_statements"
+
+
+class NotAQuery(QueryError):
+    """The statement does something else than give rows."""
+
+    code = "query.not_a_query"
+
+
+class ForbiddenRelation(QueryError):
+    """The query reads something that is not state: a file, a table, an outside relation."""
+
+    code = "query.forbidden_relation"
+
+
+class ForbiddenFunction(QueryError):
+    """The query calls a function that reaches outside, or one that is not built into Spark."""
+
+    code = "query.forbidden_function"
+
+
+class UnknownOperator(QueryError):
+    """There is no stateful operator of this name."""
+
+    code = "query.unknown_operator"
+
+
+class UnknownStep(QueryError):
+    """The step is not committed."""
+
+    code = "query.unknown_step"
+
+
+class SnapshotExpired(QueryError):
+    """The files of an older step have been removed."""
+
+    code = "query.snapshot_expired"
+
+
+class QueryTimeout(QueryError):
+    """The query took longer than its limit and was cancelled."""
+
+    code = "query.timeout"
+
+
+class QueryTooLarge(QueryError):
+    """The result has more rows or bytes than its limit."""
+
+    code = "query.too_large"
+
+
+class QueryFailed(QueryError):
+    """Spark understood the query and could not compute it."""
+
+    code = "query.failed"
 
 
 class SparkUnavailable(AnabranchError):

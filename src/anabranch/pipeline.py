@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch.errors import AnabranchError
-from anabranch.node.program import Program
+from anabranch.errors import AnabranchError, QueryFailed, SnapshotExpired
+from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS, Queries, QueryLimits
 from anabranch.node.runner import Runner, StepDone
-from anabranch.state.bins import BinSet
-from anabranch.state.layout import EXPIRY
-from anabranch.state.region_state import OperatorState
+from anabranch.node.state_reader import missing_or_expired, read_table
+
+if TYPE_CHECKING:
+    from anabranch.spark.query import DataFrame
 
 IDLE_SECONDS = 0.05
 SINK_SECONDS = 0.5
@@ -49,18 +51,18 @@ class Pipeline:
 
     def __init__(
         self,
-        program: Program,
         directory: Path,
         runner: Runner,
         watch: Callable[[StepDone], None] | None,
         cleanup: Callable[[], None],
+        queries: Queries | None = None,
     ) -> None:
         """Not started yet."""
-        self._program = program
         self._directory = directory
         self._runner = runner
         self._watch = watch
         self._cleanup = cleanup
+        self._queries = queries
         self._stop = threading.Event()
         # Waited for instead of the thread: a join that Ctrl-C interrupts takes it for ended.
         self._over = threading.Event()
@@ -107,32 +109,52 @@ class Pipeline:
                 self._waiting,
             )
 
-    def state(self, operator: str) -> pa.Table:
-        """An operator's state at the last committed step: key columns, then state columns.
+    def query(
+        self,
+        sql: str,
+        *,
+        limit_rows: int = LIMIT_ROWS,
+        limit_bytes: int = LIMIT_BYTES,
+        limit_seconds: float | None = None,
+    ) -> pa.Table:
+        """The rows of one SQL query over the state of the operators, at the last committed step.
 
-        Sub-keys come after the keys; where state expires, the last column says when.
+        Each operator is a table of its name: key columns, state columns, ``_worker`` and ``_bin``.
+        Names that are not words stand in double quotes, texts in single quotes. Any thread may
+        ask, while steps run and after the pipeline has ended. A query that needs more than its
+        limits is refused with ``QueryTooLarge`` or cancelled with ``QueryTimeout``; seconds are
+        ``query_seconds`` of the settings, which is also the most. Nothing but state can be read,
+        and nothing can be changed: see ``QueryError``.
         """
-        with self._lock:
-            found = {state.operator: state for state in self._runner.states}
-            now = self._runner.clock_ns
-        if operator not in found:
-            known = ", ".join(sorted(found)) or "none"
-            raise KeyError(f"no stateful operator {operator!r}; there are: {known}")
-        kept = found[operator]
-        bins = self._program.bins
-        state = OperatorState(
-            operator,
-            self._program.layouts[operator],
-            kept.runs,
-            self._directory,
-            bins,
-            BinSet.of(range(bins)),
-            kept.live,
-        )
-        layout = state.layout
-        names = [*layout.keys.names, *layout.subkeys.names, *layout.values.names]
-        names += [EXPIRY] if layout.expires else []
-        return state.scan(now).remove_column(0).rename_columns(names)
+        longest = self._runner.settings.query_seconds
+        seconds = longest if limit_seconds is None else limit_seconds
+        if seconds > longest:
+            raise ValueError(f"limit_seconds={seconds:g} is more than query_seconds={longest:g}")
+        if self._queries is None or not longest:
+            raise QueryFailed(
+                "This pipeline takes no queries",
+                do="Run it with Spark in this process and query_seconds above 0.",
+            )
+        limits = QueryLimits(limit_rows, limit_bytes, seconds)
+        return self._queries.run(sql, lambda: self._runner.snapshot, limits)
+
+    def state(self, operator: str) -> DataFrame | pa.Table:
+        """An operator's state at the last committed step, with the columns that ``query`` shows.
+
+        A DataFrame where Spark runs in this process, else an Arrow table. The DataFrame reads the
+        files of that step when it is used: ``SnapshotExpired`` when it is used too late.
+        """
+        if self._queries is None:
+            return self.state_table(operator)
+        return self._queries.frame(self._runner.snapshot, operator)
+
+    def state_table(self, operator: str) -> pa.Table:
+        """An operator's state at the last committed step, read here: key columns, state columns."""
+        view = self._runner.snapshot.view(operator)
+        try:
+            return read_table(view, self._directory)
+        except SnapshotExpired as error:
+            raise missing_or_expired(error, self._runner.snapshot) from error
 
     def start(self) -> None:
         """Begin to run steps."""

@@ -16,6 +16,7 @@ from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.code import save_program
 from anabranch.spark.frames import SparkFrames
 from anabranch.spark.plane import SparkPlane
+from anabranch.spark.query import SparkQueries
 from anabranch.spark.session import open_session
 from anabranch.state.bins import bin_bits
 from anabranch.state.files import ensure_directory
@@ -71,6 +72,7 @@ def run(
     except BaseException:
         lock.release()
         raise
-    pipeline = Pipeline(program, path, runner, watch, lock.release)
+    queries = SparkQueries(spark, path)
+    pipeline = Pipeline(path, runner, watch, lock.release, queries)
     pipeline.start()
     return pipeline

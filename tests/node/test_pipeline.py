@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.dataflow.flow import Dataflow
-from anabranch.errors import ReadFailed
+from anabranch.errors import ReadFailed, UnknownOperator
 from anabranch.node.program import Program
 from anabranch.node.runner import Runner, Settings, StepDone
 from anabranch.pipeline import Phase, Pipeline
@@ -28,7 +28,7 @@ def started(made: Program, directory: Path, watch: Any = None) -> tuple[Pipeline
     runner = Runner(made, directory, plane, "code", Settings(), lambda: float(next(clock)))
     runner.recover()
     released: list[str] = []
-    pipeline = Pipeline(made, directory, runner, watch, lambda: released.append("lock"))
+    pipeline = Pipeline(directory, runner, watch, lambda: released.append("lock"))
     pipeline.start()
     return pipeline, released
 
@@ -57,13 +57,14 @@ def test_state_is_shown_under_the_users_names(tmp_path: Path) -> None:
     pipeline, _ = started(program(flow), tmp_path)
     while pipeline.status().step < 1:
         pipeline.wait(0.01)
-    found = pipeline.state("totals").to_pylist()
+    found = pipeline.state_table("totals").to_pylist()
     assert sorted(found, key=repr) == [
         {"v_key": "a", "k_n": 2, "v_best": 5},
         {"v_key": None, "k_n": 1, "v_best": 2},
     ]
-    with pytest.raises(KeyError, match="no stateful operator 'sums'; there are: totals"):
-        pipeline.state("sums")
+    assert pipeline.state("totals") == pipeline.state_table("totals")
+    with pytest.raises(UnknownOperator, match=r"no stateful operator .sums.\. There are: totals"):
+        pipeline.state_table("sums")
     assert pipeline.shutdown().phase is Phase.STOPPED
 
 

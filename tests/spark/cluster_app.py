@@ -117,7 +117,7 @@ def run(base: Path, flow: ab.Dataflow, workers: int = 2) -> dict[str, Any]:
     return {
         "step": status.step,
         "points": points,
-        "states": {name: pipeline.state(name).to_pylist() for name in status.keys},
+        "states": {name: pipeline.state_table(name).to_pylist() for name in status.keys},
     }
 
 

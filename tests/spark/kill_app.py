@@ -84,11 +84,11 @@ def main() -> None:
         bins=16,
         master="local[2]",
         spark_conf=SPARK,
-        settings=ab.Settings(grace_seconds=5),
+        settings=ab.Settings(grace_seconds=5, query_seconds=0),
         reached=reached,
     )
     status = pipeline.wait()
-    states = {name: pipeline.state(name).to_pylist() for name in ("chain", "second")}
+    states = {name: pipeline.state_table(name).to_pylist() for name in ("chain", "second")}
     (base / "result.json").write_text(json.dumps({"step": status.step, "states": states}))
 
 

@@ -85,7 +85,7 @@ def counted(commit: Commit) -> dict[str, int]:
 
 def state_of(pipeline: ab.Pipeline, operator: str) -> dict[Any, Any]:
     """An operator's state: key → value, with one column as the plain value."""
-    kept = pipeline.state(operator)
+    kept = pipeline.state_table(operator)
     return {row[0]: row[1] for row in rows_of(kept)}
 
 

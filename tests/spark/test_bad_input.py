@@ -360,7 +360,7 @@ def test_a_disk_that_fills_up_with_state(small_disk: Path, tmp_path: Path) -> No
     assert bag(tuple(row.values()) for row in published(tmp_path / "out")) == (
         bag(row for page in PAGES for row in page)
     )
-    assert {k: len(text) for k, text in rows_of(pipeline.state("grow"))} == {
+    assert {k: len(text) for k, text in rows_of(pipeline.state_table("grow"))} == {
         "a": 800_000,
         "b": 400_000,
         "c": 400_000,

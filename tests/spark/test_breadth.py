@@ -122,7 +122,7 @@ def test_a_keyed_union_of_two_sources_is_tagged_before_one_exchange(
         wanted[customer] += amount
     for client, paid in (row for page in payments for row in page):
         wanted[client] -= paid
-    kept = pipeline.state("balance")
+    kept = pipeline.state_table("balance")
     assert dict(zip(*kept.to_pydict().values(), strict=True)) == dict(wanted)
     assert Counter(row[1] for row in got(out)) == {"order": 75, "payment": 75}
     for customer, kind, client, _ in got(out):
@@ -232,5 +232,5 @@ def test_a_union_of_streams_of_different_depth_is_complete_and_one_job(
         )
         for customer, _ in met
     }
-    kept = pipeline.state("sums").to_pylist()
+    kept = pipeline.state_table("sums").to_pylist()
     assert {row["customer"]: (row["n"], row["total"]) for row in kept} == wanted

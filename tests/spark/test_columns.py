@@ -136,7 +136,7 @@ def test_values_pass_two_regions_unchanged(ran: Ran) -> None:
 def test_state_holds_every_type(ran: Ran) -> None:
     _, pipeline = ran
     last = {each[0] % 3: each for each in ROWS}
-    kept = rows_of(pipeline.state("twice"))
+    kept = rows_of(pipeline.state_table("twice"))
     assert bag(kept) == bag((third, *each) for third, each in last.items())
 
 
@@ -169,7 +169,7 @@ def test_the_output_of_a_pipeline_is_the_input_of_another(
     counts: dict[int, int] = {}
     for each in emitted():
         counts[each[0]] = counts.get(each[0], 0) + 1
-    assert dict(rows_of(pipeline.state("given"))) == counts
+    assert dict(rows_of(pipeline.state_table("given"))) == counts
 
 
 def test_the_aggregates_of_every_type(ran: Ran, tmp_path: Path, spark: SparkSession) -> None:

@@ -122,7 +122,7 @@ def test_expressions_over_files_over_python_rows_and_behind_regions(
         (table,) = sink.steps().values()
         assert bag(rows_of(table)) == bag(wanted), name
     positive = sum(row["v"] for row in ROWS)
-    assert bag(rows_of(pipeline.state("sums"))) == bag([(False, 0, 1), (True, positive, 5)])
+    assert bag(rows_of(pipeline.state_table("sums"))) == bag([(False, 0, 1), (True, positive, 5)])
 
 
 def test_a_star_beside_other_columns_and_replaced_columns(tmp_path: Path) -> None:

@@ -94,10 +94,10 @@ def check(keys: dict[str, list[str]], directory: Path) -> None:
         for each in every:
             key = tuple(each[place] for place in places)
             groups.setdefault(repr(key), (key, []))[1].append(each[-1])
-        assert bag(rows_of(pipeline.state(f"sums-{name}"))) == bag(
+        assert bag(rows_of(pipeline.state_table(f"sums-{name}"))) == bag(
             (*key, sum(values), len(values)) for key, values in groups.values()
         ), name
-        assert bag(rows_of(pipeline.state(f"seen-{name}"))) == bag(
+        assert bag(rows_of(pipeline.state_table(f"seen-{name}"))) == bag(
             (*key, "".join(f"{v}," for v in values)) for key, values in groups.values()
         ), name
         assert bag(tuple(r.values()) for r in emitted[name].rows()) == bag(

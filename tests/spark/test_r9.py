@@ -206,7 +206,7 @@ def result_of(
     )
     assert pipeline.status().step == STEPS
     operators = ("spread", "trail", "sums-by-g", "sums-by-k", "after")
-    state = {name: bag(rows_of(pipeline.state(name))) for name in operators}
+    state = {name: bag(rows_of(pipeline.state_table(name))) for name in operators}
     trails = [row for p in (home / "trail").glob("*.parquet") for row in rows_of(pq.read_table(p))]
     lines = [
         f"{path.name[:17]} ".encode() + line
@@ -257,7 +257,7 @@ def test_r9_one_worker_gives_what_plain_python_gives(
 
 
 def rows_by_name(pipeline: ab.Pipeline, operator: str) -> list[dict[str, Any]]:
-    table = pipeline.state(operator)
+    table = pipeline.state_table(operator)
     names = [name.split("/")[0] for name in table.schema.names]
     return [dict(zip(names, row, strict=True)) for row in rows_of(table)]
 

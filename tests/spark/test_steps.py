@@ -162,7 +162,7 @@ def test_where_and_select_after_a_stateful_operator(ran: Ran) -> None:
 
 def test_an_aggregate_in_the_second_region(ran: Ran) -> None:
     _, outputs, pipeline, _ = ran
-    assert {row[0]: row[1:] for row in rows_of(pipeline.state("tens"))} == tens_by_hand(PAGES)
+    assert {row[0]: row[1:] for row in rows_of(pipeline.state_table("tens"))} == tens_by_hand(PAGES)
     wanted = []
     for number in (1, 2, 3):
         now, then = tens_by_hand(PAGES[:number]), tens_by_hand(PAGES[: number - 1])
@@ -213,7 +213,9 @@ def test_a_restart_with_other_workers_continues(ran: Ran, tmp_path: Path) -> Non
     stopped_after(2, shop(PAGES[:2], again), state, workers=3)
     last = completed(shop([*PAGES, ab.EOF], again), state, workers=1)
     for operator in ("running-total", "tens"):
-        assert bag(rows_of(last.state(operator))) == bag(rows_of(pipeline.state(operator)))
+        assert bag(rows_of(last.state_table(operator))) == bag(
+            rows_of(pipeline.state_table(operator))
+        )
     for name, sink in outputs.memory.items():
         for step, rows in sink.steps().items():
             assert bag(rows_of(again.memory[name].steps()[step])) == bag(rows_of(rows))
@@ -380,7 +382,7 @@ def test_nothing_to_read_at_all_completes_without_a_step(tmp_path: Path) -> None
     rows.key_distribute("by-v", "v").aggregate("n", n="count(*)").sink("n-out", ab.MemorySink())
     pipeline = completed(flow, tmp_path / "state")
     assert pipeline.status().step == 0
-    assert pipeline.state("n").num_rows == 0
+    assert pipeline.state_table("n").num_rows == 0
 
 
 def test_a_step_whose_rows_are_all_filtered_away_is_committed(tmp_path: Path) -> None:
@@ -395,7 +397,7 @@ def test_a_step_whose_rows_are_all_filtered_away_is_committed(tmp_path: Path) ->
     rows.where("v < 0").sink("negative", sink2 := ab.MemorySink())
     pipeline = completed(flow, tmp_path / "state", workers=2)
     assert pipeline.status().step == 2
-    assert (sink.rows(), sink2.rows(), pipeline.state("n").num_rows) == ([], [], 0)
+    assert (sink.rows(), sink2.rows(), pipeline.state_table("n").num_rows) == ([], [], 0)
     for commit in commits(tmp_path / "state"):
         assert set(counted(commit).values()) == {0}
         assert commit.staged == ()

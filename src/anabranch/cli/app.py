@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from anabranch.cli.demo import INTERRUPTED, WRONG, Wish, run_demo
+from anabranch.cli.state import state
 from anabranch.errors import AnabranchError
 
 app = typer.Typer(
@@ -23,6 +24,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+app.add_typer(state, name="state")
 
 
 def _print_version(wanted: bool) -> None:

@@ -139,7 +139,7 @@ def _all_in(show: Show, writer: OrderWriter) -> bool:
 
 
 def _tiers(pipeline: Pipeline) -> tuple[Tier, ...]:
-    rows = {row["tier"]: row for row in pipeline.state(TIERS).to_pylist()}
+    rows = {row["tier"]: row for row in pipeline.state_table(TIERS).to_pylist()}
     found = (rows[name] for name in _TIER_ORDER if name in rows)
     return tuple(Tier(row["tier"], row["orders"], row["revenue"]) for row in found)
 
@@ -154,8 +154,8 @@ def _judge(console: Console, rows: int, places: Places, pipeline: Pipeline) -> i
         places.orders,
         places.totals,
         places.tiers,
-        pipeline.state(TOTALS),
-        pipeline.state(TIERS).select(["tier", "orders", "revenue", "highest"]),
+        pipeline.state_table(TOTALS),
+        pipeline.state_table(TIERS).select(["tier", "orders", "revenue", "highest"]),
     )
     for comparison in compared:
         console.print(_line(comparison), soft_wrap=True)

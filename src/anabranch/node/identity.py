@@ -153,6 +153,7 @@ def _shape(program: Program, state: str) -> OperatorShape:
         to_ddl(layout.values),
         to_ddl(layout.subkeys),
         layout.expires,
+        shape.packed,
     )
 
 

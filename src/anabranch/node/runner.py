@@ -22,8 +22,10 @@ from anabranch.node.identity import check_sinks, check_sources, identify, states
 from anabranch.node.inputs import Inputs
 from anabranch.node.program import Program
 from anabranch.node.publishing import Publishing, output_of
+from anabranch.node.queries import LIMIT_SECONDS, MARGIN_SECONDS
 from anabranch.node.retention import Retention
 from anabranch.node.settle import Settled, expected_tasks, rows_read, settle
+from anabranch.node.state_reader import Snapshot, snapshot_of
 from anabranch.node.store_log import StoreLog
 from anabranch.plan.step import (
     Assignment,
@@ -53,12 +55,29 @@ class DataPlane(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a user may choose about a run. None of it changes a result (R9)."""
+    """What a user may choose about a run. None of it changes a result (R9).
+
+    ``grace_seconds`` is how long a file stays that no step needs any more, ``query_seconds`` how
+    long a query may take; 0 is for a pipeline that nobody queries. Files must outlast queries by a
+    minute: ``ValueError`` otherwise.
+    """
 
     workers: int = 2
     max_unpublished_steps: int = 64
     max_unpublished_bytes: int = 1 << 30
     grace_seconds: float = 120.0
+    query_seconds: float = LIMIT_SECONDS
+
+    def __post_init__(self) -> None:
+        """Refuse a grace that a query could outlast."""
+        if self.query_seconds < 0:
+            raise ValueError(f"query_seconds must not be negative, not {self.query_seconds:g}")
+        if self.query_seconds and self.grace_seconds < self.query_seconds + MARGIN_SECONDS:
+            raise ValueError(
+                f"grace_seconds={self.grace_seconds:g} is too short for queries of "
+                f"{self.query_seconds:g} seconds: files must stay for query_seconds + "
+                f"{MARGIN_SECONDS:g}. Raise it, or set query_seconds=0 to do without queries"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +119,7 @@ class Runner:
         self._commit: Commit | None = None
         self._pending: Plan | None = None
         self._states: tuple[OperatorState, ...] = ()
+        self._snapshot = snapshot_of(0, 0, program.bins, (), ())
         self._inputs: Inputs | None = None
         self._unpublished: dict[int, tuple[StagedFile, ...]] = {}
         self._publishing: Publishing | None = None
@@ -120,6 +140,16 @@ class Runner:
         return self._states
 
     @property
+    def settings(self) -> Settings:
+        """What was chosen about this run."""
+        return self._settings
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state after the last committed step, as one value: any thread may read it."""
+        return self._snapshot
+
+    @property
     def published(self) -> int:
         """The last step that all sinks have."""
         return min(self._publisher().done().values(), default=self.step)
@@ -132,6 +162,7 @@ class Runner:
         if latest is not None:
             self._commit = decode_commit(self._journal.read(latest).body)
         self._states = states_for(self._program, self._commit, self._directory)
+        self._snapshot = self._taken_snapshot()
         left = self._uncommitted_plan()
         read = (*self._positions(), *(left.inputs if left else ()))
         check_sources(self._program, read, self._directory)
@@ -356,7 +387,14 @@ class Runner:
         self._commit = commit
         self._pending = None
         self._states = commit.states
+        self._snapshot = self._taken_snapshot()
         self._unpublished[commit.step] = commit.staged
+
+    def _taken_snapshot(self) -> Snapshot:
+        commit = self._commit
+        placement = self._placement(()) if commit is None else commit.placement
+        clock_ns = 0 if commit is None else commit.clock_ns
+        return snapshot_of(self.step, clock_ns, self._program.bins, self._states, placement)
 
     def _done(self, settled: Settled, seconds: float) -> StepDone:
         parts = dict(settled.seconds)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from anabranch.operators.aggregate import Aggregate
+from anabranch.operators.codec import AnyValue, StateCodec
 from anabranch.operators.dead_letter import Failure
 from anabranch.operators.process import HandleSpec, ProcessOperator
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
@@ -27,13 +28,17 @@ _NONE = pa.schema([])
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """One state of an operator: what must stay the same while it lives."""
+    """One state of an operator: what must stay the same while it lives.
+
+    ``packed`` are the columns that hold any value, as MessagePack.
+    """
 
     name: str
     kind: str
     values: pa.Schema
     subkeys: pa.Schema = field(default_factory=lambda: _NONE)
     expires: bool = False
+    packed: tuple[str, ...] = ()
 
     def layout(self, keys: pa.Schema) -> Layout:
         """The columns of its runs."""
@@ -51,7 +56,11 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
             return (StateShape(name, f"aggregate({', '.join(columns)})", operator.state),)
         case StatefulMap():
             expires = operator.ttl_ns is not None
-            return (StateShape(name, "stateful_map", operator.codec.schema, expires=expires),)
+            codec = operator.codec
+            shape = StateShape(
+                name, "stateful_map", codec.schema, expires=expires, packed=_packed(codec)
+            )
+            return (shape,)
         case StatefulBatches():
             expires = operator.ttl_ns is not None
             return (StateShape(name, "stateful_batches", operator.state, expires=expires),)
@@ -92,4 +101,9 @@ def _of_handle(handle: HandleSpec) -> StateShape:
         handle.codec.schema,
         handle.subkey_columns,
         handle.ttl_ns is not None,
+        _packed(handle.codec),
     )
+
+
+def _packed(codec: StateCodec) -> tuple[str, ...]:
+    return tuple(codec.schema.names) if isinstance(codec, AnyValue) else ()

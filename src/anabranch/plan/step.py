@@ -51,7 +51,8 @@ class Plan(msgspec.Struct, frozen=True):
 class OperatorShape(msgspec.Struct, frozen=True):
     """What must not change of a state while it lives; schemas as DDL.
 
-    ``operator`` names the state: the operator's, or of a handle of it.
+    ``operator`` names the state: the operator's, or of a handle of it. ``packed`` names the state
+    columns that hold MessagePack: readers show them as JSON.
     """
 
     operator: str
@@ -61,6 +62,7 @@ class OperatorShape(msgspec.Struct, frozen=True):
     state: str
     subkeys: str = ""
     expires: bool = False
+    packed: tuple[str, ...] = ()
 
 
 class OperatorState(msgspec.Struct, frozen=True):

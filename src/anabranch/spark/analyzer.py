@@ -40,7 +40,7 @@ class SparkAnalyzer:
                 asked = self._table(schema).where(F.expr(text))
                 return self._refused(asked, [text])
         except (PySparkException, Py4JJavaError) as error:
-            return _sentence(error)
+            return sentence(error)
 
     def columns(
         self, schema: pa.Schema, expressions: Sequence[tuple[str | None, str]]
@@ -53,7 +53,7 @@ class SparkAnalyzer:
                 refused = self._refused(asked, texts)
                 return refused if refused is not None else _given(asked, schema, texts)
         except (PySparkException, Py4JJavaError) as error:
-            return _sentence(error)
+            return sentence(error)
 
     def _table(self, schema: pa.Schema) -> DataFrame:
         text = to_ddl(schema)
@@ -110,7 +110,7 @@ def _given(asked: DataFrame, schema: pa.Schema, texts: Sequence[str]) -> pa.Sche
     return pa.schema(fields)
 
 
-def _sentence(error: PySparkException | Py4JJavaError) -> str:
+def sentence(error: PySparkException | Py4JJavaError) -> str:
     """The first sentence of Spark's message, without its error class and its query context."""
     text = str(error.java_exception if isinstance(error, Py4JJavaError) else error).strip()
     text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text)

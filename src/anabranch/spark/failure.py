@@ -17,7 +17,7 @@ import msgspec
 from pyspark.logger import PySparkLogger
 
 from anabranch import errors
-from anabranch.errors import AnabranchError, ReadFailed, StepFailed
+from anabranch.errors import AnabranchError, QueryFailed, ReadFailed, StepFailed
 
 # Base64, because the text holds the whole traceback: source lines and messages must not match.
 _MARK = re.compile(r"<<anabranch ([A-Za-z0-9+/]+=*)>>")
@@ -123,3 +123,12 @@ def _brief(text: str) -> str:
     named = list(dict.fromkeys(" ".join(match[1].split()) for match in _NAMED.finditer(text)))
     joined = raised[-1] if _TRACEBACK in text and raised else " ".join(named or told)
     return joined if len(joined) <= _LONGEST else joined[: _LONGEST - 1] + "…"
+
+
+def query_failure(error: Exception) -> AnabranchError:
+    """The error of ours that a failed query stands for."""
+    text = str(error)
+    return _rebuilt(text) or QueryFailed(
+        f"Spark could not compute the query: {_brief(text)}",
+        do="Change the query; state and steps are not touched by it.",
+    )

@@ -7,6 +7,7 @@ assignment alone, are kept.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from anabranch.spark.reading import (
     read_task,
     tags_of,
 )
+from anabranch.spark.session import STEP_POOL, use_pool
 from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
 from anabranch.state.bins import BinSet
 
@@ -55,10 +57,14 @@ class SparkPlane:
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
     _readers: dict[tuple[int, int], FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
+    _thread: int | None = None
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
         started = time.perf_counter()
+        if self._thread != threading.get_ident():
+            self._thread = threading.get_ident()
+            use_pool(self.spark, STEP_POOL)
         try:
             job = self._job(plan, states)
             if job is None:

@@ -1,0 +1,138 @@
+"""``anabranch state``: look at the state of a pipeline in its directory, without Spark.
+
+Only reads, so the pipeline may run meanwhile, in another process too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.dataflow.schema import to_ddl
+from anabranch.node.export import export_parquet
+from anabranch.node.state_reader import Snapshot, read_snapshot, read_view, steps_of
+from anabranch.operators.state_json import json_text
+from anabranch.plan.state_view import StateView
+from anabranch.plan.step import OperatorState
+from anabranch.state.bins import BinSet
+
+state = typer.Typer(
+    help="Look at the state of a pipeline in its directory; Spark is not started.",
+    no_args_is_help=True,
+)
+
+Directory = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        help="The directory that the pipeline runs in.",
+    ),
+]
+Operator = Annotated[str, typer.Option(metavar="NAME", help="The operator's name.")]
+Step = Annotated[
+    int | None,
+    typer.Option(min=1, help="A step that the journal still has; the last one unless told."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@state.command("list")
+def list_operators(directory: Directory, step: Step = None, json: Json = False) -> None:
+    """List the operators that keep state, and the steps that can be read."""
+    snapshot = read_snapshot(directory.absolute(), step)
+    operators = [_described(kept) for kept in snapshot.states]
+    steps = steps_of(directory.absolute())
+    if json:
+        _print_json({"step": snapshot.step, "steps": steps, "operators": operators})
+        return
+    kept = f"steps {steps[0]} to {steps[-1]} can be read" if steps else "nothing is committed yet"
+    print(f"Step {snapshot.step}; {kept}.")
+    _print_table(operators)
+
+
+@state.command()
+def show(
+    directory: Directory,
+    operator: Operator,
+    step: Step = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 20,
+    json: Json = False,
+) -> None:
+    """Show some rows of an operator's state, in no particular order."""
+    snapshot = read_snapshot(directory.absolute(), step)
+    view = snapshot.view(operator)
+    rows = _first_rows(view, directory.absolute(), limit)
+    if json:
+        columns = to_ddl(view.schema())
+        _print_json({"step": snapshot.step, "operator": operator, "columns": columns, "rows": rows})
+        return
+    total = _keys(snapshot, operator)
+    print(f"Step {snapshot.step}; {len(rows):,} of {total:,} rows.")
+    _print_table(rows)
+
+
+@state.command()
+def export(
+    directory: Directory,
+    operator: Operator,
+    output: Annotated[
+        Path, typer.Option(metavar="FILE", help="The Parquet file to write; it must be new.")
+    ],
+    step: Step = None,
+    json: Json = False,
+) -> None:
+    """Write an operator's state as a Parquet file, a few bins at a time."""
+    snapshot = read_snapshot(directory.absolute(), step)
+    done = export_parquet(snapshot, operator, directory.absolute(), output)
+    if json:
+        _print_json(msgspec.to_builtins(done) | {"output": str(output)})
+        return
+    print(f"{done.rows:,} rows of {done.operator} after step {done.step}: {output}")
+
+
+def _described(kept: OperatorState) -> dict[str, Any]:
+    return {
+        "operator": kept.operator,
+        "kind": kept.shape.kind,
+        "region": kept.shape.region,
+        "keys": sum(kept.live),
+        "runs": len(kept.runs),
+        "bytes": sum(listed.run.bytes for listed in kept.runs),
+        "key": kept.shape.keys,
+        "state": kept.shape.state,
+    }
+
+
+def _keys(snapshot: Snapshot, operator: str) -> int:
+    return sum(sum(kept.live) for kept in snapshot.states if kept.operator == operator)
+
+
+def _first_rows(view: StateView, store: Path, limit: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for number in range(view.bins):
+        if len(rows) >= limit:
+            break
+        for batch in read_view(view, store, BinSet.of([number])):
+            rows += pa.Table.from_batches([batch.slice(0, limit - len(rows))]).to_pylist()
+    return rows
+
+
+def _print_json(value: Any) -> None:  # noqa: ANN401  (whatever is printed)
+    print(json_text(value))
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console().print(table)

@@ -1,0 +1,51 @@
+"""State without a schema, for readers: MessagePack as JSON text."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def json_column(packed: pa.Array) -> pa.Array:
+    """Each MessagePack value as JSON; NULL stays NULL.
+
+    What JSON has no form for is shown as near as it can be: bytes as base64, times as ISO texts,
+    NaN and the infinities as ``null``, a key that is neither text nor number as its own JSON text.
+
+    >>> json_column(pa.array([msgspec.msgpack.encode({"n": [1, None]}), None])).to_pylist()
+    ['{"n":[1,null]}', None]
+    """
+    texts = [None if raw is None else json_text(_decode(raw)) for raw in packed.to_pylist()]
+    return pa.array(texts, type=pa.string())
+
+
+def json_text(value: Any) -> str:
+    """One value as JSON."""
+    try:
+        return _encode(value).decode()
+    except (TypeError, msgspec.ValidationError):
+        return _encode(_plain(value)).decode()
+
+
+def _plain(value: Any) -> Any:
+    """The value with everything replaced that the encoder refuses."""
+    match value:
+        case msgspec.msgpack.Ext(code=code, data=data):
+            return {"code": code, "data": base64.b64encode(data).decode()}
+        case Mapping():
+            return {_key(key): _plain(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case _:
+            return value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else json_text(key)

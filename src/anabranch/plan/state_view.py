@@ -1,0 +1,130 @@
+"""An operator's state at one step, as readers see it: key, state, and where a row lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from anabranch.dataflow.schema import parse_schema
+from anabranch.operators.state_json import json_column
+from anabranch.plan.step import OperatorShape
+from anabranch.state.bins import BinSet, bin_of, to_hashes
+from anabranch.state.layout import VALUE_PREFIX, Layout, may_be_large
+from anabranch.state.run_list import RunList
+
+WORKER = "_worker"
+BIN = "_bin"
+STATE_PREFIX = "state_"
+
+_PREFIX_LENGTH = len(VALUE_PREFIX)
+
+
+class StateView(msgspec.Struct, frozen=True):
+    """What it takes to read one operator's state: a list of immutable files, and their meaning.
+
+    ``workers`` is the worker of each bin, ``clock_ns`` the time of the step. The columns are the
+    key's, the state's, then ``_worker`` and ``_bin``. Names compare as Spark compares them, without
+    case. A state column whose name the key has is called ``state_<name>``; a name that is still
+    taken gets ``_`` appended.
+    """
+
+    shape: OperatorShape
+    runs: RunList
+    workers: tuple[int, ...]
+    clock_ns: int
+
+    @property
+    def operator(self) -> str:
+        """The operator's name."""
+        return self.shape.operator
+
+    @property
+    def bins(self) -> int:
+        """How many bins the region has."""
+        return len(self.workers)
+
+    def layout(self) -> Layout:
+        """The columns of the runs."""
+        shape = self.shape
+        values = parse_schema(shape.state)
+        return Layout(
+            parse_schema(shape.keys),
+            values,
+            parse_schema(shape.subkeys) if shape.subkeys else pa.schema([]),
+            shape.expires,
+            blobs=may_be_large(values),
+        )
+
+    def schema(self) -> pa.Schema:
+        """The columns that readers see."""
+        stored = [column for column in self.layout().schema if is_shown(column.name)]
+        names = shown_names(column.name for column in stored)
+        types = [pa.string() if self._is_packed(c.name) else c.type for c in stored]
+        types += [pa.int32()] * (len(names) - len(stored))
+        return pa.schema([pa.field(*column) for column in zip(names, types, strict=True)])
+
+    def shown(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of a scan, which begin with their hash, under the columns that readers see."""
+        columns = [
+            json_column(column) if self._is_packed(name) else column
+            for name, column in zip(rows.schema.names, rows.columns, strict=True)
+            if is_shown(name)
+        ]
+        numbers = bin_of(to_hashes(rows.column(0)), self.bins)
+        workers = np.asarray(self.workers, dtype=np.int32)[numbers]
+        columns += [pa.array(workers), pa.array(numbers.astype(np.int32))]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema())
+
+    def _is_packed(self, stored: str) -> bool:
+        return stored.startswith(VALUE_PREFIX) and user_name(stored) in self.shape.packed
+
+
+def is_shown(stored: str) -> bool:
+    """Whether a column of a run is the user's: those carry a letter and ``_`` before their name.
+
+    >>> [name for name in ("hash", "k_day", "v_n", "tombstone") if is_shown(name)]
+    ['k_day', 'v_n']
+    """
+    return stored[1:_PREFIX_LENGTH] == "_"
+
+
+def user_name(stored: str) -> str:
+    """The user's name of a column of a run."""
+    return stored[_PREFIX_LENGTH:]
+
+
+def shown_names(stored: Iterable[str]) -> list[str]:
+    """The names for readers: of the user's columns of a run, and of our own two.
+
+    >>> shown_names(["k_day", "v_n", "v_Day"])
+    ['day', 'n', 'state_Day', '_worker', '_bin']
+    """
+    taken: set[str] = set()
+    names = []
+    for name in stored:
+        prefix = STATE_PREFIX if name.startswith(VALUE_PREFIX) else ""
+        plain = user_name(name)
+        names.append(_free(plain if plain.lower() not in taken else prefix + plain, taken))
+    return [*names, _free(WORKER, taken), _free(BIN, taken)]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, with as many ``_`` as it takes to be free; it is taken then."""
+    while name.lower() in taken:
+        name += "_"
+    taken.add(name.lower())
+    return name
+
+
+def bin_ranges(bins: int, parts: int) -> list[BinSet]:
+    """All bins, cut into so many ranges of nearly equal length; fewer where there are fewer bins.
+
+    >>> [list(part) for part in bin_ranges(4, 3)]
+    [[0], [1], [2, 3]]
+    """
+    parts = max(1, min(parts, bins))
+    edges = [bins * part // parts for part in range(parts + 1)]
+    return [BinSet.of(range(edges[k], edges[k + 1])) for k in range(parts)]
