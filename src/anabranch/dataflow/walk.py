@@ -1,0 +1,73 @@
+"""One walk over the graph: how far it is, what it has found, and what every rule needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from anabranch.dataflow.findings import Finding, from_error
+from anabranch.dataflow.graph import (
+    Graph,
+    MapBatchesNode,
+    NamedNode,
+    Node,
+    ProcessNode,
+    StatefulBatchesNode,
+    StatefulMapNode,
+)
+from anabranch.dataflow.labels import label
+from anabranch.dataflow.naming import column_findings, distinct_row, supported_row
+from anabranch.dataflow.resolve import Resolver
+from anabranch.dataflow.row_type import UNKNOWN_ROW, Column, RowType
+from anabranch.dataflow.schema import parse_schema
+from anabranch.dataflow.typed import TypedNode
+from anabranch.errors import InvalidSchema, Problem
+
+
+@dataclass(slots=True)
+class Walk:
+    """How far the walk is, and what it has found so far."""
+
+    graph: Graph
+    resolver: Resolver
+    typed: list[TypedNode] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    names: dict[str, NamedNode] = field(default_factory=dict)
+
+    def report(self, node: Node, findings: Iterable[Finding | None]) -> None:
+        """Note what is wrong at a node."""
+        operator = label(self.graph, node)
+        self.problems += [finding.at(operator) for finding in findings if finding is not None]
+
+
+def new_row(
+    walk: Walk, node: Node, columns: Iterable[Column], known: RowType, *, open: bool = False
+) -> RowType:
+    """The row an operator gives; columns that it did not introduce are not reported again."""
+    row, clashes = distinct_row(tuple(columns), open=open)
+    introduced = [c for c in row.columns if known.find(c.name) != c]
+    walk.report(node, [*clashes, *column_findings(introduced)])
+    return supported_row(row)
+
+
+def output_row(
+    walk: Walk, node: StatefulMapNode | StatefulBatchesNode | ProcessNode | MapBatchesNode
+) -> RowType:
+    """The row that an operator gives whose output the user declared."""
+    output = read_schema(walk, node, "output", node.output)
+    return UNKNOWN_ROW if output is None else distinct_row(RowType.of(output).columns)[0]
+
+
+def read_schema(walk: Walk, node: Node, what: str, text: str) -> pa.Schema | None:
+    """The schema of a text; None after a report that it cannot be read."""
+    try:
+        schema = parse_schema(text)
+    except InvalidSchema as error:
+        walk.report(node, [from_error(error, f"{what}: ", "Correct it.")])
+        return None
+    row, clashes = distinct_row(RowType.of(schema).columns)
+    walk.report(node, [Finding(f"{what}: {clash.what}", clash.do) for clash in clashes])
+    walk.report(node, column_findings(row.columns, f"{what} column"))
+    return schema
