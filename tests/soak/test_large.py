@@ -61,7 +61,9 @@ def test_a_value_of_200_mib_goes_from_step_to_step(tmp_path: Path) -> None:
     flow = ab.Dataflow("large-value")
     rows = flow.source(
         "rows",
-        ab.ScriptedSource("who string, n int", [[("a", 1)], [("b", 5)], [("a", 2)], [("a", 3)]]),
+        ab.ScriptedSource(
+            "who string, n int", [[("a", 1)], [("b", 5)], [("a", 2)], [("a", 3)], ab.EOF]
+        ),
     )
     rows.key_distribute("by-who", "who").stateful_map(
         "kept", grow, output="who string, size bigint, first int, last int"

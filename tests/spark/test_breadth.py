@@ -96,8 +96,8 @@ def test_a_keyed_union_of_two_sources_is_tagged_before_one_exchange(
     orders, payments = pages(2, 3, 25), pages(3, 3, 25)
     out = ab.MemorySink()
     flow = ab.Dataflow("accounts")
-    one = flow.source("orders", ab.ScriptedSource(ORDERS, orders))
-    other = flow.source("payments", ab.ScriptedSource(PAYMENTS, payments))
+    one = flow.source("orders", ab.ScriptedSource(ORDERS, [*orders, ab.EOF]))
+    other = flow.source("payments", ab.ScriptedSource(PAYMENTS, [*payments, ab.EOF]))
     both = flow.union(
         "input",
         order=one.key_by("customer"),
@@ -150,7 +150,7 @@ def test_functions_over_batches_anywhere_keep_key_and_order(
 ) -> None:
     given = pages(4, 3, 40)
     write_pages(tmp_path / "in", given)
-    source: Any = ab.ScriptedSource(ORDERS, given)
+    source: Any = ab.ScriptedSource(ORDERS, [*given, ab.EOF])
     if kind == "files":
         source = ab.FileSource(tmp_path / "in", "json", ORDERS, watch=False, max_files_per_step=2)
     outputs = {name: ab.MemorySink() for name in ("raw", "first", "second")}
