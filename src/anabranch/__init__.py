@@ -9,7 +9,9 @@ from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.files import FileSource
 from anabranch.sources.generator import GeneratorSource
+from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.scripted import EOF, PAUSE, Fail, ScriptedSource
+from anabranch.sources.structured_stream import StructuredStreamSource
 
 __all__ = [
     "EOF",
@@ -23,9 +25,11 @@ __all__ = [
     "MemorySink",
     "Phase",
     "Pipeline",
+    "PythonDataSource",
     "ScriptedSource",
     "Settings",
     "Status",
     "StepDone",
+    "StructuredStreamSource",
     "run",
 ]

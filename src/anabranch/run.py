@@ -16,6 +16,7 @@ from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.code import save_program
 from anabranch.spark.plane import SparkPlane
 from anabranch.spark.session import open_session
+from anabranch.spark.sources import SparkSources, with_schemas
 from anabranch.state.bins import bin_bits
 from anabranch.state.files import ensure_directory
 from anabranch.state.lock import DirectoryLock
@@ -52,7 +53,7 @@ def run(
     bin_bits(bins)
     chosen = replace(settings or Settings(), workers=workers)
     spark = open_session(master, spark_conf)
-    typed = validate(flow.graph(), SparkAnalyzer(spark))
+    typed = validate(with_schemas(flow.graph(), spark), SparkAnalyzer(spark))
     program = Program(typed, bins)
     path = Path(directory).absolute()
     ensure_directory(path)
@@ -60,9 +61,10 @@ def run(
     lock.acquire()
     try:
         code = save_program(path, program)
-        plane = SparkPlane(spark, program, path, code)
+        sources = SparkSources(spark, path)
+        plane = SparkPlane(spark, program, path, code, sources)
         points = reached or (lambda point, step: None)
-        runner = Runner(program, path, plane, code, chosen, wall_clock, points)
+        runner = Runner(program, path, plane, code, chosen, wall_clock, points, sources.open)
         runner.recover()
     except BaseException:
         lock.release()

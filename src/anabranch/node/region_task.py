@@ -23,7 +23,7 @@ from anabranch.operators.build import StatefulOperator
 from anabranch.operators.rows import Changes, Rows
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group
-from anabranch.sinks.port import StagedFile
+from anabranch.sinks.port import DroppedRows, StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
 from anabranch.state.bins import Hashes, Mask
@@ -143,7 +143,7 @@ class RegionTask:
 
     def _sink(self, node: SinkNode, rows: Rows) -> None:
         self.count(f"sink {node.name}", Rows(rows.values))
-        if not len(rows):
+        if not len(rows) or isinstance(node.sink, DroppedRows):
             return
         name = self._place.file_name("stage", node.name, node.sink.stage_format)
         self._to_stage.append(StagedRows(name, node.name, node.sink, _plain(rows.values)))

@@ -6,6 +6,7 @@ assignment alone, are kept.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,9 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.dataflow.graph import SourceNode
 from anabranch.dataflow.schema import to_ddl
+from anabranch.errors import AnabranchError
 from anabranch.messages import Barrier, Control, Load, Message, Report, encode
 from anabranch.node.program import Program
 from anabranch.plan.boundary import PART, Seats, seats
@@ -25,17 +28,22 @@ from anabranch.plan.physical import Group, Level
 from anabranch.plan.sql import Crossing
 from anabranch.plan.step import Assignment, Input, OperatorState, Plan
 from anabranch.sources.files import FileSource
-from anabranch.sources.port import FileSlice
-from anabranch.spark.failure import quietly, translated
+from anabranch.sources.port import FileSlice, RangeSlice
+from anabranch.sources.python_data_source import PythonDataSource
+from anabranch.spark.failure import MALFORMED, malformed, quietly, translated
 from anabranch.spark.reading import (
     FileReader,
+    PartitionPart,
     ReadOrder,
+    ReadPart,
+    malformed_row,
     orders_frame,
     python_producers,
     read_orders,
     read_task,
     tags_of,
 )
+from anabranch.spark.sources import SparkSources, read_by_spark
 from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
 from anabranch.state.bins import BinSet
 
@@ -51,6 +59,7 @@ class SparkPlane:
     program: Program
     store: Path
     code: str
+    sources: SparkSources
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
     _readers: dict[int, FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
@@ -66,14 +75,28 @@ class SparkPlane:
             with quietly():
                 rows = job.collect()
         except PySparkException as error:
-            raise translated(error) from error
+            raise self._explained(plan, error) from error
         except Exception as error:
             if "Py4J" not in type(error).__name__:
                 raise
-            raise translated(error) from error
+            raise self._explained(plan, error) from error
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
         return [_decode_report(bytes(row[0])) for row in rows]
+
+    def _explained(self, plan: Plan, error: Exception) -> AnabranchError:
+        """The error of ours; for a malformed row with the row itself, which is looked for now."""
+        if MALFORMED in str(error):
+            inputs = {given.source: given for given in plan.inputs}
+            for node in self.program.physical.sources():
+                if not isinstance(node.source, FileSource) or node.name not in inputs:
+                    continue
+                slices = [s for s in inputs[node.name].slices if isinstance(s, FileSlice)]
+                with contextlib.suppress(Exception), quietly():
+                    found = malformed_row(self.spark, node.source, slices)
+                    if found is not None:
+                        return malformed(node.name, *found)
+        return translated(error)
 
     def _job(self, plan: Plan, states: Sequence[OperatorState]) -> DataFrame | None:
         levels = self.program.physical.levels
@@ -120,22 +143,30 @@ class SparkPlane:
             given = inputs.get(node.name)
             if given is None or not given.slices or node.id not in producers:
                 continue
-            if isinstance(node.source, FileSource):
-                found.append(self._files(node.id, node.source, crossing, given))
+            if read_by_spark(node.source):
+                found.append(self._files(node, crossing, given))
             else:
-                orders += read_orders(node, number, given, max(plan.unkeyed_workers, 1))
+                parts = self._parts(node, given)
+                orders += read_orders(node, number, parts, max(plan.unkeyed_workers, 1))
         if orders:
             found.append(self._python(plan, crossing, orders))
         return found
 
-    def _files(self, node: int, source: FileSource, crossing: Crossing, given: Input) -> str:
+    def _files(self, node: SourceNode, crossing: Crossing, given: Input) -> str:
         slices = [part for part in given.slices if isinstance(part, FileSlice)]
         ordered = bool(crossing.boundary.order)
-        if node not in self._readers:
-            self._readers[node] = FileReader(self.spark, source, ordered=ordered)
-        self._readers[node].load(slices).createOrReplaceTempView(f"_ab_source_{node}")
-        key = (node, crossing.seats, crossing.placement)
-        return self._text(key, lambda: crossing.from_source(node, f"_ab_source_{node}"))
+        if node.id not in self._readers:
+            self._readers[node.id] = FileReader(self.spark, node.source, ordered=ordered)
+        self._readers[node.id].load(slices).createOrReplaceTempView(f"_ab_source_{node.id}")
+        key = (node.id, crossing.seats, crossing.placement)
+        return self._text(key, lambda: crossing.from_source(node.id, f"_ab_source_{node.id}"))
+
+    def _parts(self, node: SourceNode, given: Input) -> list[ReadPart]:
+        """What Python tasks read of a source: ranges as planned, or partitions asked for now."""
+        if isinstance(node.source, PythonDataSource):
+            found = self.sources.partitions(node.name, given.slices)
+            return [PartitionPart(number, data) for number, data in enumerate(found)]
+        return [part for part in given.slices if isinstance(part, RangeSlice)]
 
     def _python(self, plan: Plan, crossing: Crossing, orders: Sequence[ReadOrder]) -> str:
         boundary = crossing.boundary
@@ -218,7 +249,7 @@ class SparkPlane:
         found = []
         for number, node in enumerate(self.program.physical.sources()):
             given = inputs.get(node.name)
-            if given is not None and isinstance(node.source, FileSource):
+            if given is not None and read_by_spark(node.source):
                 slices = [part for part in given.slices if isinstance(part, FileSlice)]
                 found.append(tags_of(number, slices))
         return tuple(found)
