@@ -133,7 +133,7 @@ class Numbers(DataSource):
     def name(cls) -> str:
         return "numbers"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

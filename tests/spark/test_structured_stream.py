@@ -245,7 +245,7 @@ def test_a_logged_file_that_is_gone(tmp_path: Path) -> None:
     [
         (lambda spark: spark.range(3), "no streaming DataFrame"),
         (lambda spark: 7, "no streaming DataFrame"),
-        (lambda spark: {}["x"], "KeyError"),
+        (lambda spark: [][1], "IndexError"),
     ],
 )
 def test_what_make_must_give(tmp_path: Path, make: Any, what: str) -> None:

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from anabranch.errors import CorruptEntry, InvalidSchema, SourceUnavailable
 from anabranch.sources.arguments import as_count, as_schema, as_size
-from anabranch.sources.files import check_files
-from anabranch.sources.port import Enumerator, Slice, SourceLog
+from anabranch.sources.files import FileSource, check_files
+from anabranch.sources.port import Enumerator, Slice, Source, SourceLog
 from anabranch.sources.positions import Position, decode_position
 
 KIND = "structured-stream"
@@ -112,6 +112,11 @@ class StructuredStreamSource:
     def log_files(self, position: bytes) -> frozenset[str]:
         """Name nothing: the log of batches has a room of its own."""
         return frozenset()
+
+
+def read_by_spark(source: Source) -> bool:
+    """Whether the JVM reads this source's slices, as files; else Python tasks read them."""
+    return isinstance(source, FileSource | StructuredStreamSource)
 
 
 class BatchPosition(Position, frozen=True, kw_only=True):

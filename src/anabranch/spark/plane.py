@@ -30,6 +30,7 @@ from anabranch.plan.step import Assignment, Input, OperatorState, Plan
 from anabranch.sources.files import FileSource
 from anabranch.sources.port import FileSlice, RangeSlice
 from anabranch.sources.python_data_source import PythonDataSource
+from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.failure import MALFORMED, malformed, quietly, translated
 from anabranch.spark.reading import (
     FileReader,
@@ -43,7 +44,7 @@ from anabranch.spark.reading import (
     read_task,
     tags_of,
 )
-from anabranch.spark.sources import SparkSources, read_by_spark
+from anabranch.spark.sources import SparkSources
 from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
 from anabranch.state.bins import BinSet
 
@@ -89,11 +90,13 @@ class SparkPlane:
         if MALFORMED in str(error):
             inputs = {given.source: given for given in plan.inputs}
             for node in self.program.physical.sources():
-                if not isinstance(node.source, FileSource) or node.name not in inputs:
+                source = node.source
+                if not isinstance(source, FileSource) or source.separates:
                     continue
-                slices = [s for s in inputs[node.name].slices if isinstance(s, FileSlice)]
+                given = inputs.get(node.name)
+                slices = [s for s in given.slices if isinstance(s, FileSlice)] if given else []
                 with contextlib.suppress(Exception), quietly():
-                    found = malformed_row(self.spark, node.source, slices)
+                    found = malformed_row(self.spark, source, slices)
                     if found is not None:
                         return malformed(node.name, *found)
         return translated(error)

@@ -22,10 +22,10 @@ from anabranch.plan.boundary import PREFIX, Boundary
 from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark_path
 from anabranch.sources.port import FileSlice, PythonSource, RangeSlice, Source
 from anabranch.sources.python_data_source import PythonDataSource
+from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.data_source import read_partition
 from anabranch.spark.failure import carried
 from anabranch.spark.rows import batches, pack_notes, pack_rows, reader_order
-from anabranch.spark.sources import read_by_spark
 from anabranch.spark.task import TaskSpec
 
 _FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"

@@ -15,7 +15,6 @@ from anabranch.dataflow.graph import Graph, Node, SourceNode
 from anabranch.dataflow.schema import parse_schema
 from anabranch.errors import ReadFailed
 from anabranch.operators.failure import short
-from anabranch.sources.files import FileSource
 from anabranch.sources.port import Enumerator, OffsetSlice, Slice, Source, SourceLog
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import StructuredStreamSource
@@ -26,11 +25,6 @@ from anabranch.spark.structured_stream import StreamEnumerator, frame_ddl, made_
 def with_schemas(graph: Graph, spark: SparkSession) -> Graph:
     """The graph with the schemas that only Spark or a data source can tell."""
     return replace(graph, nodes=tuple(_with_schema(node, spark) for node in graph.nodes))
-
-
-def read_by_spark(source: Source) -> bool:
-    """Whether the JVM reads this source's slices as files; else Python tasks read them."""
-    return isinstance(source, FileSource | StructuredStreamSource)
 
 
 @dataclass
