@@ -72,7 +72,7 @@ flow = ab.Dataflow("requests")
 requests = flow.source("logs", ab.PythonDataSource(Logs, {"directory": "logs"}, watch=False))
 by_server = requests.key_distribute("by-server", "server")
 counts = by_server.aggregate("counts", requests="count(*)", worst="max(status)")
-counts.sink("counts", ab.FileSink("out/requests", format="json"))
+counts.sink("requests-out", ab.FileSink("out/requests", format="json"))
 
 
 if __name__ == "__main__":
