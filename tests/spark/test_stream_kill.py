@@ -17,7 +17,7 @@ import pytest
 
 APP = Path(__file__).with_name("stream_kill_app.py")
 MODULUS = 2**61 - 1
-FILES, ROWS = 24, 7
+FILES, ROWS = 10, 7
 DEADLINE = 240.0
 
 
@@ -69,8 +69,8 @@ def logged(base: Path, pattern: str) -> bool:
 def test_killed_between_log_and_step(tmp_path: Path) -> None:
     write_files(tmp_path)
     # A batch's marker is there and its step is not planned; a batch's files are and no marker is.
-    kill_when(tmp_path, lambda: logged(tmp_path, f"{3:012d}.json"))
-    kill_when(tmp_path, lambda: logged(tmp_path, f"{9:012d}-*.parquet"))
+    kill_when(tmp_path, lambda: logged(tmp_path, f"{2:012d}.json"))
+    kill_when(tmp_path, lambda: logged(tmp_path, f"{5:012d}-*.parquet"))
     process = start(tmp_path)
     assert process.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()[-3000:]
     assert json.loads((tmp_path / "result.json").read_text()) == {"step": FILES}
