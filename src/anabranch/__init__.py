@@ -11,7 +11,9 @@ from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.files import FileSource
 from anabranch.sources.generator import GeneratorSource
+from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.scripted import EOF, PAUSE, Fail, ScriptedSource
+from anabranch.sources.structured_stream import StructuredStreamSource
 
 __all__ = [
     "EOF",
@@ -29,10 +31,12 @@ __all__ = [
     "Phase",
     "Pipeline",
     "Process",
+    "PythonDataSource",
     "ScriptedSource",
     "Settings",
     "Status",
     "StepDone",
+    "StructuredStreamSource",
     "ValueState",
     "run",
 ]

@@ -25,6 +25,7 @@
     │   ├── FileChanged           source.file_changed
     │   ├── FileGone              source.file_gone
     │   ├── UnreadableFile        source.unreadable_file
+    │   ├── StreamFailed          source.stream_failed
     │   └── ReadFailed            source.read_failed
     ├── SinkError                 output
     │   ├── TargetTaken           sink.target_taken
@@ -263,6 +264,12 @@ class UnreadableFile(SourceError):
     """An input file has a name under which Spark cannot open it."""
 
     code = "source.unreadable_file"
+
+
+class StreamFailed(SourceError):
+    """The streaming query that feeds a source failed."""
+
+    code = "source.stream_failed"
 
 
 class ReadFailed(SourceError):

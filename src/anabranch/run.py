@@ -18,6 +18,7 @@ from anabranch.spark.frames import SparkFrames
 from anabranch.spark.plane import SparkPlane
 from anabranch.spark.query import SparkQueries
 from anabranch.spark.session import open_session
+from anabranch.spark.sources import SparkSources, with_schemas
 from anabranch.state.bins import bin_bits
 from anabranch.state.files import ensure_directory
 from anabranch.state.lock import DirectoryLock
@@ -56,7 +57,7 @@ def run(
     bin_bits(bins)
     chosen = replace(settings or Settings(), workers=workers)
     spark = open_session(master, spark_conf)
-    typed = validate(flow.graph(), SparkAnalyzer(spark))
+    typed = validate(with_schemas(flow.graph(), spark), SparkAnalyzer(spark))
     program = Program(typed, bins)
     path = Path(directory).absolute()
     ensure_directory(path)
@@ -64,10 +65,13 @@ def run(
     lock.acquire()
     try:
         code = save_program(path, program)
-        plane = SparkPlane(spark, program, path, code)
+        sources = SparkSources(spark, path)
+        plane = SparkPlane(spark, program, path, code, sources)
         points = reached or (lambda point, step: None)
         frames = SparkFrames(lambda: open_session(master, spark_conf))
-        runner = Runner(program, path, plane, code, chosen, wall_clock, points, frames)
+        runner = Runner(
+            program, path, plane, code, chosen, wall_clock, points, frames, sources.open
+        )
         runner.recover()
     except BaseException:
         lock.release()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Path:
     """A copy of the examples, to run in: they write beside themselves."""
-    for name in ("in", "text"):
+    for name in ("in", "logs", "text"):
         shutil.copytree(EXAMPLES / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -88,3 +88,19 @@ def test_rekeying(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     rises = Counter(row["sensor"] for row in json_rows(here / "out/alarms") if row["warm"])
     assert rises == dict.fromkeys(range(5, 12), 4)
+
+
+def test_custom_source(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("custom_source.py")
+    with open(here / "logs/web-2.log", "a") as log:
+        log.write("200 /new\n599 /half a li")
+    run("custom_source.py")
+    # Counted by hand; the line without an end is not read.
+    assert capsys.readouterr().out.splitlines() == [
+        "{'server': 'web-1', 'requests': 5, 'worst': 500}",
+        "{'server': 'web-2', 'requests': 4, 'worst': 503}",
+        "{'server': 'web-1', 'requests': 5, 'worst': 500}",
+        "{'server': 'web-2', 'requests': 5, 'worst': 503}",
+    ]
+    rows = [(row["server"], row["requests"]) for row in json_rows(here / "out/requests")]
+    assert sorted(rows) == [("web-1", 5), ("web-2", 4), ("web-2", 5)]

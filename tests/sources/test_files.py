@@ -424,3 +424,32 @@ def test_wrong_arguments_are_refused_at_once(
 )
 def test_sizes_may_have_units(text: str, size: int) -> None:
     assert source(Path("in"), max_bytes_per_step=text).max_bytes_per_step == size
+
+
+# Malformed rows.
+
+
+def test_a_separated_source_has_two_columns_more_and_is_otherwise_the_same(tmp_path: Path) -> None:
+    source = FileSource(tmp_path, "json", "k string, _RAW string", malformed="drop")
+    parted = source.separated()
+    assert parted.schema.names == ["k", "_RAW", "_raw_", "_file"]
+    assert source.schema.names == ["k", "_RAW"]
+    assert (parted.separates, source.separates) == (True, False)
+    assert (parted.path, parted.malformed) == (source.path, "drop")
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "malformed"),
+    [
+        ("json", None, "ignore"),
+        ("parquet", None, "drop"),
+        ("text", None, "dead-letter"),
+        ("csv", {"Mode": "PERMISSIVE"}, "drop"),
+        ("json", {"columnNameOfCorruptRecord": "x"}, "dead-letter"),
+    ],
+)
+def test_a_policy_for_malformed_rows_that_cannot_be(
+    tmp_path: Path, format: str, options: dict[str, object] | None, malformed: str
+) -> None:
+    with pytest.raises(ValueError, match="malformed"):
+        FileSource(tmp_path, format, "k string", options, malformed=malformed)

@@ -199,10 +199,8 @@ def test_a_malformed_line_names_its_file(tmp_path: Path) -> None:
     assert isinstance(error, ReadFailed)
     assert "/in/1.json" in str(error)
     assert "\n" not in str(error)
-    assert error.do is not None
-    assert "DROPMALFORMED" in error.do
     assert len(commits(state)) == 1
-    # The advice works: the same file is read again, otherwise.
+    # Spark's own way to leave such rows out works too: the same file is read again, otherwise.
     lenient = source_in(tmp_path / "in", mode="DROPMALFORMED")
     check_result(completed(flow_of(lenient, out), state), out)
 

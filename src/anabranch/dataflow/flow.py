@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from anabranch.dataflow.graph import Graph, SinkNode, SourceNode
+from anabranch.dataflow.sql_text import quote
 from anabranch.dataflow.stream import Recorder, Stream, require_sink, require_text, union
+from anabranch.sinks.port import DroppedRows
 
 if TYPE_CHECKING:
     from anabranch.sinks.port import Sink
-    from anabranch.sources.port import Source
+    from anabranch.sources.port import Separating, Source
 
 _ABSENT = object()
 
@@ -34,12 +37,28 @@ class Dataflow:
         """Its name and size."""
         return f"<Dataflow {self.name}: {len(self._recorder.nodes)} operators>"
 
-    def source(self, name: str, source: Source) -> Stream:
-        """The rows of a source. The source is not opened."""
+    def source(self, name: str, source: Source, *, dead_letter: Sink | None = None) -> Stream:
+        """The rows of a source. The source is not opened.
+
+        ``dead_letter`` takes the rows that a source with ``malformed="dead-letter"`` cannot read,
+        as ``source, file, raw, reason`` (all text). The sink's name is the source's with
+        ``-malformed`` after it.
+        """
         require_text("source", "a name", name)
         # Looked at without being computed: a schema that is wrong is validation's to report.
         if inspect.getattr_static(source, "schema", _ABSENT) is _ABSENT:
             raise TypeError(f"source takes a source with a schema, not {type(source).__name__}")
+        policy = getattr(source, "malformed", "fail")
+        if (policy == "dead-letter") != (dead_letter is not None):
+            raise ValueError(
+                f"source {name!r} has malformed={policy!r} and "
+                f"{'no' if dead_letter is None else 'a'} dead_letter sink: each needs the other"
+            )
+        if policy != "fail":
+            return self._separated(name, cast("Separating", source), dead_letter or DroppedRows())
+        return self._recorded(name, source)
+
+    def _recorded(self, name: str, source: Source) -> Stream:
         node = SourceNode(self._recorder.next_id, (), name, source)
         return Stream(self._recorder, self._recorder.add(node))
 
@@ -61,6 +80,36 @@ class Dataflow:
         require_sink("dead_letters", sink)
         self._recorder.add(SinkNode(self._recorder.next_id, (), name, sink))
 
+    def _separated(self, name: str, source: Separating, sink: Sink) -> Stream:
+        """The well-formed rows; the others go to the sink."""
+        columns = source.schema.names
+        parted = source.separated()
+        raw, file = parted.schema.names[-2:]
+        rows = self._recorded(name, parted)
+        rows.where(f"{quote(raw)} is not null").select(
+            f"{literal(name)} as source",
+            f"{quote(file)} as file",
+            f"{quote(raw)} as raw",
+            f"{unread_columns(columns)} as reason",
+        ).sink(f"{name}-malformed", sink)
+        return rows.where(f"{quote(raw)} is null").select(*(quote(column) for column in columns))
+
     def graph(self) -> Graph:
         """What has been written so far, frozen."""
         return Graph(self.name, tuple(self._recorder.nodes))
+
+
+def unread_columns(columns: Sequence[str]) -> str:
+    """SQL for the reason why a row is malformed: the columns that it gave no value for.
+
+    It looks at every column of the row: whether a row is malformed can depend on which columns are
+    read, and so all of them always are.
+
+    >>> print(unread_columns(["a"])[40:77])
+    concat_ws(', ', case when `a` is null
+    """
+    cases = ", ".join(
+        f"case when {quote(name)} is null then {literal(name)} end" for name in columns
+    )
+    missing = f"concat('no value for ', nullif(concat_ws(', ', {cases}), ''))"
+    return f"coalesce({missing}, 'it has other columns than the schema')"

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
 
 from anabranch.plan.physical import Physical
 from anabranch.plan.step import Input
-from anabranch.sources.port import Enumerator, Source, SourceLog
+from anabranch.sources.port import Attended, Enumerator, Opener, Source, SourceLog
+
+
+def open_plainly(name: str, source: Source, position: bytes | None, log: SourceLog) -> Enumerator:
+    """Open a source that needs nothing but its description."""
+    return source.open(position, log)
 
 
 class Inputs:
     """The open sources of a pipeline, and which of them have ended."""
 
-    def __init__(self, physical: Physical, log: SourceLog, at: Sequence[Input]) -> None:
+    def __init__(
+        self,
+        physical: Physical,
+        log: SourceLog,
+        at: Sequence[Input],
+        open_source: Opener = open_plainly,
+    ) -> None:
         """Open every source after the last of its positions in ``at``, or at its beginning."""
         positions = {given.source: bytes(given.position) for given in at}
         self._sources: dict[str, Source] = {n.name: n.source for n in physical.sources()}
-        self._enumerators: dict[str, Enumerator] = {
-            name: source.open(positions.get(name), log) for name, source in self._sources.items()
-        }
+        self._enumerators: dict[str, Enumerator] = {}
         self._ended: set[str] = set()
+        try:
+            for name, source in self._sources.items():
+                self._enumerators[name] = open_source(name, source, positions.get(name), log)
+        except BaseException:
+            self.close()
+            raise
 
     def next(self) -> tuple[Input, ...]:
         """What the next step reads of every source that has not ended."""
@@ -43,6 +59,20 @@ class Inputs:
         """Raise if some input is not what it was when it was planned."""
         for given in inputs:
             self._sources[given.source].check(given.slices)
+
+    def acknowledge(self, committed: Sequence[Input]) -> None:
+        """Tell the sources that want to know what a commit covers (R5)."""
+        for given in committed:
+            enumerator = self._enumerators.get(given.source)
+            if isinstance(enumerator, Attended):
+                enumerator.acknowledge(bytes(given.position))
+
+    def close(self) -> None:
+        """Let the sources let go: every one is asked, whatever the others raise."""
+        with contextlib.ExitStack() as closing:
+            for enumerator in self._enumerators.values():
+                if isinstance(enumerator, Attended):
+                    closing.callback(enumerator.close)
 
     def log_files(self, committed: Sequence[Input]) -> frozenset[str]:
         """The files of the source log that are needed: by the sources now, and by a commit."""

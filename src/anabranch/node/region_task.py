@@ -24,7 +24,7 @@ from anabranch.operators.rows import Changes, Rows, joined
 from anabranch.operators.states import run_operator, state_shapes
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group, Relay
-from anabranch.sinks.port import StagedFile
+from anabranch.sinks.port import DroppedRows, StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
 from anabranch.state.bins import Hashes, Mask
@@ -189,7 +189,7 @@ class RegionTask:
 
     def _sink(self, node: SinkNode, rows: Rows) -> None:
         self.count(f"sink {node.name}", Rows(rows.values))
-        if not len(rows):
+        if not len(rows) or isinstance(node.sink, DroppedRows):
             return
         self._to_stage.setdefault(node.name, []).append(_plain(rows.values))
 

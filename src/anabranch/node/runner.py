@@ -19,7 +19,7 @@ import msgspec
 from anabranch.errors import AttemptsDisagree, StoreError
 from anabranch.messages import Report
 from anabranch.node.identity import check_sinks, check_sources, identify, states_for
-from anabranch.node.inputs import Inputs
+from anabranch.node.inputs import Inputs, open_plainly
 from anabranch.node.program import Program
 from anabranch.node.publishing import Publishing, output_of
 from anabranch.node.queries import LIMIT_SECONDS, MARGIN_SECONDS
@@ -39,6 +39,7 @@ from anabranch.plan.step import (
 )
 from anabranch.rescale.assignments import equal_shares
 from anabranch.sinks.port import Frames, Publisher, SinkContext, StagedFile
+from anabranch.sources.port import Opener
 from anabranch.state.journal import CommitName, Journal, PlanName, PublishedName, Taken, Trimmed
 
 ATTEMPTS = 3
@@ -104,6 +105,7 @@ class Runner:
         clock: Callable[[], float],
         reached: Callable[[str, int], None] = lambda point, step: None,
         frames: Frames | None = None,
+        open_source: Opener = open_plainly,
     ) -> None:
         """Nothing is read yet: ``recover`` comes first."""
         self._program = program
@@ -114,6 +116,7 @@ class Runner:
         self._clock = clock
         self._reached = reached
         self._frames = frames
+        self._open_source = open_source
         self._journal = Journal(directory / "journal")
         self._retention = Retention(directory, self._journal, settings.grace_seconds)
         self._commit: Commit | None = None
@@ -169,8 +172,16 @@ class Runner:
         waiting = list(self._commits_to_publish())
         check_sinks(self._program, self._commit, waiting, self._directory)
         self._pending = None if left is None else self._revised(left)
-        self._inputs = Inputs(self._program.physical, StoreLog(self._directory), read)
-        self._open_sinks(identity.pipeline, waiting)
+        self._inputs = Inputs(
+            self._program.physical, StoreLog(self._directory), read, self._open_source
+        )
+        try:
+            self._open_sinks(identity.pipeline, waiting)
+            # The last run may have ended between a commit and its acknowledgement.
+            self._inputs.acknowledge(self._positions())
+        except BaseException:
+            self.give_up()
+            raise
 
     def next_plan(self) -> Plan | None:
         """The plan to run now: the one that was left, or one for new input; None for none."""
@@ -224,6 +235,7 @@ class Runner:
         self._reached("committed", plan.step)
         self._take_over(commit)
         self._publisher().add(output_of(commit.step, commit.staged))
+        self._source().acknowledge(commit.positions)
         if commit.step % SWEEP_EVERY == 0:
             self.sweep()
         return self._done(settled, self._clock() - started)
@@ -251,12 +263,17 @@ class Runner:
 
     def close(self) -> None:
         """Publish what is committed, and end."""
+        if self._inputs is not None:
+            self._inputs.close()
         if self._publishing is not None:
             self._stop_publishing()
             self.sweep()
 
     def give_up(self) -> None:
         """End after a failure: what is committed is published if it can be, else it waits."""
+        if self._inputs is not None:
+            with contextlib.suppress(Exception):
+                self._inputs.close()
         if self._publishing is not None:
             with contextlib.suppress(Exception):
                 self._stop_publishing()

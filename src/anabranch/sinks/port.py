@@ -117,3 +117,30 @@ class Sink(Protocol):
     def open(self, context: SinkContext) -> Publisher:
         """Check that the place to publish to is usable, and give its publisher."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRows:
+    """A sink for rows that are to be counted and nothing else: they are not staged."""
+
+    @property
+    def stage_format(self) -> str:
+        """Nothing is staged."""
+        return "none"
+
+    def refuses(self, schema: pa.Schema) -> str | None:
+        """Refuse nothing."""
+        return None
+
+    def encode(self, table: pa.Table) -> pa.Buffer:
+        """Give no bytes."""
+        return pa.py_buffer(b"")
+
+    def open(self, context: SinkContext) -> Publisher:
+        """Give a publisher that publishes nothing."""
+        return _NoPublisher()
+
+
+class _NoPublisher:
+    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+        """Do nothing: dropped rows have no files."""

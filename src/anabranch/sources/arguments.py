@@ -66,8 +66,12 @@ def as_count(value: int, argument: str, *, least: int = 1) -> int:
     return value
 
 
-def as_options(options: Mapping[str, object] | None) -> tuple[tuple[str, str], ...]:
+def as_options(
+    options: Mapping[str, object] | None, *, of_files: bool = True
+) -> tuple[tuple[str, str], ...]:
     """Take reader options as Spark does; they become text, sorted by name.
+
+    `of_files`: options that choose files are refused.
 
     >>> as_options({"sep": ";", "header": True})
     (('header', 'true'), ('sep', ';'))
@@ -76,17 +80,19 @@ def as_options(options: Mapping[str, object] | None) -> tuple[tuple[str, str], .
         return ()
     if not isinstance(options, Mapping):
         raise TypeError(f"options must be a mapping of names to values, not {options!r}")
-    pairs = tuple(sorted((_option_name(name), _option(name, options[name])) for name in options))
+    pairs = tuple(
+        sorted((_option_name(name, of_files), _option(name, options[name])) for name in options)
+    )
     lowered = [name.lower() for name, _ in pairs]
     if len(set(lowered)) < len(lowered):
         raise ValueError("options has a name twice (Spark does not tell upper from lower case)")
     return pairs
 
 
-def _option_name(name: object) -> str:
+def _option_name(name: object, of_files: bool) -> str:
     if not isinstance(name, str):
         raise TypeError(f"options must have text as names, not {name!r}")
-    instead = _CHOOSING.get(name.lower())
+    instead = _CHOOSING.get(name.lower()) if of_files else None
     if instead is not None:
         raise ValueError(f"option {name!r} chooses files, which the source does: use {instead}")
     return name

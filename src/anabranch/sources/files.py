@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections import deque
@@ -20,6 +21,11 @@ from anabranch.sources.port import NO_LIMIT, Batch, FileSlice, Limit, Slice, Sou
 from anabranch.sources.positions import Position, decode_position, encode_position
 
 __all__ = ["FileEnumerator", "FileSource", "file_tag", "spark_path"]
+
+POLICIES = ("fail", "drop", "dead-letter")
+#: Formats whose reader can say of a row that it is malformed.
+CHECKED_FORMATS = frozenset({"json", "csv", "xml"})
+RAW, FILE = "_raw", "_file"
 
 _KIND = "files"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -50,6 +56,10 @@ class FileSource:
     `max_files_per_step` and `max_bytes_per_step` (a number, or text such as `"64m"`) bound a
     step; a single file larger than that is a step of its own.
 
+    `malformed` says what becomes of a row of JSON, CSV or XML that does not fit the schema:
+    `"fail"` fails the step, naming the file and the raw text; `"drop"` leaves it out and counts
+    it; `"dead-letter"` sends it to the `dead_letter` sink of `Dataflow.source`.
+
     >>> FileSource("in", "csv", "k string, v bigint", options={"header": True}).options
     (('header', 'true'),)
     """
@@ -62,6 +72,8 @@ class FileSource:
     max_files_per_step: int
     max_bytes_per_step: int
     recursive: bool
+    malformed: str
+    separates: bool
 
     def __init__(
         self,
@@ -74,6 +86,7 @@ class FileSource:
         max_files_per_step: int = 1000,
         max_bytes_per_step: int | str = "1g",
         recursive: bool = False,
+        malformed: str = "fail",
     ) -> None:
         """Check and keep the arguments. The file system is not touched before `open`."""
         values = {
@@ -85,9 +98,21 @@ class FileSource:
             "max_files_per_step": as_count(max_files_per_step, "max_files_per_step"),
             "max_bytes_per_step": as_size(max_bytes_per_step, "max_bytes_per_step"),
             "recursive": bool(recursive),
+            "malformed": _as_policy(malformed, format, options),
+            "separates": False,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    def separated(self) -> FileSource:
+        """The same source with a malformed row's raw text and file as its last two columns."""
+        parted = copy.copy(self)
+        schema = self.schema
+        for wanted in (RAW, FILE):
+            schema = schema.append(pa.field(_free_name(wanted, schema), pa.string()))
+        object.__setattr__(parted, "schema", schema)
+        object.__setattr__(parted, "separates", True)
+        return parted
 
     def open(self, position: bytes | None, log: SourceLog) -> FileEnumerator:
         """Look at the place and go on after `position`.
@@ -107,9 +132,7 @@ class FileSource:
 
     def check(self, slices: Sequence[Slice]) -> None:
         """Raise `FileGone` or `FileChanged` for a file that is not as it was planned."""
-        for part in slices:
-            if isinstance(part, FileSlice):
-                _check_file(part)
+        check_files(slices)
 
     def log_files(self, position: bytes) -> frozenset[str]:
         """Names in the source log that this position needs."""
@@ -217,6 +240,13 @@ class FileEnumerator:
         return FileSlice(path, status.st_size, status.st_mtime_ns)
 
 
+def check_files(slices: Sequence[Slice]) -> None:
+    """Raise `FileGone` or `FileChanged` for a file that is not as it was planned."""
+    for part in slices:
+        if isinstance(part, FileSlice):
+            _check_file(part)
+
+
 def _log_files(position: FilesPosition) -> frozenset[str]:
     segments = list(position.seen.segments)
     if position.fixed is not None and position.fixed.segment is not None:
@@ -277,3 +307,30 @@ def _as_format(format: str) -> str:
     if not format.strip():
         raise ValueError("format must not be empty: 'json', 'csv', 'parquet', 'orc', 'text', …")
     return format
+
+
+def _as_policy(malformed: str, format: str, options: Mapping[str, object] | None) -> str:
+    if malformed not in POLICIES:
+        raise ValueError(f"malformed must be one of {', '.join(POLICIES)}, not {malformed!r}")
+    if malformed == "fail":
+        return malformed
+    if format.lower() not in CHECKED_FORMATS:
+        raise ValueError(
+            f"malformed={malformed!r} is for {', '.join(sorted(CHECKED_FORMATS))}: "
+            f"the format {format!r} has no malformed rows, only unreadable files"
+        )
+    taken = {"mode", "columnnameofcorruptrecord"} & {name.lower() for name in options or ()}
+    if taken:
+        raise ValueError(
+            f"option {taken.pop()!r} and malformed={malformed!r} both say what becomes of "
+            "malformed rows: leave one out"
+        )
+    return malformed
+
+
+def _free_name(wanted: str, schema: pa.Schema) -> str:
+    """A column's name that no other column has; Spark does not tell upper from lower case."""
+    taken = {name.lower() for name in schema.names}
+    while wanted in taken:
+        wanted += "_"
+    return wanted

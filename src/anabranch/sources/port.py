@@ -35,8 +35,19 @@ class RangeSlice(msgspec.Struct, frozen=True, tag="range"):
     end: int
 
 
+class OffsetSlice(msgspec.Struct, frozen=True, tag="offsets"):
+    """All rows between two offsets of a Python data source, each as JSON text.
+
+    Into which partitions they fall is asked when the step runs: what stands in the journal must
+    not be code.
+    """
+
+    start: str
+    end: str
+
+
 #: What a plan says about input. The tag makes it decodable from the journal.
-Slice: TypeAlias = FileSlice | RangeSlice
+Slice: TypeAlias = FileSlice | RangeSlice | OffsetSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,22 @@ class Enumerator(Protocol):
         ...
 
 
+@runtime_checkable
+class Attended(Enumerator, Protocol):
+    """An enumerator that holds something outside: it is told what is committed, and to let go."""
+
+    def acknowledge(self, position: bytes) -> None:
+        """Take note that everything up to this position is committed (R5).
+
+        Called after every commit with a position of this source, and again after a restart.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of everything. Called after a failure too, and perhaps twice."""
+        ...
+
+
 class Source(Protocol):
     """What a user puts into a dataflow: frozen, picklable, inert until opened."""
 
@@ -125,6 +152,32 @@ class Source(Protocol):
 
     def log_files(self, position: bytes) -> frozenset[str]:
         """Names in the source log that this position needs: what retention has to keep."""
+        ...
+
+
+class Opener(Protocol):
+    """Whoever opens the sources of a pipeline; some need more than their description."""
+
+    def __call__(
+        self, name: str, source: Source, position: bytes | None, log: SourceLog
+    ) -> Enumerator:
+        """Open a source of this name, as `Source.open` does."""
+        ...
+
+
+class Separating(Source, Protocol):
+    """A source that can tell malformed rows apart instead of failing at them."""
+
+    @property
+    def malformed(self) -> str:
+        """What to do with them: `fail`, `drop` or `dead-letter`."""
+        ...
+
+    def separated(self) -> Source:
+        """The same source with two columns more: a malformed row's raw text, and its file.
+
+        They are the last two of its schema. The text is NULL in rows that are well formed.
+        """
         ...
 
 

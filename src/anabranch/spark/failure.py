@@ -18,6 +18,7 @@ from pyspark.logger import PySparkLogger
 
 from anabranch import errors
 from anabranch.errors import AnabranchError, QueryFailed, ReadFailed, StepFailed
+from anabranch.operators.failure import short
 
 # Base64, because the text holds the whole traceback: source lines and messages must not match.
 _MARK = re.compile(r"<<anabranch ([A-Za-z0-9+/]+=*)>>")
@@ -28,6 +29,13 @@ _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LONGEST = 600
 _quiet_lock = threading.Lock()
 _before: list[list[bool]] = []
+MALFORMED = "MALFORMED_RECORD"
+"""What Spark's text has in it when a row could not be read."""
+_LENIENT = 'Give the source malformed="drop" or malformed="dead-letter"'
+_READ_AGAIN = (
+    "The file was planned as it is and must stay so. {} and run the pipeline again: it reads the "
+    "file again."
+)
 
 
 class _Carried(msgspec.Struct):
@@ -43,7 +51,7 @@ class TaskFailed(Exception):
 
 def told(error: Exception) -> str:
     """What Spark has to say about a failure, in a sentence or two."""
-    return _brief(str(error))
+    return brief(str(error))
 
 
 @contextmanager
@@ -84,25 +92,30 @@ def quietly() -> Iterator[None]:
 def translated(error: Exception) -> AnabranchError:
     """The error of ours that a failure of Spark's stands for."""
     text = str(error)
-    ours = _rebuilt(text)
+    ours = rebuilt(text)
     if ours is not None:
         return ours
-    if "MALFORMED_RECORD" in text or "FAILED_READ_FILE" in text:
-        option = "mode to DROPMALFORMED or PERMISSIVE"
-        if "MALFORMED_RECORD" not in text:
-            option = "ignoreCorruptFiles to true"
+    if MALFORMED in text or "FAILED_READ_FILE" in text:
+        advice = _LENIENT if MALFORMED in text else "Set its option ignoreCorruptFiles to true"
         return ReadFailed(
-            f"Spark could not read the input: {_brief(text)}",
-            do="The file was planned as it is and must stay so. Set the source's option "
-            f"{option} and run the pipeline again: it reads the file again.",
+            f"Spark could not read the input: {brief(text)}", do=_READ_AGAIN.format(advice)
         )
     return StepFailed(
-        f"Spark could not run the step: {_brief(text)}",
+        f"Spark could not run the step: {brief(text)}",
         do="The plan stays in the journal; running the pipeline again repeats the step.",
     )
 
 
-def _rebuilt(text: str) -> AnabranchError | None:
+def malformed(source: str, file: str, raw: str) -> ReadFailed:
+    """The error for a row that does not fit its source's schema."""
+    return ReadFailed(
+        f"Source {source!r} has a row that does not fit its schema: {short(raw)}",
+        where=file,
+        do=_READ_AGAIN.format(_LENIENT),
+    )
+
+
+def rebuilt(text: str) -> AnabranchError | None:
     """The error that a task wrote into this text. A message of the user's may look like one."""
     for found in _MARK.finditer(text):
         try:
@@ -115,7 +128,7 @@ def _rebuilt(text: str) -> AnabranchError | None:
     return None
 
 
-def _brief(text: str) -> str:
+def brief(text: str) -> str:
     """What went wrong: Python's last word if Python raised, else what Spark has a name for."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "...", "Driver stacktrace"))]
@@ -128,7 +141,7 @@ def _brief(text: str) -> str:
 def query_failure(error: Exception) -> AnabranchError:
     """The error of ours that a failed query stands for."""
     text = str(error)
-    return _rebuilt(text) or QueryFailed(
-        f"Spark could not compute the query: {_brief(text)}",
+    return rebuilt(text) or QueryFailed(
+        f"Spark could not compute the query: {brief(text)}",
         do="Change the query; state and steps are not touched by it.",
     )

@@ -6,6 +6,7 @@ assignment alone, are kept.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -18,7 +19,9 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.dataflow.graph import SourceNode
 from anabranch.dataflow.schema import to_ddl
+from anabranch.errors import AnabranchError
 from anabranch.messages import Barrier, Control, End, Load, Message, Report, encode
 from anabranch.node.program import Program
 from anabranch.operators.states import state_shapes
@@ -27,11 +30,16 @@ from anabranch.plan.physical import Group, Level
 from anabranch.plan.sql import Crossing
 from anabranch.plan.step import Assignment, Input, OperatorState, Plan
 from anabranch.sources.files import FileSource
-from anabranch.sources.port import FileSlice
-from anabranch.spark.failure import quietly, translated
+from anabranch.sources.port import FileSlice, RangeSlice
+from anabranch.sources.python_data_source import PythonDataSource
+from anabranch.sources.structured_stream import read_by_spark
+from anabranch.spark.failure import MALFORMED, malformed, quietly, translated
 from anabranch.spark.reading import (
     FileReader,
+    PartitionPart,
     ReadOrder,
+    ReadPart,
+    malformed_row,
     orders_frame,
     python_producers,
     read_orders,
@@ -39,6 +47,7 @@ from anabranch.spark.reading import (
     tags_of,
 )
 from anabranch.spark.session import STEP_POOL, use_pool
+from anabranch.spark.sources import SparkSources
 from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
 from anabranch.state.bins import BinSet
 
@@ -54,6 +63,7 @@ class SparkPlane:
     program: Program
     store: Path
     code: str
+    sources: SparkSources
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
     _readers: dict[tuple[int, int], FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
@@ -73,14 +83,30 @@ class SparkPlane:
             with quietly():
                 rows = job.collect()
         except PySparkException as error:
-            raise translated(error) from error
+            raise self._explained(plan, error) from error
         except Exception as error:
             if "Py4J" not in type(error).__name__:
                 raise
-            raise translated(error) from error
+            raise self._explained(plan, error) from error
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
         return [_decode_report(bytes(row[0])) for row in rows]
+
+    def _explained(self, plan: Plan, error: Exception) -> AnabranchError:
+        """The error of ours; for a malformed row with the row itself, which is looked for now."""
+        if MALFORMED in str(error):
+            inputs = {given.source: given for given in plan.inputs}
+            for node in self.program.physical.sources():
+                source = node.source
+                if not isinstance(source, FileSource) or source.separates:
+                    continue
+                given = inputs.get(node.name)
+                slices = [s for s in given.slices if isinstance(s, FileSlice)] if given else []
+                with contextlib.suppress(Exception), quietly():
+                    found = malformed_row(self.spark, source, slices)
+                    if found is not None:
+                        return malformed(node.name, *found)
+        return translated(error)
 
     def _job(self, plan: Plan, states: Sequence[OperatorState]) -> DataFrame | None:
         physical = self.program.physical
@@ -138,24 +164,32 @@ class SparkPlane:
             given = inputs.get(node.name)
             if given is None or not given.slices or node.id not in producers:
                 continue
-            if isinstance(node.source, FileSource):
-                found.append(self._files(node.id, node.source, crossing, given))
+            if read_by_spark(node.source):
+                found.append(self._files(node, crossing, given))
             else:
-                orders += read_orders(node, number, given, max(plan.unkeyed_workers, 1))
+                parts = self._parts(node, given)
+                orders += read_orders(node, number, parts, max(plan.unkeyed_workers, 1))
         if orders:
             found.append(self._python(plan, crossing, orders))
         return found
 
-    def _files(self, node: int, source: FileSource, crossing: Crossing, given: Input) -> str:
+    def _files(self, node: SourceNode, crossing: Crossing, given: Input) -> str:
         slices = [part for part in given.slices if isinstance(part, FileSlice)]
         ordered = bool(crossing.boundary.order)
         level = crossing.boundary.level.number
-        if (node, level) not in self._readers:
-            self._readers[node, level] = FileReader(self.spark, source, ordered=ordered)
-        view = f"_ab_source_{node}_{level}"
-        self._readers[node, level].load(slices).createOrReplaceTempView(view)
+        if (node.id, level) not in self._readers:
+            self._readers[node.id, level] = FileReader(self.spark, node.source, ordered=ordered)
+        view = f"_ab_source_{node.id}_{level}"
+        self._readers[node.id, level].load(slices).createOrReplaceTempView(view)
         key = (view, crossing.seats, crossing.placement)
-        return self._text(key, lambda: crossing.from_source(node, view))
+        return self._text(key, lambda: crossing.from_source(node.id, view))
+
+    def _parts(self, node: SourceNode, given: Input) -> list[ReadPart]:
+        """What Python tasks read of a source: ranges as planned, or partitions asked for now."""
+        if isinstance(node.source, PythonDataSource):
+            found = self.sources.partitions(node.name, given.slices)
+            return [PartitionPart(number, data) for number, data in enumerate(found)]
+        return [part for part in given.slices if isinstance(part, RangeSlice)]
 
     def _python(self, plan: Plan, crossing: Crossing, orders: Sequence[ReadOrder]) -> str:
         boundary = crossing.boundary
@@ -240,7 +274,7 @@ class SparkPlane:
         found = []
         for number, node in enumerate(self.program.physical.sources()):
             given = inputs.get(node.name)
-            if given is not None and isinstance(node.source, FileSource):
+            if given is not None and read_by_spark(node.source):
                 slices = [part for part in given.slices if isinstance(part, FileSlice)]
                 found.append(tags_of(number, slices))
         return tuple(found)

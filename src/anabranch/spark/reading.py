@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
@@ -13,30 +13,43 @@ from pyspark.sql import functions as F
 
 from anabranch.dataflow.graph import SourceNode
 from anabranch.dataflow.schema import to_ddl
+from anabranch.dataflow.sql_text import quote
 from anabranch.errors import AnabranchError, ReadFailed
 from anabranch.messages import Attempt, Report, encode
 from anabranch.operators.failure import short
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import PREFIX, Boundary
-from anabranch.plan.step import Input
-from anabranch.sources.files import FileSource, file_tag, spark_path
-from anabranch.sources.port import FileSlice, PythonSource, RangeSlice
+from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark_path
+from anabranch.sources.port import FileSlice, PythonSource, RangeSlice, Source
+from anabranch.sources.python_data_source import PythonDataSource
+from anabranch.sources.structured_stream import read_by_spark
+from anabranch.spark.data_source import read_partition
 from anabranch.spark.failure import carried
 from anabranch.spark.rows import batches, pack_notes, pack_rows, reader_order
 from anabranch.spark.task import TaskSpec
 
 _FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
 _BLOCK = f"_metadata.file_block_start as {PREFIX}o1"
-_STRICT = {"json", "csv"}
+
+
+class PartitionPart(msgspec.Struct, frozen=True, tag="partition"):
+    """A partition of a Python data source, pickled: for one step's tasks, never for the journal."""
+
+    partition: int
+    data: bytes
+
+
+ReadPart: TypeAlias = RangeSlice | PartitionPart
+"""What a read task reads of one partition."""
 
 
 class ReadOrder(msgspec.Struct, frozen=True):
-    """What one read task reads: slices of partitions of one source."""
+    """What one read task reads: parts of partitions of one source."""
 
     producer: int
     number: int
     worker: int
-    slices: tuple[RangeSlice, ...]
+    parts: tuple[ReadPart, ...]
 
 
 _encode_order = msgspec.msgpack.Encoder().encode
@@ -49,19 +62,47 @@ class FileReader:
     A line that does not fit the schema fails the step, unless the reader's ``mode`` says otherwise.
     """
 
-    def __init__(self, spark: SparkSession, source: FileSource, *, ordered: bool) -> None:
+    def __init__(self, spark: SparkSession, source: Source, *, ordered: bool) -> None:
         """``ordered``: rows come with their file and their place in it."""
-        options = dict(source.options)
-        if source.format.lower() in _STRICT and "mode" not in {name.lower() for name in options}:
-            options["mode"] = "FAILFAST"
-        reader = spark.read.format(source.format).schema(to_ddl(source.schema))
-        self._reader = reader.options(**options)
-        self._ordered = ordered
+        format, options = _format_of(source)
+        schema = source.schema
+        self._more: list[str] = []
+        if isinstance(source, FileSource) and source.separates:
+            *_, raw, file = schema.names
+            schema = schema.remove(len(schema) - 1)
+            options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": raw}
+            self._more.append(f"_metadata.file_path as {quote(file)}")
+        if ordered:
+            self._more += [_FILE, _BLOCK]
+        self._reader = spark.read.format(format).schema(to_ddl(schema)).options(**options)
 
     def load(self, slices: Sequence[FileSlice]) -> DataFrame:
         """The rows of these files."""
         df = self._reader.load([spark_path(part.path) for part in slices])
-        return df.selectExpr("*", _FILE, _BLOCK) if self._ordered else df
+        return df.selectExpr("*", *self._more) if self._more else df
+
+
+def malformed_row(
+    spark: SparkSession, source: FileSource, slices: Sequence[FileSlice]
+) -> tuple[str, str] | None:
+    """The file and the raw text of a row that does not fit; None where there is no such row."""
+    parted = source.separated()
+    *_, raw, file = parted.schema.names
+    rows = FileReader(spark, parted, ordered=False).load(slices)
+    found = rows.where(f"{quote(raw)} is not null").limit(1).collect()
+    return (found[0][file], found[0][raw]) if found else None
+
+
+def _format_of(source: Source) -> tuple[str, dict[str, str]]:
+    """How files of a source are read: their format, and its options."""
+    if not isinstance(source, FileSource):
+        return "parquet", {}
+    options = dict(source.options)
+    if source.format.lower() in CHECKED_FORMATS and "mode" not in {
+        name.lower() for name in options
+    }:
+        options["mode"] = "FAILFAST"
+    return source.format, options
 
 
 def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, ...]]:
@@ -69,14 +110,15 @@ def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, .
     return number, tuple(file_tag(part.path) for part in slices)
 
 
-def read_orders(node: SourceNode, number: int, given: Input, workers: int) -> list[ReadOrder]:
+def read_orders(
+    node: SourceNode, number: int, parts: Sequence[ReadPart], workers: int
+) -> list[ReadOrder]:
     """One order per read task: the partitions are dealt out to the workers."""
-    slices = [part for part in given.slices if isinstance(part, RangeSlice)]
-    dealt: dict[int, list[RangeSlice]] = {}
-    for part in slices:
+    dealt: dict[int, list[ReadPart]] = {}
+    for part in parts:
         dealt.setdefault(part.partition % workers, []).append(part)
     return [
-        ReadOrder(node.id, number, worker, tuple(parts)) for worker, parts in sorted(dealt.items())
+        ReadOrder(node.id, number, worker, tuple(each)) for worker, each in sorted(dealt.items())
     ]
 
 
@@ -101,7 +143,7 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
             node = cast("SourceNode", program.physical.node(order.producer))
             started = time.perf_counter()
             attempt = spec.place(node.name, order.worker).attempt
-            for part in order.slices:
+            for part in order.parts:
                 for table in _read(boundary, producers, node, order, part):
                     yield from batches(table)
             report = _report(attempt, time.perf_counter() - started)
@@ -114,7 +156,7 @@ def python_producers(boundary: Boundary) -> list[int]:
     found = []
     for producer in boundary.producers():
         node = boundary.physical.node(producer)
-        if isinstance(node, SourceNode) and not isinstance(node.source, FileSource):
+        if isinstance(node, SourceNode) and not read_by_spark(node.source):
             found.append(producer)
     return found
 
@@ -124,12 +166,14 @@ def _read(
     producers: Sequence[int],
     node: SourceNode,
     order: ReadOrder,
-    part: RangeSlice,
+    part: ReadPart,
 ) -> Iterator[pa.Table]:
-    source = cast("PythonSource", node.source)
-    position = part.start
+    position, place = 0, f"partition {part.partition}"
+    if isinstance(part, RangeSlice):
+        position = part.start
+        place += f", rows {part.start} to {part.end}"
     try:
-        for batch in source.read(part):
+        for batch in _batches_of(node, part):
             row_order = reader_order(order.number, part.partition, position, batch.num_rows)
             values = pa.Table.from_batches([batch])
             yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order))
@@ -139,9 +183,15 @@ def _read(
     except Exception as error:
         raise ReadFailed(
             f"Source {node.name!r} raised {type(error).__name__}: {short(str(error))}",
-            where=f"partition {part.partition}, rows {part.start} to {part.end}",
+            where=place,
             do="Mend the source and run the pipeline again: it continues with this step.",
         ) from error
+
+
+def _batches_of(node: SourceNode, part: ReadPart) -> Iterator[pa.RecordBatch]:
+    if isinstance(part, PartitionPart):
+        return read_partition(cast("PythonDataSource", node.source), part.data)
+    return cast("PythonSource", node.source).read(part)
 
 
 def _report(attempt: Attempt, seconds: float) -> Report:

@@ -1,0 +1,119 @@
+"""Python data sources of Spark's as sources: what the user says about one.
+
+How one is opened and read is in `spark/data_source.py`: only there are Spark's classes known.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.errors import InvalidSchema, SourceUnavailable
+from anabranch.sources.arguments import as_count, as_options, as_schema
+from anabranch.sources.port import Enumerator, Slice, SourceLog
+from anabranch.sources.positions import Position, decode_position
+
+KIND = "python-data-source"
+
+_VERBS = ("streamReader", "simpleStreamReader")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PythonDataSource:
+    """The rows of a `pyspark.sql.datasource.DataSource` that can be read as a stream.
+
+    `source` is the class, made with `options` as `spark.readStream.format(…).options(…)` would
+    make it, or an instance. Its `streamReader` is used, or else its `simpleStreamReader`. The
+    schema is the data source's own unless one is given.
+
+    A step reads from where the last one ended to `latestOffset`. These offsets are journalled, so
+    what lies between two offsets must stay the same: a step that runs again asks for the same
+    `partitions(start, end)` (of a simple reader, `readBetweenOffsets(start, end)`). Partitions are
+    read in tasks, each by a reader that was made there; rows may be tuples, `Row`s or Arrow
+    batches. `commit(end)` is called when a commit covers `end`, and perhaps again.
+
+    `max_rows_per_step` is passed on as a `ReadMaxRows` to a reader that takes limits; without it
+    the reader's own `getDefaultReadLimit` holds.
+
+    With `watch=False` the source ends when there is nothing new. A reader that has
+    `prepareForTriggerAvailableNow` is told beforehand, so that its end is fixed when it is opened.
+    """
+
+    source: Any
+    options: tuple[tuple[str, str], ...]
+    given: pa.Schema | None
+    watch: bool
+    max_rows_per_step: int | None
+
+    def __init__(
+        self,
+        source: object,
+        options: Mapping[str, object] | None = None,
+        schema: str | pa.Schema | None = None,
+        *,
+        watch: bool = True,
+        max_rows_per_step: int | None = None,
+    ) -> None:
+        """Check and keep the arguments. The data source is not made before it is needed."""
+        if not all(callable(getattr(source, verb, None)) for verb in _VERBS):
+            raise TypeError(
+                "source must be a pyspark.sql.datasource.DataSource, a class or an instance, "
+                f"not {source!r}"
+            )
+        if options is not None and not isinstance(source, type):
+            raise TypeError("options are for a class: an instance has been given its own")
+        rows = max_rows_per_step
+        values = {
+            "source": source,
+            "options": as_options(options, of_files=False),
+            "given": None if schema is None else as_schema(schema),
+            "watch": bool(watch),
+            "max_rows_per_step": None if rows is None else as_count(rows, "max_rows_per_step"),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows, once they are known."""
+        if self.given is None:
+            raise InvalidSchema(
+                "the schema of a Python data source is not known before it runs",
+                do="Give it one: schema='k string, v bigint'.",
+            )
+        return self.given
+
+    def with_schema(self, schema: pa.Schema) -> PythonDataSource:
+        """The same source with a schema."""
+        known = copy.copy(self)
+        object.__setattr__(known, "given", schema)
+        return known
+
+    def open(self, position: bytes | None, log: SourceLog) -> Enumerator:
+        """Refuse: it takes Spark's classes to open it."""
+        raise SourceUnavailable(
+            "a Python data source can be opened by Spark alone", do="Run it with ab.run."
+        )
+
+    def check(self, slices: Sequence[Slice]) -> None:
+        """Do nothing: what lies between two offsets is the data source's word."""
+
+    def log_files(self, position: bytes) -> frozenset[str]:
+        """Name nothing: the position is all there is."""
+        return frozenset()
+
+
+class OffsetPosition(Position, frozen=True, kw_only=True):
+    """Up to which offset a data source has been handed out: JSON text."""
+
+    name: str
+    offset: str
+
+
+def read_position(position: bytes) -> OffsetPosition:
+    """Read a position of a Python data source."""
+    return decode_position(position, OffsetPosition, KIND)

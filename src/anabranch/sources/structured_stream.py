@@ -1,0 +1,191 @@
+"""Structured Streaming as a source: what the user says about one, and what its log looks like.
+
+The query that fills the log is in `spark/structured_stream.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from anabranch.errors import CorruptEntry, InvalidSchema, SourceUnavailable
+from anabranch.sources.arguments import as_count, as_schema, as_size
+from anabranch.sources.files import FileSource, check_files
+from anabranch.sources.port import Enumerator, Slice, Source, SourceLog
+from anabranch.sources.positions import Position, decode_position
+
+KIND = "structured-stream"
+OUTPUT_MODES = ("append", "update", "complete")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class StructuredStreamSource:
+    """The rows of any streaming DataFrame: `make(spark)` gives it.
+
+    A streaming query runs beside the pipeline, in a session of its own, from start to end of it.
+    Each of its batches is first written to the input log in the pipeline's directory, once: a
+    batch that Spark repeats after a failure is skipped. Steps read the log in the order of
+    batches, partitions and rows. The query's checkpoint is in the pipeline's directory too; it
+    goes on where it was, and so `make` should give the same query each time, as Spark asks for.
+
+    `make` is called whenever the pipeline starts, and once more if no schema is given. With
+    `watch=False` the query takes what is available when it starts (`availableNow`), and the source
+    ends; `every` is the interval between batches, such as `"10 seconds"`.
+
+    A step reads whole batches, at least one: up to `max_batches_per_step` and
+    `max_bytes_per_step`, in files of the log. The query waits when it is `max_ahead` batches ahead
+    of the steps.
+    """
+
+    make: Callable[[Any], Any]
+    given: pa.Schema | None
+    watch: bool
+    every: str | None
+    output_mode: str
+    max_batches_per_step: int
+    max_bytes_per_step: int
+    max_ahead: int
+
+    def __init__(
+        self,
+        make: Callable[[Any], Any],
+        schema: str | pa.Schema | None = None,
+        *,
+        watch: bool = True,
+        every: str | None = None,
+        output_mode: str = "append",
+        max_batches_per_step: int = 16,
+        max_bytes_per_step: int | str = "1g",
+        max_ahead: int = 64,
+    ) -> None:
+        """Check and keep the arguments. `make` is not called before the pipeline starts."""
+        if not callable(make):
+            raise TypeError(f"make must be callable with a SparkSession, not {make!r}")
+        if every is not None and not watch:
+            raise ValueError("every= is for a source that watches: leave it out, or watch=False")
+        if output_mode not in OUTPUT_MODES:
+            raise ValueError(f"output_mode must be one of {OUTPUT_MODES}, not {output_mode!r}")
+        values = {
+            "make": make,
+            "given": None if schema is None else as_schema(schema),
+            "watch": bool(watch),
+            "every": every,
+            "output_mode": output_mode,
+            "max_batches_per_step": as_count(max_batches_per_step, "max_batches_per_step"),
+            "max_bytes_per_step": as_size(max_bytes_per_step, "max_bytes_per_step"),
+            "max_ahead": as_count(max_ahead, "max_ahead"),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows, once they are known."""
+        if self.given is None:
+            raise InvalidSchema(
+                "the schema of a streaming DataFrame is not known before it is made",
+                do="Give it one: schema='k string, v bigint'.",
+            )
+        return self.given
+
+    def with_schema(self, schema: pa.Schema) -> StructuredStreamSource:
+        """The same source with a schema."""
+        known = copy.copy(self)
+        object.__setattr__(known, "given", schema)
+        return known
+
+    def open(self, position: bytes | None, log: SourceLog) -> Enumerator:
+        """Refuse: it takes a Spark session to open it."""
+        raise SourceUnavailable(
+            "a streaming DataFrame can be opened by Spark alone", do="Run it with ab.run."
+        )
+
+    def check(self, slices: Sequence[Slice]) -> None:
+        """Raise `FileGone` or `FileChanged` for a file of the log that is not as it was planned."""
+        check_files(slices)
+
+    def log_files(self, position: bytes) -> frozenset[str]:
+        """Name nothing: the log of batches has a room of its own."""
+        return frozenset()
+
+
+def read_by_spark(source: Source) -> bool:
+    """Whether the JVM reads this source's slices, as files; else Python tasks read them."""
+    return isinstance(source, FileSource | StructuredStreamSource)
+
+
+class BatchPosition(Position, frozen=True, kw_only=True):
+    """Which batch of which query comes next."""
+
+    query: str
+    next: int
+
+
+def read_position(position: bytes) -> BatchPosition:
+    """Read a position of a streaming query."""
+    return decode_position(position, BatchPosition, KIND)
+
+
+class LoggedFile(msgspec.Struct, frozen=True):
+    """A file of a logged batch: its name in the log's directory, and its size."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+class LoggedBatch(msgspec.Struct, frozen=True):
+    """What a batch's marker says: the batch is logged, and these are its files, in order."""
+
+    schema: str
+    files: tuple[LoggedFile, ...]
+
+
+def marker_name(batch: int) -> str:
+    """The file whose existence says that a batch is logged.
+
+    >>> marker_name(7)
+    '000000000007.json'
+    """
+    return f"{batch:012d}.json"
+
+
+def file_name(batch: int, partition: int, attempt: str) -> str:
+    """A name for a file of a batch; names sort as batches and partitions do.
+
+    >>> file_name(7, 1, "ab12")
+    '000000000007-00000001-ab12.parquet'
+    """
+    return f"{batch:012d}-{partition:08d}-{attempt}.parquet"
+
+
+def batch_of(name: str) -> int | None:
+    """The batch that a name in the log belongs to; None for a foreign name.
+
+    >>> batch_of(marker_name(7)), batch_of(file_name(7, 1, "ab12")), batch_of(".tmp")
+    (7, 7, None)
+    """
+    number = name[:12]
+    return int(number) if number.isdigit() and name[12:13] in (".", "-") else None
+
+
+def encode_marker(logged: LoggedBatch) -> bytes:
+    """Write a marker down."""
+    return msgspec.json.encode(logged)
+
+
+def decode_marker(data: bytes, where: str) -> LoggedBatch:
+    """Read a marker back."""
+    try:
+        return msgspec.json.decode(data, type=LoggedBatch)
+    except msgspec.DecodeError as error:
+        raise CorruptEntry(
+            f"the marker of a logged batch cannot be read: {error}",
+            where=where,
+            do="Restore the file from a copy.",
+        ) from error

@@ -1,0 +1,54 @@
+"""A source that separates malformed rows is a source, two conditions and a sink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.dataflow.flow import Dataflow
+from anabranch.dataflow.graph import SelectNode, SinkNode, SourceNode, WhereNode
+from anabranch.dataflow.validate import validate
+from anabranch.sinks.memory import MemorySink
+from anabranch.sinks.port import DroppedRows
+from anabranch.sources.files import FileSource
+
+
+def files(malformed: str) -> FileSource:
+    return FileSource("in", "json", "k string, `a b` bigint", malformed=malformed)
+
+
+def test_by_default_nothing_is_separated() -> None:
+    flow = Dataflow("plain")
+    flow.source("rows", files("fail")).sink("out", MemorySink())
+    assert [node.kind for node in flow.graph().nodes] == ["source", "sink"]
+
+
+@pytest.mark.parametrize("malformed", ["drop", "dead-letter"])
+def test_the_well_formed_rows_go_on_and_the_others_to_a_sink(malformed: str) -> None:
+    letters = MemorySink()
+    given: dict[str, Any] = {"dead_letter": letters} if malformed == "dead-letter" else {}
+    flow = Dataflow("separated")
+    flow.source("rows", files(malformed), **given).sink("out", MemorySink())
+    graph = flow.graph()
+    source, bad, _, dead, good, kept, _ = graph.nodes
+    assert isinstance(source, SourceNode)
+    assert source.source.schema.names == ["k", "a b", "_raw", "_file"]
+    assert isinstance(bad, WhereNode)
+    assert bad.condition == "`_raw` is not null"
+    assert isinstance(dead, SinkNode)
+    assert (dead.name, dead.sink) == ("rows-malformed", given.get("dead_letter", DroppedRows()))
+    assert isinstance(good, WhereNode)
+    assert good.condition == "`_raw` is null"
+    assert isinstance(kept, SelectNode)
+    assert kept.expressions == ("`k`", "`a b`")
+    assert validate(graph).schema(kept.id) == files("fail").schema
+
+
+@pytest.mark.parametrize(
+    ("malformed", "given"),
+    [("dead-letter", {}), ("drop", {"dead_letter": MemorySink()}), ("fail", {"dead_letter": 1})],
+)
+def test_policy_and_sink_need_each_other(malformed: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="dead_letter sink"):
+        Dataflow("x").source("rows", files(malformed), **given)
