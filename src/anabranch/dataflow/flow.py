@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from anabranch.dataflow.graph import Graph, SinkNode, SourceNode
-from anabranch.dataflow.sql_text import quote
+from anabranch.dataflow.sql_text import literal, quote
 from anabranch.dataflow.stream import Recorder, Stream, require_sink, require_text, union
 from anabranch.sinks.port import DroppedRows
 
