@@ -43,7 +43,7 @@ class TaskFailed(Exception):
 
 def told(error: Exception) -> str:
     """What Spark has to say about a failure, in a sentence or two."""
-    return _brief(str(error))
+    return _brief(str(error)).rstrip(".")
 
 
 @contextmanager
