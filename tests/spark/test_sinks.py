@@ -60,7 +60,7 @@ def test_every_format_of_sparks_can_be_read_back(spark: SparkSession, tmp_path: 
     narrow = rows.select("day", "n", "at", "local", "price", "x")
     csv = ab.FileSink(tmp_path / "csv", "csv", {"header": True, "compression": "gzip"})
     narrow.sink("csv", csv)
-    narrow.sink("xml", ab.FileSink(tmp_path / "xml", "xml"))
+    narrow.sink("xml", ab.FileSink(tmp_path / "xml", "xml", {"rowTag": "row"}))
     rows.sink("orc", ab.FileSink(tmp_path / "orc", "orc"))
     rows.sink("json", ab.FileSink(tmp_path / "json", "json", partition_by=["day", "n"]))
     rows.sink("parquet", ab.FileSink(tmp_path / "parquet", partition_by="day"))
@@ -70,7 +70,7 @@ def test_every_format_of_sparks_can_be_read_back(spark: SparkSession, tmp_path: 
     flats, whole = bag(row[:6] for row in ROWS), bag(ROWS)
     assert read(spark, "csv", tmp_path / "csv", FLAT, header=True) == flats
     assert all(path.suffix == ".gz" for path in (tmp_path / "csv").glob("step-*"))
-    assert read(spark, "xml", tmp_path / "xml", FLAT, rowTag="ROW") == flats
+    assert read(spark, "xml", tmp_path / "xml", FLAT, rowTag="row") == flats
     assert read(spark, "orc", tmp_path / "orc", NESTED) == whole
     for form in ("json", "parquet"):
         found = spark.read.format(form).schema(NESTED).load(str(tmp_path / form))

@@ -51,7 +51,7 @@ class TaskFailed(Exception):
 
 def told(error: Exception) -> str:
     """What Spark has to say about a failure, in a sentence or two."""
-    return brief(str(error))
+    return brief(str(error)).rstrip(".")
 
 
 @contextmanager
