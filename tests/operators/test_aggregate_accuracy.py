@@ -31,7 +31,9 @@ def stepped(sums: list[Sum], keys: Any, columns: list[Any], steps: int) -> tuple
             f"a{i}": pa.array(column[places], type=sum_.kind)
             for i, (column, sum_) in enumerate(zip(columns, sums, strict=True))
         }
-        rows = make_rows([(int(k),) for k in keys[places]], KEY, pa.table(arrays), order=places)
+        rows = make_rows(
+            [(int(k),) for k in keys[places]], KEY, pa.table(arrays), order=places.tolist()
+        )
         output, changes = aggregate.run(rows, state)
         state.write(changes)
     assert output is not None

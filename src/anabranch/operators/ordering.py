@@ -38,7 +38,8 @@ def codes(column: pa.Array) -> Int64s:
     places = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(places), dtype=np.int64)
     ranks[places] = np.arange(len(places))
-    return ranks[encoded.indices.to_numpy()]
+    found: Int64s = ranks[encoded.indices.to_numpy()]
+    return found
 
 
 def _with_nulls(column: pa.Array) -> Int64s:
