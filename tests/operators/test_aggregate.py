@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Decimal, localcontext
-from fractions import Fraction
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,30 +22,15 @@ from anabranch.state.bins import BinSet
 from anabranch.state.layout import Layout
 from anabranch.state.region_state import OperatorState
 from anabranch.state.run_list import RunList, replace
+from tests.operators.aggregate_cases import NUMBERS, VALUES, greatness, mean, total
 from tests.operators.columns import (
-    EXACT,
-    FLOATS,
     KEYS,
     STRUCT,
-    decimals,
-    integers,
     told_apart,
 )
 from tests.operators.keyed_rows import DictState, key_tuples, make_rows
 
 FUNCTIONS = ["count", "sum", "min", "max", "avg"]
-NUMBERS = {
-    pa.int8(): integers(8),
-    pa.int16(): integers(16),
-    pa.int32(): integers(32),
-    # Sixty-four bits would overflow: test_reduce has them.
-    pa.int64(): st.integers(-(2**58), 2**58),
-    # Sums of eighths are exact, so the model may add them in any order.
-    **dict.fromkeys(FLOATS, st.integers(-4000, 4000).map(lambda number: number / 8)),
-    pa.decimal128(10, 2): decimals(10, 2),
-    pa.decimal128(32, 3): decimals(24, 3),
-}
-VALUES = {**EXACT, **FLOATS}
 
 
 class Sum(NamedTuple):
@@ -74,21 +57,6 @@ def operator(keys: pa.Schema, sums: Sequence[Sum]) -> Aggregate:
     return Aggregate("totals", tuple(columns), output)
 
 
-def greatness(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    return (math.isnan(value), 0 if math.isnan(value) else value, math.copysign(1, value))
-
-
-def mean(values: list[Any], kind: pa.DataType) -> Any:
-    if pa.types.is_decimal(kind):
-        with localcontext(prec=100, rounding=ROUND_HALF_UP):
-            exact = sum(map(Fraction, values), start=Fraction(0)) / len(values)
-            quotient = Decimal(exact.numerator) / Decimal(exact.denominator)
-            return quotient.quantize(Decimal(1).scaleb(-kind.scale))
-    return float(sum(values)) / len(values)
-
-
 def model(column: AggregateColumn, values: list[Any]) -> Any:
     """The aggregate of these values, as SQL defines it."""
     some = [value for value in values if value is not None]
@@ -99,7 +67,7 @@ def model(column: AggregateColumn, values: list[Any]) -> Any:
     if not some:
         return None
     defined = {
-        "sum": lambda: sum(some, start=type(some[0])(0)),
+        "sum": lambda: total(some, column.kind),
         "min": lambda: min(some, key=greatness),
         "max": lambda: max(some, key=greatness),
         "avg": lambda: mean(some, column.kind),

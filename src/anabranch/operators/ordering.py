@@ -38,8 +38,8 @@ def codes(column: pa.Array) -> Int64s:
     places = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(places), dtype=np.int64)
     ranks[places] = np.arange(len(places))
-    ranked: Int64s = ranks[encoded.indices.to_numpy()]
-    return ranked
+    found: Int64s = ranks[encoded.indices.to_numpy()]
+    return found
 
 
 def _with_nulls(column: pa.Array) -> Int64s:
