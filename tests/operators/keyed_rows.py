@@ -77,6 +77,7 @@ class DictState:
         changed = changes.changed
         assert changed.values.schema.types == self.values.types
         keys = key_tuples(changed.keys)
+        assert changes.found is not None
         assert changes.found.tolist() == [key in self.kept for key in keys]
         columns = [column.to_pylist() for column in changed.values.columns]
         for place, (key, gone) in enumerate(zip(keys, changed.tombstone.tolist(), strict=True)):
