@@ -59,6 +59,11 @@ class Opened:
         """The keys at these places."""
         return self.groups.keys.take(pa.array(places))
 
+    def given(self, value: Any) -> Any:
+        """A value that was just kept, as it is when it is read in a later step."""
+        again = self.codec.again()
+        return value if again is None else again(value)
+
 
 class Bound(Protocol):
     """A handle at work."""
@@ -93,7 +98,7 @@ class BoundValue(ValueState):
     def set(self, value: Any) -> None:
         """Keep a value; None forgets it."""
         place = self._opened.cursor.place
-        self._loaded()[place] = value
+        self._loaded()[place] = self._opened.given(value)
         self._touched[place] = None
 
     def clear(self) -> None:
@@ -150,7 +155,8 @@ class BoundList(ListState):
 
     def append(self, value: Any) -> None:
         """Add a value at the end."""
-        self._appended.setdefault(self._opened.cursor.place, []).append(value)
+        place, value = self._opened.cursor.place, self._opened.given(value)
+        self._appended.setdefault(place, []).append(value)
 
     def get(self) -> list[Any]:
         """All values, in the order in which they were appended."""
@@ -257,7 +263,7 @@ class BoundMap(MapState):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Keep an entry."""
-        self._map()[key] = value
+        self._map()[key] = self._opened.given(value)
         self._note([key])
 
     def __delitem__(self, key: Any) -> None:
