@@ -61,9 +61,12 @@ both = flow.union(
 priced = both.distribute_by_key("by-product").process(
     "priced", Priced, output="id bigint, product string, cost bigint"
 )
-priced.sink("priced", ab.FileSink("out/priced", "json"))
+priced.sink("costs", ab.FileSink("out/costs", "json"))
 
 ab.run(flow, directory="enrichment.state").wait()
-for file in sorted(Path("out/priced").glob("step-*.json")):
-    print(f"step {int(file.name.split('-')[1])}")
-    print(*sorted(file.read_text().splitlines()), sep="\n")
+lines = sorted(
+    f"step {int(file.name.split('-')[1])}: {line}"
+    for file in Path("out/costs").glob("step-*.json")
+    for line in file.read_text().splitlines()
+)
+print(*lines, sep="\n")

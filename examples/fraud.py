@@ -61,5 +61,5 @@ alerts.sink("alerts", ab.FileSink("out/fraud", "json"))
 
 status = ab.run(flow, directory="fraud.state").wait()
 print(f"{status.step} steps")
-for file in sorted(Path("out/fraud").glob("step-*.json")):
-    print(*sorted(file.read_text().splitlines()), sep="\n")
+files = Path("out/fraud").glob("step-*.json")
+print(*sorted(line for file in files for line in file.read_text().splitlines()), sep="\n")

@@ -71,9 +71,8 @@ sessions = (
         output="user string, first timestamp_ntz, last timestamp_ntz, clicks bigint, left string",
     )
 )
-sessions.sink("sessions", ab.FileSink("out/sessions", "json"))
+sessions.sink("done", ab.FileSink("out/sessions", "json"))
 
 ab.run(flow, directory="sessions.state").wait()
 files = Path("out/sessions").glob("step-*.json")
-for line in sorted(line for file in files for line in file.read_text().splitlines()):
-    print(line)
+print(*sorted(line for file in files for line in file.read_text().splitlines()), sep="\n")

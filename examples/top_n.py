@@ -63,7 +63,7 @@ tagged = (
     .aggregate("sold", units="sum(units)")
     .key_distribute("by-category", "category")
     .process(
-        "ranking",
+        "best",
         Ranking,
         output="tag string, category string, product string, units bigint, place bigint",
     )
@@ -77,7 +77,10 @@ outputs["changes"].select("category", "tag", "product").sink(
 )
 
 ab.run(flow, directory="top-n.state").wait()
-for name in ("ranking-changes", "ranking"):
-    for file in sorted(Path("out", name).glob("step-*.json")):
-        print(f"{name}, step {int(file.name.split('-')[1])}")
-        print(*sorted(file.read_text().splitlines()), sep="\n")
+lines = sorted(
+    f"step {int(file.name.split('-')[1])}: {line}"
+    for name in ("ranking-changes", "ranking")
+    for file in Path("out", name).glob("step-*.json")
+    for line in file.read_text().splitlines()
+)
+print(*lines, sep="\n")
