@@ -1,10 +1,12 @@
-"""Count words: a function that emits several rows, then an aggregate. Run it in this directory.
+"""Count words: a function over tables gives several rows for one, an aggregate counts them.
 
-The function needs no state. It is spread over the workers by the hash of the line, and forgets
-every key at once by returning None for the state.
+Run it in this directory.
 """
 
 import re
+
+import numpy as np
+import pyarrow as pa
 
 import anabranch as ab
 
@@ -12,15 +14,18 @@ flow = ab.Dataflow("word-count")
 source = ab.FileSource("text", "text", "value string", watch=False)
 
 
-def split(key, line, nothing):
-    return [(word,) for word in re.findall(r"\w+", line.value.lower())], None
+def split(lines):
+    words = [re.findall(r"\w+", line.lower()) for line in lines["value"].to_pylist()]
+    return pa.table(
+        {
+            "word": [word for found in words for word in found],
+            # Which line each word is from.
+            "_ord": np.repeat(lines["_ord"], [len(found) for found in words]),
+        }
+    )
 
 
-words = (
-    flow.source("lines", source)
-    .key_distribute("by-line", line="xxhash64(value)")
-    .stateful_map("split", split, state="nothing boolean", output="word string")
-)
+words = flow.source("lines", source).map_batches("split", split, output="word string")
 counts = words.key_distribute("by-word", "word").aggregate("count", n="count(*)")
 counts.sink("counts", ab.FileSink("out/word-counts", "parquet"))
 

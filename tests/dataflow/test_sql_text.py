@@ -8,6 +8,7 @@ from anabranch.dataflow.sql_text import (
     Call,
     identifier,
     leading_call,
+    own_name,
     quote,
     quote_if_needed,
     single_call,
@@ -43,6 +44,19 @@ from anabranch.dataflow.sql_text import (
 )
 def test_only_a_name_is_an_identifier(text: str, name: str | None) -> None:
     assert identifier(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [(" user ", "user"), ("Current_Date", "Current_Date"), ("amount", "amount"), ("`a b`", "a b")],
+)
+def test_a_column_has_its_own_name_also_where_a_value_has_it(text: str, name: str) -> None:
+    assert own_name(text) == name
+
+
+@pytest.mark.parametrize("text", ["NULL", "true", "a.b", "a + 1", "1", ""])
+def test_other_expressions_have_no_name_of_their_own(text: str) -> None:
+    assert own_name(text) is None
 
 
 @given(st.text(min_size=1))

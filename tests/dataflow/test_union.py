@@ -33,6 +33,14 @@ def united(first: str, second: str, tag: str | None = None) -> str | list[tuple[
     return to_ddl(typed.schema(stream._id))
 
 
+def test_a_union_of_nothing_is_one_problem() -> None:
+    flow, a, b = two(ROW, ROW)
+    a.union(b).union(flow.union("tag")).sink("out", sink())
+    with pytest.raises(InvalidDataflow) as error:
+        validate(flow.graph())
+    assert problems_of(error.value) == [("union() after nothing", "it unites nothing")]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "columns"),
     [

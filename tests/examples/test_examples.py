@@ -6,6 +6,8 @@ import json
 import runpy
 import shutil
 from collections import Counter
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -
     return tmp_path
 
 
-def run(name: str) -> None:
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+def run(name: str) -> dict[str, Any]:
+    """Run an example; gives the names that it has made."""
+    return runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 
 def json_rows(directory: Path) -> list[dict[str, Any]]:
@@ -104,3 +107,130 @@ def test_custom_source(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     rows = [(row["server"], row["requests"]) for row in json_rows(here / "out/requests")]
     assert sorted(rows) == [("web-1", 5), ("web-2", 4), ("web-2", 5)]
+
+
+def lines(directory: Path) -> dict[int, list[dict[str, Any]]]:
+    """The published rows of each step, in no order."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for file in sorted(directory.glob("step-*.json")):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        found.setdefault(int(file.name.split("-")[1]), []).extend(rows)
+    return found
+
+
+def columns(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a generator gave, as rows."""
+    return [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+
+
+def sessions_of(times: list[datetime]) -> list[list[datetime]]:
+    """Cut where half an hour or more lies between two clicks."""
+    found = [[times[0]]]
+    for before, after in pairwise(times):
+        if (after - before).total_seconds() >= 1800:
+            found.append([])
+        found[-1].append(after)
+    return found
+
+
+def test_sessions(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = run("sessions.py")
+    clicks = columns(made["clicks"](0, 0, 60))
+    wanted = []
+    for user in ("ada", "bob", "cyd"):
+        own = [click for click in clicks if click["user"] == user]
+        for session in sessions_of([click["at"] for click in own]):
+            (last,) = (click["page"] for click in own if click["at"] == session[-1])
+            wanted.append((user, session[0], session[-1], len(session), last))
+    rows = json_rows(here / "out/sessions")
+    found = [
+        (r["user"], at(r["first"]), at(r["last"]), r["clicks"], r["left"])
+        for r in sorted(rows, key=lambda r: (r["user"], r["first"]))
+    ]
+    assert found == wanted
+    assert [sum(row[0] == user for row in wanted) for user in ("ada", "bob", "cyd")] == [4, 3, 3]
+    printed = capsys.readouterr().out.splitlines()
+    assert sorted(printed) == printed
+    assert [json.loads(line) for line in printed] == sorted(
+        rows, key=lambda r: (r["user"], r["first"])
+    )
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def test_fraud(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = run("fraud.py")
+    seen: dict[int, list[int]] = {}
+    wanted = []
+    for row in columns(made["payments"](0, 0, 800)):
+        before = seen.setdefault(row["card"], [])
+        if len(before) >= 5 and row["amount"] * 5 > 3 * sum(before[-5:]):
+            mean = sum(before[-5:]) / 5
+            wanted.append((row["payment"], row["card"], row["amount"], mean))
+        before.append(row["amount"])
+    found = [tuple(row.values()) for row in json_rows(here / "out/fraud")]
+    assert sorted(found) == wanted
+    assert len(wanted) > 3
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "4 steps"
+    assert len(printed) == 1 + len(wanted)
+
+
+def test_top_n(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = run("top_n.py")
+    sold: Counter[tuple[str, str]] = Counter()
+    best: dict[str, list[str]] = {}
+    changes: dict[int, set[tuple[str, str, str]]] = {}
+    for step in (1, 2, 3, 4):
+        for row in columns(made["sales"](0, (step - 1) * 400, step * 400)):
+            sold[row["category"], row["product"]] += row["units"]
+        changes[step] = set()
+        for category in ("ink", "paper", "pens"):
+            counts = [(-n, product) for (c, product), n in sold.items() if c == category]
+            now = [product for _, product in sorted(counts)[:3]]
+            before = best.get(category, [])
+            changes[step] |= {(category, "came", p) for p in now if p not in before}
+            changes[step] |= {(category, "went", p) for p in before if p not in now}
+            best[category] = now
+    told = lines(here / "out/ranking-changes")
+    assert {step: {tuple(row.values()) for row in rows} for step, rows in told.items()} == {
+        step: rows for step, rows in changes.items() if rows
+    }
+    assert sum(map(len, changes.values())) > 9  # more than the first three of each
+    assert sorted(tuple(row.values()) for row in json_rows(here / "out/ranking")) == [
+        (category, place, product, sold[category, product])
+        for category, products in sorted(best.items())
+        for place, product in enumerate(products, start=1)
+    ]
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == sum(map(len, changes.values())) + 9
+    assert sum(line.startswith("step 5: ") for line in printed) == 9
+
+
+def test_enrichment(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("enrichment.py")
+    # Order 2 and 5 wait for the price of caps until step 3; a jug never has one, so its order
+    # comes with the end, in step 4.
+    assert capsys.readouterr().out.splitlines() == [
+        'step 1: {"id":1,"product":"pen","cost":300}',
+        'step 1: {"id":3,"product":"ink","cost":700}',
+        'step 2: {"id":4,"product":"pen","cost":1750}',
+        'step 3: {"id":2,"product":"cap","cost":1200}',
+        'step 3: {"id":5,"product":"cap","cost":3600}',
+        'step 3: {"id":6,"product":"ink","cost":1300}',
+        'step 3: {"id":7,"product":"cap","cost":1200}',
+        'step 3: {"id":9,"product":"pen","cost":175}',
+        'step 4: {"id":8,"product":"jug"}',
+    ]
+
+
+@pytest.mark.parametrize("name", ["sessions.py", "enrichment.py"])
+def test_a_second_run_finds_nothing_to_do(
+    here: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(name)
+    once = capsys.readouterr().out
+    run(name)
+    assert capsys.readouterr().out == once

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 import anabranch as ab
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
-from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
+from anabranch.errors import (
+    AnabranchError,
+    InvalidDataflow,
+    OutputMismatch,
+    UserFunctionFailed,
+)
 from anabranch.operators.build import build
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Rows
@@ -226,6 +231,32 @@ def test_what_is_saved_is_loaded_before_the_next_rows(tmp_path: Path) -> None:
     assert shown == ["1", "1", "2", "3", "4", "5", "1"]
 
 
+def test_what_was_just_kept_has_names_as_what_was_kept_before(tmp_path: Path) -> None:
+    class Named(ab.Process):
+        value = ab.ValueState("low bigint, high bigint")
+        items = ab.ListState("low bigint, high bigint")
+        names = ab.MapState("k bigint", "low bigint, high bigint")
+
+        def on_rows(self, key: Any, rows: list[Any]) -> Any:
+            for row in rows:
+                low = row.arg if self.value.get() is None else self.value.get().low
+                self.value.set((low, row.arg))
+                self.items.append((low, row.arg))
+                self.names[row.arg] = (low, row.arg)
+            items = [(item.low, item.high) for item in self.items]
+            names = [(n, v.low, v.high) for n, v in sorted(self.names.items())]
+            return (key.who, repr((self.value.get().high, items, names)))
+
+    kept = Kept(operator(Named), KEY, tmp_path)
+    shown = [
+        kept.step(rows_of([("a", "", n) for n in numbers])).values.column("shown").to_pylist()
+        for numbers in ([3, 4], [5])
+    ]
+    pairs = [(3, 3), (3, 4), (3, 5)]
+    triples = [(high, low, high) for low, high in pairs]
+    assert shown == [[repr((4, pairs[:2], triples[:2]))], [repr((5, pairs, triples))]]
+
+
 def test_output_rows_come_where_the_first_row_of_their_key_stood(tmp_path: Path) -> None:
     class Twice(ab.Process):
         def on_rows(self, key: Any, rows: list[Any]) -> Any:
@@ -284,6 +315,22 @@ def test_what_is_wrong_is_said_with_operator_and_key(
         Kept(operator(process), KEY, tmp_path).step(rows_of([("a", "", 1)]))
     assert text in str(error.value)
     assert "operator machine" in str(error.value)
+
+
+def test_an_end_that_no_key_would_come_to_is_a_problem_of_the_dataflow() -> None:
+    class Ends(ab.Process):
+        def on_rows(self, key: Any, rows: list[Any]) -> Any:
+            return None
+
+        def on_end(self, key: Any) -> Any:
+            return None
+
+    class Remembers(Ends):
+        value = ab.ValueState("n bigint")
+
+    with pytest.raises(InvalidDataflow, match="Ends has on_end and keeps no state"):
+        operator(Ends)
+    assert operator(Remembers).name == "machine"
 
 
 def test_handles_work_only_in_a_task() -> None:

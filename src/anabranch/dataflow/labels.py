@@ -49,5 +49,7 @@ def _text(node: Node) -> str:
 
 def _nearest_named(graph: Graph, node: Node) -> str:
     while not isinstance(node, NamedNode):
+        if not node.inputs:  # a union of nothing
+            return "nothing"
         node = graph.node(node.inputs[0])
     return f'{node.kind} "{node.name}"'

@@ -16,9 +16,9 @@ _NAME = re.compile(rf"{_WORD}|{_QUOTED}")
 _ALIAS = re.compile(rf"(?s)(?P<body>.*\S)\s+as\s+(?P<alias>{_WORD}|{_QUOTED})", re.IGNORECASE)
 _CALL = re.compile(rf"(?P<name>{_WORD})\s*\(")
 #: Words that look like columns and are values.
-_VALUES = frozenset(
+_LITERALS = frozenset({"true", "false", "null"})
+_VALUES = _LITERALS | frozenset(
     {
-        *("true", "false", "null"),
         *("current_date", "current_time", "current_timestamp", "localtimestamp"),
         *("current_user", "session_user", "user"),
         *("current_catalog", "current_database", "current_schema"),
@@ -75,6 +75,20 @@ def identifier(text: str) -> str | None:
     """
     stripped = text.strip()
     if not _NAME.fullmatch(stripped) or stripped.lower() in _VALUES:
+        return None
+    return unquote(stripped)
+
+
+def own_name(text: str) -> str | None:
+    """The name that an expression has without being given one: that of a column.
+
+    ``user``, ``current_date`` and the like are columns to Spark where the rows have one.
+
+    >>> own_name("user"), own_name("null"), own_name("amount + 1")
+    ('user', None, None)
+    """
+    stripped = text.strip()
+    if not _NAME.fullmatch(stripped) or stripped.lower() in _LITERALS:
         return None
     return unquote(stripped)
 

@@ -171,6 +171,10 @@ def _process(walk: Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
     if overrides(node.process, "save") is not overrides(node.process, "load"):
         what = f"class {node.process.__qualname__} has only one of load and save"
         walk.report(node, [Finding(what, "Add the other.")])
+    if overrides(node.process, "on_end") and not (handles or overrides(node.process, "save")):
+        what = f"class {node.process.__qualname__} has on_end and keeps no state"
+        advice = "Add a handle: on_end is called for the keys that have state."
+        walk.report(node, [Finding(what, advice)])
     return replace(after, row=output_row(walk, node), handles=tuple(handles))
 
 

@@ -33,7 +33,7 @@ from anabranch.dataflow.graph import (
     WithColumnsNode,
 )
 from anabranch.dataflow.handles import Process, TimeToLive, ttl_ns
-from anabranch.dataflow.sql_text import identifier
+from anabranch.dataflow.sql_text import own_name
 
 if TYPE_CHECKING:
     from anabranch.sinks.port import Sink
@@ -149,7 +149,7 @@ class Stream:
             require_text("key_by", "a column", column)
         # A nameless expression is kept without a name: validation tells the user to give it one.
         keys = (
-            *((identifier(text) or "", text) for text in columns),
+            *((own_name(text) or "", text) for text in columns),
             *named_texts("key_by", named),
         )
         return self._then(KeyByNode(self._recorder.next_id, (self._id,), keys))

@@ -334,7 +334,7 @@ class Runner:
     def _open_sinks(self, pipeline: str, waiting: Sequence[Commit]) -> None:
         publishers: dict[str, Publisher] = {}
         for name, node in self._program.sinks.items():
-            schema = self._program.physical.schemas[node.inputs[0]]
+            schema = self._program.physical.schemas[node.id]
             context = SinkContext(
                 self._directory, pipeline, name, schema, self._frames, self._reached
             )

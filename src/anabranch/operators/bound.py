@@ -6,7 +6,7 @@ and becomes one batch of changes per handle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,6 +59,10 @@ class Opened:
         """The keys at these places."""
         return self.groups.keys.take(pa.array(places))
 
+    def again(self) -> Callable[[Any], Any]:
+        """How a value that was just kept is read: as it will be in a later step."""
+        return self.codec.again() or _as_it_is
+
 
 class Bound(Protocol):
     """A handle at work."""
@@ -82,6 +86,7 @@ class BoundValue(ValueState):
     def __init__(self, opened: Opened) -> None:
         """Nothing is looked up yet."""
         self._opened = opened
+        self._again = opened.again()
         self._values: list[Any] | None = None
         self._held: Held | None = None
         self._touched: dict[int, None] = {}
@@ -93,7 +98,7 @@ class BoundValue(ValueState):
     def set(self, value: Any) -> None:
         """Keep a value; None forgets it."""
         place = self._opened.cursor.place
-        self._loaded()[place] = value
+        self._loaded()[place] = self._again(value)
         self._touched[place] = None
 
     def clear(self) -> None:
@@ -143,6 +148,7 @@ class BoundList(ListState):
     def __init__(self, opened: Opened) -> None:
         """Nothing is looked up yet."""
         self._opened = opened
+        self._again = opened.again()
         self._entries: Entries | None = None
         self._values: list[Any] = []
         self._appended: dict[int, list[Any]] = {}
@@ -150,7 +156,8 @@ class BoundList(ListState):
 
     def append(self, value: Any) -> None:
         """Add a value at the end."""
-        self._appended.setdefault(self._opened.cursor.place, []).append(value)
+        place, value = self._opened.cursor.place, self._again(value)
+        self._appended.setdefault(place, []).append(value)
 
     def get(self) -> list[Any]:
         """All values, in the order in which they were appended."""
@@ -236,6 +243,7 @@ class BoundMap(MapState):
     def __init__(self, opened: Opened, subkeys: StateCodec) -> None:
         """Nothing is looked up yet."""
         self._opened = opened
+        self._again = opened.again()
         self._subkeys = subkeys
         self._entries: Entries | None = None
         self._held: tuple[list[Any], list[Any]] = ([], [])
@@ -257,7 +265,7 @@ class BoundMap(MapState):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Keep an entry."""
-        self._map()[key] = value
+        self._map()[key] = self._again(value)
         self._note([key])
 
     def __delitem__(self, key: Any) -> None:
@@ -331,3 +339,7 @@ class BoundMap(MapState):
                 self._opened.codec.decode(self._entries.values, every),
             )
         return self._entries
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
