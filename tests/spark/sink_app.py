@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 
-STEPS = 14
+STEPS = 10
 ROWS_PER_STEP = 6
 SPARK = {
     "spark.driver.memory": "1g",

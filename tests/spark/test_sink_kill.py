@@ -40,13 +40,11 @@ def manifests(base: Path) -> set[int]:
 @pytest.mark.timeout(900)
 def test_killed_at_every_point_of_publishing(tmp_path: Path) -> None:
     points = [
-        ("publishing files", 2),
-        ("written files", 3),
-        ("decided files", 5),
-        ("placed files", 7),
-        ("told files", 9),
-        ("publishing calls", 10),
-        ("published", 12),
+        ("written files", 2),
+        ("decided files", 3),
+        ("placed files", 5),
+        ("told files", 6),
+        ("published", 8),
     ]
     for point, step in points:
         kill_at_point(tmp_path, point, step, APP)
@@ -55,7 +53,7 @@ def test_killed_at_every_point_of_publishing(tmp_path: Path) -> None:
         assert seen <= expected(step)
         done = manifests(tmp_path)
         assert {row for row in expected() if row[0] in done} <= set(seen)
-        if point in ("publishing files", "written files", "decided files"):
+        if point in ("written files", "decided files"):
             assert step not in {step for step, _ in seen}
     App(tmp_path, app=APP).finish()
     assert files(tmp_path) == expected()
@@ -69,6 +67,3 @@ def test_killed_at_every_point_of_publishing(tmp_path: Path) -> None:
     assert len(calls) > STEPS
     result = json.loads((tmp_path / "result.json").read_text())
     assert result == {"step": STEPS, "weights": {"default": 100, "publishing": 1}}
-    # After a clean end nothing is handed over again.
-    App(tmp_path, app=APP).finish()
-    assert [int(line) for line in (tmp_path / "calls.txt").read_text().split()] == calls

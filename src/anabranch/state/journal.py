@@ -248,12 +248,11 @@ class Journal:
         floor = self.floor(branch)
         if floor is None or floor < below:
             self._raise_floor(below, branch)
-        published = (PublishedName(n, branch) for n in self._steps(PublishedName.kind, branch))
-        listed: tuple[PlanName | CommitName | PublishedName, ...] = (
+        listed: list[PlanName | CommitName | PublishedName] = [
             *self.plans(branch),
             *self.commits(branch),
-            *published,
-        )
+            *(PublishedName(step, branch) for step in self._steps(PublishedName.kind, branch)),
+        ]
         old = tuple(name for name in listed if name.step < below and name.step not in keep)
         for name in old:
             remove_file(self._path(name))
