@@ -45,7 +45,7 @@ class OneLongStep:
 
 def test_shutdown_after_an_interrupted_wait_still_finishes_the_step(tmp_path: Path) -> None:
     runner, cleaned = OneLongStep(), threading.Event()
-    pipeline = Pipeline(cast(Any, None), tmp_path, cast(Any, runner), None, cleaned.set)
+    pipeline = Pipeline(tmp_path, cast(Any, runner), None, cleaned.set)
     pipeline.start()
     assert runner.running.wait(WAIT)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
