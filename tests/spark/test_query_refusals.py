@@ -150,7 +150,7 @@ OTHERS = {
         "select nothing from counts",
         'select * from counts where letter = "a"',
         "select :parameter",
-        "select * from counts where",
+        "select * from counts where and",
     ],
 }
 

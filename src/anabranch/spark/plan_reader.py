@@ -148,7 +148,7 @@ def _leaves(plan: Any) -> Iterator[Leaf]:  # noqa: ANN401
         return
     parts = [*_items(plan.children()), *_items(plan.subqueries())]
     if kind == "Range":
-        yield Leaf(kind, rows=int(plan.numElements().toString()))
+        yield Leaf(kind, rows=int(str(plan.numElements())))
     elif not plan.children().nonEmpty():
         yield Leaf(kind)
     for part in parts:
