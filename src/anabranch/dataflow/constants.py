@@ -45,7 +45,7 @@ def numbers(text: str) -> tuple[float, ...] | None:
 def string(text: str) -> str | None:
     r"""The text between quotes, with its escapes resolved, else None.
 
-    >>> string("', '"), string(r"'\\n'"), string("a")
+    >>> string("', '"), string(r"'\n'"), string("a")
     (', ', '\n', None)
     """
     stripped = text.strip()
