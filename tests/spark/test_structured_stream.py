@@ -7,6 +7,7 @@ import decimal
 import json
 import os
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -112,12 +113,32 @@ def forget_last_batch(state: Path) -> None:
 def test_all_rows_once_in_order(tmp_path: Path, batches: int, steps: int | None) -> None:
     write_files(tmp_path / "in", 0, 5)
     sink = ab.MemorySink()
-    source = ending(tmp_path / "in", max_batches_per_step=batches, max_ahead=2)
+    source = ending(tmp_path / "in", max_batches_per_step=batches)
     pipeline = completed(flow_of(source, sink), tmp_path / "state")
     check_rows(sink, 5)
     if steps is not None:
         assert pipeline.status().step == steps
     assert markers(tmp_path / "state") == [0, 1, 2, 3, 4]
+
+
+def test_the_query_waits_when_it_is_far_ahead(tmp_path: Path) -> None:
+    """While step s is under way, batch s-1 is being read and two more may be logged."""
+    write_files(tmp_path / "in", 0, 5)
+    sink = ab.MemorySink()
+    newest: dict[int, int] = {}
+
+    def reached(point: str, step: int) -> None:
+        if point == "planned":
+            while max(markers(tmp_path / "state")) < min(step + 1, 4):
+                time.sleep(0.01)
+            # Time for one that does not wait to go on.
+            time.sleep(0.3)
+            newest[step] = max(markers(tmp_path / "state"))
+
+    source = ending(tmp_path / "in", max_batches_per_step=1, max_ahead=2)
+    completed(flow_of(source, sink), tmp_path / "state", reached=reached)
+    assert newest == {1: 2, 2: 3, 3: 4, 4: 4, 5: 4}
+    check_rows(sink, 5)
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -245,7 +266,7 @@ def test_a_logged_file_that_is_gone(tmp_path: Path) -> None:
     [
         (lambda spark: spark.range(3), "no streaming DataFrame"),
         (lambda spark: 7, "no streaming DataFrame"),
-        (lambda spark: spark.nothing, "AttributeError"),
+        (lambda spark: int("x"), "ValueError"),
     ],
 )
 def test_what_make_must_give(tmp_path: Path, make: Any, what: str) -> None:
