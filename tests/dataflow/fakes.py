@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pyarrow as pa
 
 from anabranch.dataflow.flow import Dataflow
+from anabranch.dataflow.naming import ORD
+from anabranch.dataflow.ports import Transformed
 from anabranch.dataflow.schema import parse_schema, to_ddl
 from anabranch.dataflow.stream import Stream
 from anabranch.errors import InvalidDataflow
@@ -39,7 +41,8 @@ class FakeSink:
 class FakeAnalyzer:
     """Knows columns, ``*``, ``x as y`` and the expressions it is told the types of.
 
-    Anything else is an error, and so is a condition that is not one of ``conditions``.
+    Anything else is an error, and so is a condition that is not one of ``conditions``. In place of
+    a DataFrame a function gets a schema and gives one, or says what is wrong.
     """
 
     types: Mapping[str, pa.Field] = field(default_factory=dict)
@@ -67,6 +70,20 @@ class FakeAnalyzer:
                 return f"cannot resolve {body}"
             fields.append(found.with_name(name or alias or body))
         return pa.schema(fields)
+
+    def transform(
+        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
+    ) -> Transformed | str:
+        made = function(given_to_transform(schema, ordered))
+        if isinstance(made, str):
+            return made
+        kept = [field for field in made if field.name != ORD]
+        return Transformed(pa.schema(kept), ORD in made.names)
+
+
+def given_to_transform(schema: pa.Schema, ordered: bool) -> pa.Schema:
+    """What stands for the DataFrame: the columns, and ``_ord`` where rows have an order."""
+    return schema.append(pa.field(ORD, pa.int64())) if ordered else schema
 
 
 def source(ddl: str = "customer string, amount double, at timestamp") -> Source:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.dataflow.flow import Dataflow
+from anabranch.dataflow.naming import ORD
 from anabranch.dataflow.stream import Stream
 from anabranch.dataflow.typed import Typed
 from anabranch.dataflow.validate import validate
@@ -202,7 +203,43 @@ def batches_everywhere() -> Dataflow:
     return flow
 
 
+def without_order(schema: Any) -> Any:
+    return pa.schema([field for field in schema if field.name != ORD])
+
+
+def transform_of_a_source() -> Dataflow:
+    flow, rows = orders()
+    kept = rows.where("amount > 0").transform("t", as_rows)
+    kept.sink("raw", sink())
+    mapped(kept.key_distribute("r", "customer"), "m").sink("out", sink())
+    return flow
+
+
+def transform_behind_a_region() -> Dataflow:
+    """It leaves the region; what gets its rows sits behind an exchange."""
+    flow, rows = orders()
+    totals = mapped(rows.key_distribute("r", "customer"), "m")
+    totals.where("total > 1").sink("big", sink())
+    totals.transform("t", without_order).where("total > 1").sink("out", sink())
+    return flow
+
+
+def transform_of_a_union() -> Dataflow:
+    """Of a source, of tasks and of another transform, at once; a relay brings what is early."""
+    flow, rows = orders()
+    more = flow.source("more", source("customer string, amount double"))
+    row = "customer string, amount double"
+    inner = more.transform("inner", as_rows)
+    deep = mapped(rows.key_distribute("r", "customer"), "m").map_batches("b", as_rows, output=row)
+    every = rows.union(inner, deep).transform("outer", as_rows)
+    every.key_distribute("r2", "customer").aggregate("a", n="count(*)").sink("out", sink())
+    return flow
+
+
 ALL = [
+    transform_of_a_source,
+    transform_behind_a_region,
+    transform_of_a_union,
     union_of_sources,
     union_in_a_region,
     union_of_depths,

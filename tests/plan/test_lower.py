@@ -11,8 +11,9 @@ import pytest
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.graph import MapBatchesNode, NamedNode
 from anabranch.errors import InvalidDataflow
+from anabranch.plan.boundary import Boundary, order_names
 from anabranch.plan.lower import UNKEYED, lower
-from anabranch.plan.physical import Edge, Physical, Relay
+from anabranch.plan.physical import Edge, Physical, Relay, Transform
 from tests.dataflow.fakes import sink
 from tests.plan import flows
 
@@ -94,6 +95,51 @@ def first_map(ends: str = "orders → m", region: str = "r") -> Way:
 
 
 TABLE: list[tuple[Callable[[], Dataflow], list[Floor]]] = [
+    (
+        flows.transform_of_a_source,
+        [
+            Floor(
+                True,
+                [
+                    arrives("t → raw", ROW),
+                    Way("t → m", "key_by", "r", True, CUSTOMER, ROW, None, 1),
+                ],
+                {UNKEYED: ["raw"], "r": ["m", "out"]},
+            )
+        ],
+    ),
+    (
+        flows.transform_behind_a_region,
+        [
+            Floor(True, [first_map()], {"r": ["m"]}),
+            Floor(
+                True,
+                [
+                    Way("m → big", "where", "r", columns=TOTAL),
+                    arrives("t → out", TOTAL, chain="where"),
+                ],
+                {"r": ["big"], UNKEYED: ["out"]},
+            ),
+        ],
+    ),
+    (
+        flows.transform_of_a_union,
+        [
+            Floor(
+                True,
+                [
+                    Way("orders → m", "key_by", "r", True, CUSTOMER, ROW, None, 0),
+                    Way("inner → relay", columns=ROW, digits=1),
+                ],
+                {"r": ["m", "b"], UNKEYED: ["relay"]},
+            ),
+            Floor(
+                True,
+                [Way("outer → a", "key_by", "r2", True, CUSTOMER, [], [])],
+                {"r2": ["a", "out"]},
+            ),
+        ],
+    ),
     (
         flows.union_of_sources,
         [
@@ -404,7 +450,61 @@ def test_every_consumer_is_in_one_group_and_reached_after_its_producers(
                 after = physical.direct.get(operator, ())
                 assert set(after).isdisjoint(group.operators[: place + 1])
                 assert set(after) <= set(group.operators)
-        assert level.exchange == any(edge.distributes for edge in level.inputs)
+        moves = [e.distributes or physical.is_transform(e.producer) for e in level.inputs]
+        assert level.exchange == any(moves)
+
+
+def inflows(physical: Physical, transform: Transform) -> tuple[str, int, list[Way], object]:
+    """A transform in a few words: name, level, its inputs, order digits that it is given."""
+    ways = [way(physical, edge) for edge in transform.inputs]
+    return name(physical, transform.id), transform.level, ways, transform.given
+
+
+@pytest.mark.parametrize(
+    ("build", "wanted"),
+    [
+        (
+            flows.transform_of_a_source,
+            [("t", 1, [arrives("orders → t", ROW, chain="where", digits=0)], 0)],
+        ),
+        (flows.transform_behind_a_region, [("t", 2, [arrives("m → t", TOTAL, digits=1)], 1)]),
+        (
+            flows.transform_of_a_union,
+            [
+                ("inner", 1, [arrives("more → inner", ROW, digits=0)], 0),
+                (
+                    "outer",
+                    2,
+                    [
+                        arrives("orders → outer", ROW, chain="union", digits=0),
+                        arrives("relay → outer", ROW, chain="union", digits=1),
+                        arrives("b → outer", ROW, chain="union", digits=2),
+                    ],
+                    2,
+                ),
+            ],
+        ),
+    ],
+)
+def test_transforms_stand_before_the_level_that_gets_their_rows(
+    build: Callable[[], Dataflow], wanted: list[object]
+) -> None:
+    physical = lower(flows.typed(build()))
+    assert [inflows(physical, transform) for transform in physical.transforms] == wanted
+    for transform in physical.transforms:
+        assert transform in physical.transforms_before(transform.level)
+        emitting = physical.emitting(transform.level - 1)
+        assert {edge.producer for edge in transform.inputs} <= emitting
+
+
+def test_rows_for_a_transform_bring_an_order_that_the_level_behind_does_not_need() -> None:
+    physical = lower(flows.typed(flows.transform_of_a_union()))
+    boundary = Boundary(physical, physical.levels[2])
+    assert boundary.order == []
+    assert boundary.made_order == order_names(2)
+    made = {name(physical, id) for id in boundary.task_producers()}
+    assert made == {"b", "relay"}
+    assert {name(physical, id) for id in boundary.wanted()} == {"outer", "orders", "relay", "b"}
 
 
 def test_operators_reach_their_neighbours_without_leaving_the_task() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from anabranch.dataflow.findings import Finding
@@ -12,6 +15,56 @@ from anabranch.dataflow.findings import Finding
 _SHAPE = "def function(key, row, state): … return output, new_state"
 _BATCHES_SHAPE = "def function(rows, state): … return output, new_state"
 _BATCH_SHAPE = "def function(table): … return table"
+_FRAME_SHAPE = "def function(df): … return df.select(…)"
+
+
+@dataclass(frozen=True)
+class DriverFunction:
+    """A function that only the driver calls: tasks get its fingerprint and not the function.
+
+    It may therefore hold what cannot leave the driver, such as a DataFrame.
+    """
+
+    function: Callable[[Any], Any] | None
+    fingerprint: str
+
+    @classmethod
+    def of(cls, function: Callable[[Any], Any]) -> DriverFunction:
+        """The function with a fingerprint of its code."""
+        return cls(function, fingerprint(function))
+
+    def __call__(self, given: Any) -> Any:  # noqa: ANN401  (whatever the user's function takes)
+        """Call it; only on the driver."""
+        assert self.function is not None, "a function of the driver was called in a task"
+        return self.function(given)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Leave the function behind."""
+        return (DriverFunction, (None, self.fingerprint))
+
+
+def fingerprint(function: Callable[..., Any]) -> str:
+    """A number of the function's code, the same in every process; other code has another one.
+
+    >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 2)
+    False
+    """
+    inner = inspect.unwrap(_innermost(function))
+    code = getattr(inner, "__code__", None) or getattr(_call_of(inner), "__code__", None)
+    text = describe_function(function) if code is None else _code_text(code)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _code_text(code: CodeType) -> str:
+    inside = [_constant_text(constant) for constant in code.co_consts]
+    return repr((code.co_code, code.co_names, code.co_varnames, inside))
+
+
+def _constant_text(constant: object) -> str:
+    if isinstance(constant, CodeType):
+        return _code_text(constant)
+    # The order of a set of strings is another one in every process.
+    return repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
 
 
 def describe_function(function: Callable[..., Any]) -> str:
@@ -43,6 +96,16 @@ def batch_function_finding(function: Callable[..., Any]) -> Finding | None:
             f"Let it take a table: {_BATCH_SHAPE}.",
         )
     return _kind_finding(function, _BATCH_SHAPE, f"Return one table: {_BATCH_SHAPE}.")
+
+
+def frame_function_finding(function: Callable[..., Any]) -> Finding | None:
+    """Why a function cannot be called with a DataFrame and give a DataFrame."""
+    if not _takes(function, 1):
+        return Finding(
+            f"function {describe_function(function)} cannot be called with 1 positional argument",
+            f"Let it take a DataFrame: {_FRAME_SHAPE}.",
+        )
+    return _kind_finding(function, _FRAME_SHAPE, f"Return one DataFrame: {_FRAME_SHAPE}.")
 
 
 def batches_function_finding(function: Callable[..., Any]) -> Finding | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from anabranch.dataflow.dead_letters import OnError
+from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.handles import Process
 
 if TYPE_CHECKING:
@@ -86,6 +87,17 @@ class MapBatchesNode:
     function: BatchFunction
     output: str
     on_error: OnError = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class TransformNode:
+    """Calls the user's Spark code with a DataFrame of a step's rows; Catalyst plans the result."""
+
+    kind: ClassVar[str] = "transform"
+    id: int
+    inputs: tuple[int, ...]
+    name: str
+    function: DriverFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +220,9 @@ class SinkNode:
 
 
 StatefulNode: TypeAlias = AggregateNode | StatefulMapNode | StatefulBatchesNode | ProcessNode
-NamedNode: TypeAlias = SourceNode | DistributeNode | MapBatchesNode | StatefulNode | SinkNode
+NamedNode: TypeAlias = (
+    SourceNode | DistributeNode | MapBatchesNode | TransformNode | StatefulNode | SinkNode
+)
 Node: TypeAlias = (
     NamedNode
     | WhereNode

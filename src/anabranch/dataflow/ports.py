@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """What a function over DataFrames gives: its columns, and whether rows keep their ``_ord``."""
+
+    columns: pa.Schema
+    ordered: bool
 
 
 class Analyzer(Protocol):
@@ -28,5 +37,14 @@ class Analyzer(Protocol):
         Each expression comes with its column's name, or None where the text itself says
         (``amount as total``) or SQL decides. ``*`` without a name stands for all columns. String
         columns with a collation have it in their field's metadata (``schema.COLLATION``).
+        """
+        ...
+
+    def transform(
+        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
+    ) -> Transformed | str:
+        """What a function gives for a DataFrame of these columns, or why it cannot be used.
+
+        ``ordered``: the DataFrame has the column ``_ord`` beside them.
         """
         ...

@@ -27,11 +27,12 @@ from anabranch.dataflow.graph import (
 from anabranch.dataflow.handles import MapState, handles_of, overrides, ttl_ns
 from anabranch.dataflow.keys import key_findings
 from anabranch.dataflow.labels import label
-from anabranch.dataflow.naming import FORGET, KEY, name_finding
+from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.typed import AggregateColumn, TypedHandle, TypedNode
 from anabranch.dataflow.walk import Walk, new_row, output_row, read_schema
 from anabranch.errors import InvalidAggregate
+from anabranch.operators.aggregate import by_order
 
 
 def stateful(walk: Walk, node: StatefulNode, before: TypedNode) -> TypedNode:
@@ -39,11 +40,30 @@ def stateful(walk: Walk, node: StatefulNode, before: TypedNode) -> TypedNode:
     after = _in_region(walk, node, before)
     match node:
         case AggregateNode():
-            return _aggregate(walk, node, after)
+            after = _aggregate(walk, node, after)
         case StatefulMapNode() | StatefulBatchesNode():
-            return _with_function(walk, node, after)
+            after = _with_function(walk, node, after)
         case ProcessNode():
-            return _process(walk, node, after)
+            after = _process(walk, node, after)
+    finding = None if after.ordered else _order_finding(node, after)
+    walk.report(node, [finding])
+    # The operators behind it lack the same order and are not reported.
+    return after if finding is None else replace(after, ordered=True)
+
+
+def _order_finding(node: StatefulNode, typed: TypedNode) -> Finding | None:
+    """Why an operator cannot take rows whose order is not known."""
+    what = "it depends on the order of its rows"
+    if isinstance(node, AggregateNode):
+        known = [column for column in typed.aggregates if column.field is not None]
+        sensitive = [column.name for column in known if by_order(column)]
+        if not sensitive:
+            return None
+        what = f'column "{sensitive[0]}" depends on the order of the rows'
+    return Finding(
+        f"{what}, which a transform before it does not return",
+        f"Let the transform return the column {ORD} as it was given, with each row.",
+    )
 
 
 def _in_region(walk: Walk, node: StatefulNode, after: TypedNode) -> TypedNode:

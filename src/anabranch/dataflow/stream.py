@@ -7,11 +7,12 @@ it together. A stream may be used any number of times: each use is another consu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.dataflow.dead_letters import OnError, check_on_error
+from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.graph import (
     AggregateNode,
     BatchFunction,
@@ -28,6 +29,7 @@ from anabranch.dataflow.graph import (
     StatefulBatchFunction,
     StatefulFunction,
     StatefulMapNode,
+    TransformNode,
     UnionNode,
     WhereNode,
     WithColumnsNode,
@@ -138,6 +140,20 @@ class Stream:
         return self._then(
             MapBatchesNode(self._recorder.next_id, inputs, name, function, output, on_error)
         )
+
+    def transform(self, name: str, function: Callable[[Any], Any]) -> Stream:
+        """The rows of the DataFrame that ``function(df)`` gives, for each step's rows as ``df``.
+
+        It is any Spark code without an action: joins with static tables, ``explode``, windows.
+        Columns and types are those of the DataFrame that it returns. Beside the user's columns
+        ``df`` has ``_ord``, an opaque value that names each row; return it with the rows to keep
+        their order. The rows are in no region afterwards: distribute them anew.
+        """
+        require_text("transform", "a name", name)
+        if not callable(function):
+            raise TypeError(f"transform takes a function, not {type(function).__name__}")
+        code = DriverFunction.of(function)
+        return self._then(TransformNode(self._recorder.next_id, (self._id,), name, code))
 
     def key_by(self, /, *columns: str, **named: str) -> Stream:
         """The same rows with a key: columns, or named expressions such as ``day="date(at)"``.

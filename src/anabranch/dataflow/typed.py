@@ -51,7 +51,7 @@ class TypedNode:
     that opened the region; both are None outside a region. ``next_key`` is a key that ``key_by``
     gave and no distribution has used yet. ``value`` is the schema of a ``stateful_map``'s state,
     None for any value; ``aggregates`` are the columns of an ``aggregate``, ``handles`` those of a
-    ``process``.
+    ``process``. ``ordered`` says whether it is known in which order its rows are.
     """
 
     node: Node
@@ -62,6 +62,7 @@ class TypedNode:
     value: pa.Schema | None = None
     aggregates: tuple[AggregateColumn, ...] = ()
     handles: tuple[TypedHandle, ...] = ()
+    ordered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,10 @@ class Typed:
     def handles(self, id: int) -> tuple[TypedHandle, ...]:
         """The handles of a ``process``, in order."""
         return self.nodes[id].handles
+
+    def ordered(self, id: int) -> bool:
+        """Whether it is known in which order the rows of a node's output are."""
+        return self.nodes[id].ordered
 
     def regions(self) -> tuple[int, ...]:
         """The regions, by the ids of the distributions that open them, in order."""

@@ -63,6 +63,7 @@ def united_key(inputs: Sequence[TypedNode], after: TypedNode) -> tuple[TypedNode
         key=first.key if together else None,
         region=first.region if together else None,
         next_key=None,
+        ordered=all(typed.ordered for typed in inputs),
     )
     waiting = [typed.next_key for typed in inputs]
     if all(key is None for key in waiting):

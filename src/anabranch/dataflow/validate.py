@@ -15,6 +15,8 @@ from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import (
     batch_function_finding,
+    describe_function,
+    frame_function_finding,
 )
 from anabranch.dataflow.graph import (
     AggregateNode,
@@ -33,6 +35,7 @@ from anabranch.dataflow.graph import (
     StatefulBatchesNode,
     StatefulMapNode,
     StatefulNode,
+    TransformNode,
     UnionNode,
     WhereNode,
     WithColumnsNode,
@@ -133,6 +136,8 @@ def _continued(walk: Walk, node: Node) -> TypedNode:
             walk.report(node, [walk.resolver.condition(before.row, text)])
         case MapBatchesNode():
             after = _map_batches(walk, node, after)
+        case TransformNode():
+            after = _transform(walk, node, after)
         case SelectNode():
             after = replace(after, row=_select_row(walk, node, before.row))
         case WithColumnsNode():
@@ -252,11 +257,37 @@ def _union(walk: Walk, node: UnionNode) -> TypedNode:
 
 
 def _map_batches(walk: Walk, node: MapBatchesNode, after: TypedNode) -> TypedNode:
-    walk.report(node, [batch_function_finding(node.function)])
-    if after.next_key is not None:
-        advice = "Call .key_by after it: the key is computed from the rows that it gives."
-        walk.report(node, [Finding("there is a key_by before it", advice)])
+    walk.report(node, [batch_function_finding(node.function), _early_key(after)])
     row = output_row(walk, node)
     if row.find(ORD) is not None:
         walk.report(node, [Finding(f'output column "{ORD}" names the input row', "Rename it.")])
     return replace(after, row=row, next_key=None)
+
+
+def _transform(walk: Walk, node: TransformNode, after: TypedNode) -> TypedNode:
+    """The user's code may move rows anywhere: what it gives is in no region."""
+    function = node.function.function
+    assert function is not None
+    outside = replace(after, key=None, next_key=None, region=None, row=UNKNOWN_ROW)
+    early, wrong = _early_key(after), frame_function_finding(function)
+    walk.report(node, [early, wrong])
+    if after.row.find(ORD) is not None:
+        walk.report(node, [Finding(f'column "{ORD}" names the input row there', "Rename it.")])
+        return outside
+    schema, analyzer = after.row.schema(), walk.resolver.analyzer
+    if wrong is not None or schema is None or analyzer is None:
+        return outside
+    answer = analyzer.transform(schema, function, ordered=after.ordered)
+    if isinstance(answer, str):
+        what = f"function {describe_function(function)} cannot be used: {answer}"
+        walk.report(node, [Finding(what, "Correct the function: it is given a step's rows.")])
+        return outside
+    row = new_row(walk, node, RowType.of(answer.columns).columns, after.row)
+    return replace(outside, row=row, ordered=answer.ordered)
+
+
+def _early_key(after: TypedNode) -> Finding | None:
+    if after.next_key is None:
+        return None
+    advice = "Call .key_by after it: the key is computed from the rows that it gives."
+    return Finding("there is a key_by before it", advice)

@@ -82,7 +82,7 @@ class RegionTask:
         """Run the operators over the rows that arrived (by their consumer), and write."""
         waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
         emitted: dict[int, Rows] = {}
-        leaving = {e.producer for e in self._program.physical.leaving(self._control.level)}
+        leaving = self._program.physical.emitting(self._control.level)
         for node_id in self._group().operators:
             parts = waiting.pop(node_id, None)
             output = self._operator(node_id, joined(parts) if parts else None)

@@ -74,9 +74,21 @@ def rows_read(physical: Physical, counts: Sequence[Count]) -> int:
     edges = [edge for level in physical.levels for edge in level.inputs]
     total = 0
     for source in physical.sources():
-        rows = [by_place.get(e.place, 0) for e in edges if e.producer == source.id]
-        total += max(rows, default=0)
+        own = [e for e in edges if e.producer == source.id]
+        # Nobody counts before a transform: what it gives is the nearest that is known.
+        own = own or [e for e in edges if source.id in _read_through(physical, e.producer)]
+        total += max((by_place.get(e.place, 0) for e in own), default=0)
     return total
+
+
+def _read_through(physical: Physical, producer: int) -> set[int]:
+    """What a transform gets rows of, also by way of other transforms."""
+    found: set[int] = set()
+    for transform in physical.transforms:
+        if transform.id == producer:
+            for edge in transform.inputs:
+                found |= {edge.producer} | _read_through(physical, edge.producer)
+    return found
 
 
 def task_of(attempt: Attempt) -> Task:

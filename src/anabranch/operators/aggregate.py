@@ -159,6 +159,11 @@ def depends_on_order(column: AggregateColumn) -> bool:
     return column.kept().depends_on_order
 
 
+def by_order(column: TypedColumn) -> bool:
+    """The same of a column whose types are known."""
+    return depends_on_order(_column(0, column))
+
+
 def _taken(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:
     """A column in the order of the segments, in the type that state has."""
     joined = values.column(argument.name).combine_chunks()

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from anabranch.dataflow.graph import SourceNode
 from anabranch.operators.order import READER_COLUMNS
-from anabranch.plan.physical import Edge, Level, Physical
+from anabranch.plan.physical import Edge, Level, Physical, Transform
 from anabranch.plan.step import Assignment
 
 PREFIX = "_ab_"
 PART, TO, FROM, HASH, NOTE = (PREFIX + name for name in ("part", "to", "from", "hash", "note"))
 NOTE_MARK = 0
 """The value of ``to`` and ``from`` in rows that carry a note."""
+SOURCE_SHIFT = 32
+"""The first order column is the source's number above the file's or partition's."""
+UNNUMBERED = 1 << 62
+"""Stands in the first order column of rows behind a transform that name their file by its tag."""
 
 
 def order_names(digits: int) -> list[str]:
@@ -77,6 +80,28 @@ class Boundary:
         """The names of the order columns."""
         return [] if self.digits is None else order_names(self.digits)
 
+    @property
+    def made_order(self) -> list[str]:
+        """The order columns of rows that leave Python: a transform may need more than a level."""
+        needed = [t.given for t in self.transforms if t.given is not None]
+        if self.digits is not None:
+            needed.append(self.digits)
+        return order_names(max(needed)) if needed else []
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms that run here."""
+        return self.physical.transforms_before(self.level.number)
+
+    def transformed(self) -> set[int]:
+        """The producers whose rows a transform gets here."""
+        return {edge.producer for transform in self.transforms for edge in transform.inputs}
+
+    def wanted(self) -> list[int]:
+        """The producers whose rows are wanted here, by the level or by a transform before it."""
+        found = (e.producer for transform in self.transforms for e in transform.inputs)
+        return list(dict.fromkeys([*self.producers(), *found]))
+
     def producers(self) -> dict[int, list[Edge]]:
         """The edges by their producer."""
         found: dict[int, list[Edge]] = {}
@@ -85,9 +110,9 @@ class Boundary:
         return found
 
     def task_producers(self) -> list[int]:
-        """The producers whose rows tasks of the level before emit: all but the sources."""
-        node = self.physical.node
-        return [p for p in self.producers() if not isinstance(node(p), SourceNode)]
+        """The producers whose rows tasks of the level before emit."""
+        outside = (self.physical.is_read, self.physical.is_transform)
+        return [p for p in self.wanted() if not any(check(p) for check in outside)]
 
     def carried_keys(self, producer: int) -> pa.Schema:
         """The key columns that a producer's rows bring along: those an edge in the region needs."""
@@ -98,7 +123,7 @@ class Boundary:
 
     def arriving(self) -> pa.Schema:
         """The columns as the level's tasks get them."""
-        fields = [pa.field(PART, pa.int32()), *self._reserved(TO)]
+        fields = [pa.field(PART, pa.int32()), *_reserved(TO, self.order)]
         for edge in self.edges:
             fields += [pa.field(key_name(edge, i), c.type) for i, c in enumerate(edge.keys)]
             fields += [pa.field(value_name(edge, i), c.type) for i, c in enumerate(edge.columns)]
@@ -106,7 +131,7 @@ class Boundary:
 
     def made(self, producers: Sequence[int]) -> pa.Schema:
         """The columns in which Python tasks emit the rows of these producers."""
-        fields = [pa.field(PART, pa.int32()), *self._reserved(FROM)]
+        fields = [pa.field(PART, pa.int32()), *_reserved(FROM, self.made_order)]
         for producer in producers:
             keys = self.carried_keys(producer)
             fields += [pa.field(made_key_name(producer, i), c.type) for i, c in enumerate(keys)]
@@ -117,14 +142,6 @@ class Boundary:
                 for i, c in enumerate(columns)
             ]
         return pa.schema(fields)
-
-    def _reserved(self, mark: str) -> list[pa.Field]:
-        return [
-            pa.field(mark, pa.int32()),
-            pa.field(HASH, pa.int64()),
-            *(pa.field(name, pa.int64()) for name in self.order),
-            pa.field(NOTE, pa.binary()),
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +163,15 @@ class Seats:
     def count(self, group: str) -> int:
         """How many workers a group has."""
         return next(count for name, _, count in self.groups if name == group)
+
+
+def _reserved(mark: str, order: Sequence[str]) -> list[pa.Field]:
+    return [
+        pa.field(mark, pa.int32()),
+        pa.field(HASH, pa.int64()),
+        *(pa.field(name, pa.int64()) for name in order),
+        pa.field(NOTE, pa.binary()),
+    ]
 
 
 def seats(level: Level, placement: Sequence[Assignment], unkeyed_workers: int) -> Seats:

@@ -11,10 +11,11 @@ from anabranch.dataflow.graph import (
     SinkNode,
     SourceNode,
     StatefulNode,
+    TransformNode,
 )
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
-from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay
+from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay, Transform
 from anabranch.plan.ways import Way, Ways
 
 NO_COLUMNS = pa.schema([])
@@ -55,6 +56,7 @@ class _Lowering:
             self._direct(),
             {copy: node for copy, node in self._ways.nodes.items() if copy >= own},
             {id: self._digits(id) for id in self._ways.nodes if not self._is_sink(id)},
+            tuple(self._transform(id) for id in self._ways.inflows),
         )
 
     def _is_sink(self, consumer: int) -> bool:
@@ -67,6 +69,38 @@ class _Lowering:
                 origin = self._ways.ways[copy][0].producer if isinstance(node, Relay) else node.id
                 found[copy] = found[origin]
         return found
+
+    def _transform(self, id: int) -> Transform:
+        ways = self._ways.inflows[id]
+        before = self._ways.nodes[id]
+        assert isinstance(before, TransformNode)
+        ordered = self._typed.ordered(before.inputs[0])
+        inputs = [self._inflow(id, place, way) for place, way in enumerate(ways)]
+        given = max(self._digits(way.producer) for way in ways)
+        return Transform(
+            id,
+            self._ways.levels[id] + 1,
+            tuple(inputs),
+            given if ordered else None,
+            self._typed.ordered(id),
+        )
+
+    def _inflow(self, transform: int, place: int, way: Way) -> Edge:
+        node = self._ways.nodes[transform]
+        assert isinstance(node, TransformNode)
+        return Edge(
+            id=place,
+            producer=way.producer,
+            consumer=transform,
+            chain=way.chain,
+            region=None,
+            distributes=False,
+            columns=self._typed.schema(node.inputs[0]),
+            keys=NO_COLUMNS,
+            arguments=None,
+            ordered=self._typed.ordered(node.inputs[0]),
+            digits=self._digits(way.producer),
+        )
 
     def _edge(self, number: int, consumer: int, place: int, way: Way) -> Edge:
         columns, arguments = self._columns(consumer, way), self._arguments(consumer)
@@ -108,7 +142,7 @@ class _Lowering:
         key: pa.Schema | None = None
         if isinstance(node, Relay):
             (after,) = self._ways.after(consumer)
-            inside = [w for w in self._ways.ways[after] if w.producer == consumer]
+            inside = [w for w in self._ways.ways_of(after) if w.producer == consumer]
             return NO_COLUMNS if inside[0].distribution is not None else self._keys(after)
         if isinstance(node, StatefulNode | MapBatchesNode):
             key = self._typed.key(node.id)
@@ -135,6 +169,9 @@ class _Lowering:
 
     def _sensitive(self, consumer: int) -> bool:
         node = self._ways.nodes[consumer]
+        if isinstance(node, TransformNode):
+            # The function may do with the order what it likes.
+            return self._typed.ordered(node.inputs[0])
         if isinstance(node, AggregateNode):
             return any(depends_on_order(c) for c in aggregate_columns(self._typed, consumer))
         return isinstance(node, StatefulNode)
@@ -144,12 +181,12 @@ class _Lowering:
         if isinstance(node, SourceNode):
             return 0
         own = 0 if isinstance(node, AggregateNode | Relay) else 1
-        return own + max(self._digits(way.producer) for way in self._ways.ways[producer])
+        return own + max(self._digits(way.producer) for way in self._ways.ways_of(producer))
 
     def _region_name(self, consumer: int) -> str | None:
         """The region in which an operator runs: its own, or without state that of its rows."""
         node = self._ways.nodes[consumer]
-        if isinstance(node, SourceNode):
+        if isinstance(node, SourceNode | TransformNode):
             return None
         region = None
         if isinstance(node, StatefulNode):
@@ -173,7 +210,9 @@ class _Lowering:
         groups = tuple(
             Group(region or UNKEYED, region, tuple(ids)) for region, ids in members.items()
         )
-        return Level(number, any(e.distributes for e in inputs), inputs, groups)
+        # The user's code may spread rows over any number of partitions.
+        moved = any(e.producer in self._ways.inflows for e in inputs)
+        return Level(number, moved or any(e.distributes for e in inputs), inputs, groups)
 
     def _regions(self) -> tuple[Region, ...]:
         found: dict[str, list[str]] = {}

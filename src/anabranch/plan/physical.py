@@ -4,7 +4,9 @@ Level 0 reads. Every later level is one Python task per partition, which runs al
 *group* (a region's operators at that depth, or the sinks of an unkeyed stream). Rows get from an
 operator to the next by an *edge*: straight inside the task where nothing lies between them, or by
 leaving Python for a chain of ``where``/``select``/``with_columns`` that Catalyst runs, with or
-without an exchange. A level is fed by one exchange or by none: all its inputs share it.
+without an exchange. A level is fed by one exchange or by none: all its inputs share it. A
+``transform`` stands between two levels: it produces rows for edges as a source does, out of rows
+that come from sources, from tasks and from other transforms.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from anabranch.dataflow.graph import (
     SourceNode,
     SplitNode,
     StatefulNode,
+    TransformNode,
     UnionNode,
     WhereNode,
     WithColumnsNode,
@@ -108,6 +111,22 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Transform:
+    """The user's Spark code between two levels: it is run before level ``level``.
+
+    ``inputs`` bring it its rows, united; their consumer is the transform. ``given`` counts the
+    order digits in the ``_ord`` that the function gets, None where it gets none. ``ordered`` says
+    whether the function returns it; then rows have one digit more.
+    """
+
+    id: int
+    level: int
+    inputs: tuple[Edge, ...]
+    given: int | None
+    ordered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """A keyed share of the pipeline: its name, its key and its stateful operators, by name."""
 
@@ -132,6 +151,7 @@ class Physical:
     direct: dict[int, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[int, Node | Relay] = field(default_factory=dict)
     digits: dict[int, int] = field(default_factory=dict)
+    transforms: tuple[Transform, ...] = ()
 
     @property
     def first_exchange(self) -> int | None:
@@ -154,6 +174,28 @@ class Physical:
         """The edges from this level to the next: empty for the last one."""
         following = level + 1
         return self.levels[following].inputs if following < len(self.levels) else ()
+
+    def transforms_before(self, level: int) -> tuple[Transform, ...]:
+        """The transforms between this level and the one before, producers before consumers."""
+        return tuple(transform for transform in self.transforms if transform.level == level)
+
+    def transform(self, node_id: int) -> Transform:
+        """The transform of that id."""
+        return next(transform for transform in self.transforms if transform.id == node_id)
+
+    def emitting(self, level: int) -> set[int]:
+        """The operators of this level whose rows leave Python: for the next level's edges."""
+        transforms = self.transforms_before(level + 1)
+        edges = (*self.leaving(level), *(e for t in transforms for e in t.inputs))
+        return {edge.producer for edge in edges}
+
+    def is_read(self, node_id: int) -> bool:
+        """Whether its rows come from a source, not from a task or a transform."""
+        return isinstance(self.node(node_id), SourceNode)
+
+    def is_transform(self, node_id: int) -> bool:
+        """Whether its rows come from a transform."""
+        return isinstance(self.node(node_id), TransformNode)
 
     def node(self, node_id: int) -> Node | Relay:
         """What runs under that id."""

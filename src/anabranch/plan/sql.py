@@ -33,6 +33,7 @@ from anabranch.plan.boundary import (
     key_name,
     made_key_name,
     made_value_name,
+    order_names,
     producer_mark,
     value_name,
 )
@@ -67,18 +68,53 @@ class Crossing:
             numbers = ", ".join(str(edge.id) for edge in edges)
             copied = _listed([*reader, *renamed, f"explode(array({numbers})) as {TO}"])
             rows = f"(select {copied} from {table})"
-        packed: list[str] = []
-        for edge in edges:
-            later = [] if edge is edges[-1] else list(columns.values())
-            kept = [TO, *reader, *packed, *later]
-            rows = self._edge(rows, edge, columns, kept, guarded=len(edges) > 1)
-            packed += _packed_names(edge)
+        rows, packed = self._fanned(rows, edges, columns, reader)
         made = {boundary.order[2]: "monotonically_increasing_id()"} if reader else {}
         return self._arriving(rows, [*packed, *reader], made)
 
-    def from_tasks(self, producers: Sequence[int], table: str) -> str:
-        """The rows that Python tasks emitted, as they arrive at the next level."""
+    def from_transform(self, transform: int, table: str) -> str:
+        """The rows of a transform, as they arrive at the level behind it."""
         boundary = self.boundary
+        edges = boundary.producers()[transform]
+        physical = boundary.physical
+        names = physical.schemas[transform].names
+        columns = {name: made_value_name(transform, i) for i, name in enumerate(names)}
+        order: list[str] = []
+        if physical.transform(transform).ordered:
+            own = order_names(physical.digits[transform])
+            order = [name for name in boundary.order if name in own]
+        numbers = ", ".join(str(edge.id) for edge in edges)
+        to = numbers if len(edges) == 1 else f"explode(array({numbers}))"
+        rows = f"(select *, {to} as {TO} from {table})"
+        rows, packed = self._fanned(rows, edges, columns, order)
+        return self._arriving(rows, [*packed, *order], {})
+
+    def chained(self, rows: str, edge: Edge, columns: dict[str, str], kept: list[str]) -> str:
+        """The rows behind the chain of an edge that has a table of its own."""
+        return self._edge(rows, edge, columns, kept, guarded=False)
+
+    def _fanned(
+        self, rows: str, edges: Sequence[Edge], columns: dict[str, str], order: list[str]
+    ) -> tuple[str, list[str]]:
+        """Run the chains of all edges of one table; the rows, and the columns they are in."""
+        packed: list[str] = []
+        for edge in edges:
+            later = [] if edge is edges[-1] else list(columns.values())
+            kept = [TO, *order, *packed, *later]
+            rows = self._edge(rows, edge, columns, kept, guarded=len(edges) > 1)
+            packed += _packed_names(edge)
+        return rows, packed
+
+    def from_tasks(self, producers: Sequence[int], table: str) -> str:
+        """The rows that Python tasks emitted, as they arrive at the next level.
+
+        ``producers`` are those whose rows the level gets. Rows that only a transform gets are left
+        out; notes never are.
+        """
+        boundary = self.boundary
+        if any(producer not in producers for producer in boundary.transformed()):
+            marks = _listed(map(str, [NOTE_MARK, *map(producer_mark, producers)]))
+            table = f"(select * from {table} where {FROM} in ({marks}))"
         reserved = [PART, HASH, *boundary.order, NOTE]
         rows = f"(select *, {self._destination(producers)} as {TO} from {table})"
         edges = [e for producer in producers for e in boundary.producers()[producer]]
@@ -131,6 +167,8 @@ class Crossing:
     def _route(self, there: list[str]) -> str:
         """The partition of each row: by its bin's owner, anywhere without a key; notes know it."""
         edges = [e for e in self.boundary.edges if _is_there(e, there)]
+        if not edges:
+            return PART
         if len(edges) == 1 and NOTE not in there:
             return self._edge_route(edges[0])
         cases = " ".join(f"when {edge.id} then {self._edge_route(edge)}" for edge in edges)
@@ -165,6 +203,8 @@ class Crossing:
 
     def _destination(self, producers: Sequence[int]) -> str:
         """``to`` of rows that tasks emitted; a row with several consumers becomes several rows."""
+        if not producers:
+            return f"{NOTE_MARK}"
         by_producer = self.boundary.producers()
         several = any(len(by_producer[p]) > 1 for p in producers)
         cases = []

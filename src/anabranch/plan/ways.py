@@ -23,6 +23,7 @@ from anabranch.dataflow.graph import (
     SourceNode,
     SplitNode,
     StatefulNode,
+    TransformNode,
     UnionNode,
     WhereNode,
     WithColumnsNode,
@@ -44,7 +45,8 @@ class Ways:
     """Everything that runs in tasks: its ways, its level and its node, in the order of running.
 
     The ids are those of the nodes; further copies of a node, and relays, have ids of their own.
-    ``in_region`` says whether the rows of a node are in a region.
+    ``in_region`` says whether the rows of a node are in a region. ``inflows`` are the ways to
+    transforms, which run behind the tasks of their level and before those of the next.
     """
 
     graph: Graph
@@ -52,6 +54,7 @@ class Ways:
     nodes: dict[int, Node | Relay] = field(default_factory=dict)
     ways: dict[int, tuple[Way, ...]] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)
+    inflows: dict[int, tuple[Way, ...]] = field(default_factory=dict)
     _copies: dict[int, list[int]] = field(default_factory=dict)
     _next: int = 0
 
@@ -65,6 +68,8 @@ class Ways:
                 self._copies[node.id] = [node.id]
             elif isinstance(node, StatefulNode):
                 self._stateful(node)
+            elif isinstance(node, TransformNode):
+                self._transform(node)
             elif isinstance(node, MapBatchesNode | SinkNode) and node.inputs:
                 self._stateless(node)
 
@@ -74,11 +79,16 @@ class Ways:
 
     def after(self, producer: int) -> list[int]:
         """Who gets the rows of a producer."""
-        return [c for c, ways in self.ways.items() if any(w.producer == producer for w in ways)]
+        every = {**self.ways, **self.inflows}
+        return [c for c, ways in every.items() if any(w.producer == producer for w in ways)]
+
+    def ways_of(self, id: int) -> tuple[Way, ...]:
+        """The ways of rows to what runs in a task, or to a transform."""
+        return self.inflows[id] if id in self.inflows else self.ways[id]
 
     def leaves_task(self, consumer: int, way: Way) -> bool:
         """Whether rows leave Python on this way."""
-        return self.levels[consumer] > self.levels[way.producer] or self._reads(way)
+        return self.levels[consumer] > self.levels[way.producer] or self._made_outside(way)
 
     def _stateful(self, node: StatefulNode) -> None:
         found = tuple(self._walk(node.inputs[0], Way(-1), keyed=False, distributed=True))
@@ -89,6 +99,15 @@ class Ways:
         self._copies[node.id] = [node.id]
         # The relays were made after the walk had begun: what runs first must stand first.
         self.ways[node.id] = self.ways.pop(node.id)
+
+    def _transform(self, node: TransformNode) -> None:
+        """A transform gets the rows of all its ways at once, wherever they were before."""
+        found = tuple(self._walk(node.inputs[0], Way(-1), keyed=True, distributed=False))
+        level = max(self.levels[way.producer] for way in found)
+        self.inflows[node.id] = tuple(self._relayed(way, level + 1) for way in found)
+        self.nodes[node.id] = node
+        self.levels[node.id] = level
+        self._copies[node.id] = [node.id]
 
     def _stateless(self, node: MapBatchesNode | SinkNode) -> None:
         self._copies[node.id] = []
@@ -112,7 +131,7 @@ class Ways:
         """
         node = self.graph.node(start)
         match node:
-            case SourceNode() | AggregateNode() | MapBatchesNode():
+            case SourceNode() | AggregateNode() | MapBatchesNode() | TransformNode():
                 yield from (replace(way, producer=copy) for copy in self._copies[node.id])
                 return
             case UnionNode():
@@ -141,10 +160,14 @@ class Ways:
     def _reads(self, way: Way) -> bool:
         return isinstance(self.nodes[way.producer], SourceNode)
 
+    def _made_outside(self, way: Way) -> bool:
+        """Whether the rows come from outside of Python tasks."""
+        return isinstance(self.nodes[way.producer], SourceNode | TransformNode)
+
     def _level_after(self, consumer: TaskNode, way: Way) -> int:
         """The level of a consumer that has this way alone."""
         crosses = (
-            self._reads(way)
+            self._made_outside(way)
             or bool(way.chain)
             or way.distribution is not None
             or isinstance(consumer, AggregateNode)

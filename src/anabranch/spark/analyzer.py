@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +12,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from anabranch.dataflow.ports import Transformed
 from anabranch.dataflow.schema import parse_schema, to_ddl
 from anabranch.errors import InvalidSchema
 from anabranch.spark.failure import quietly
+from anabranch.spark.sentences import sentence
+from anabranch.spark.transforms import ORD_FIELD, analyse
 
 _SPOKEN_TIME = re.compile(
     r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE
@@ -54,6 +57,14 @@ class SparkAnalyzer:
                 return refused if refused is not None else _given(asked, schema, texts)
         except (PySparkException, Py4JJavaError) as error:
             return sentence(error)
+
+    def transform(
+        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
+    ) -> Transformed | str:
+        """What a function gives for a DataFrame of these columns, or why it cannot be used."""
+        with quietly():
+            given = self._table(schema.append(ORD_FIELD) if ordered else schema)
+            return analyse(given, function)
 
     def _table(self, schema: pa.Schema) -> DataFrame:
         text = to_ddl(schema)
@@ -108,11 +119,3 @@ def _given(asked: DataFrame, schema: pa.Schema, texts: Sequence[str]) -> pa.Sche
             kind = field.dataType.simpleString()
             return f'column "{field.name}" is {kind}, which rows cannot carry: cast it'
     return pa.schema(fields)
-
-
-def sentence(error: PySparkException | Py4JJavaError) -> str:
-    """The first sentence of Spark's message, without its error class and its query context."""
-    text = str(error.java_exception if isinstance(error, Py4JJavaError) else error).strip()
-    text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text)
-    text = re.split(r"\s*SQLSTATE|\s*;\s*line|\n\s*\n|\n== SQL", text)[0]
-    return " ".join(text.split()).rstrip(".; ")

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.dataflow.query_rules import Leaf, Name, Parsed, has_several_statements
 from anabranch.errors import InvalidQuery, QueryError, SeveralStatements
-from anabranch.spark.analyzer import sentence
 from anabranch.spark.failure import quietly
+from anabranch.spark.sentences import sentence
 
 _SINGLE_QUOTES = "String literals have single quotes; names have double quotes or backquotes."
 

@@ -49,9 +49,24 @@ from anabranch.spark.reading import (
 from anabranch.spark.session import STEP_POOL, use_pool
 from anabranch.spark.sources import SparkSources
 from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
+from anabranch.spark.transforms import Transforms, shared
 from anabranch.state.bins import BinSet
 
 _KEPT_TEXTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A view over rows for a level, whose rows they are, and the query that brings them there.
+
+    The query is None where only a transform gets the rows.
+    """
+
+    view: str
+    producers: tuple[int, ...]
+    text: str | None
+
+
 _decode_report = msgspec.msgpack.Decoder(Report).decode
 
 
@@ -111,11 +126,13 @@ class SparkPlane:
     def _job(self, plan: Plan, states: Sequence[OperatorState]) -> DataFrame | None:
         physical = self.program.physical
         table = self._seating(plan)
-        before: list[str] = []
+        before: list[Feed] = []
         job: DataFrame | None = None
         for level in physical.levels[1:]:
             crossing = self._crossing(plan, level.number, table)
-            parts = before + self._read(plan, crossing)
+            feeds = before + self._read(plan, crossing)
+            parts = [feed.text for feed in feeds if feed.text is not None]
+            parts += self._transforms(crossing, feeds)
             if level.number == physical.first_exchange:
                 parts.append(self._control_rows(plan, states, table, crossing))
             if not parts:
@@ -154,11 +171,26 @@ class SparkPlane:
         boundary = self.program.boundary(level)
         return Crossing(boundary, table[level], plan.placement, self.program.bins)
 
-    def _read(self, plan: Plan, crossing: Crossing) -> list[str]:
-        """What brings the sources' rows to a level, one query each."""
+    def _transforms(self, crossing: Crossing, feeds: Sequence[Feed]) -> list[str]:
+        """What brings the rows of transforms to a level, one query each."""
+        if not crossing.boundary.transforms:
+            return []
+        tables = {producer: feed.view for feed in feeds for producer in feed.producers}
+        views = Transforms(self.spark, crossing).run(tables)
+        return [
+            self._text(
+                (view, crossing.seats, crossing.placement),
+                partial(crossing.from_transform, transform, view),
+            )
+            for transform, view in views.items()
+            if transform in crossing.boundary.producers()
+        ]
+
+    def _read(self, plan: Plan, crossing: Crossing) -> list[Feed]:
+        """The views of the sources' rows."""
         inputs = {given.source: given for given in plan.inputs}
-        producers = crossing.boundary.producers()
-        found: list[str] = []
+        producers = crossing.boundary.wanted()
+        found: list[Feed] = []
         orders: list[ReadOrder] = []
         for number, node in enumerate(self.program.physical.sources()):
             given = inputs.get(node.name)
@@ -173,16 +205,19 @@ class SparkPlane:
             found.append(self._python(plan, crossing, orders))
         return found
 
-    def _files(self, node: SourceNode, crossing: Crossing, given: Input) -> str:
+    def _files(self, node: SourceNode, crossing: Crossing, given: Input) -> Feed:
         slices = [part for part in given.slices if isinstance(part, FileSlice)]
-        ordered = bool(crossing.boundary.order)
+        ordered = bool(crossing.boundary.made_order)
         level = crossing.boundary.level.number
         if (node.id, level) not in self._readers:
             self._readers[node.id, level] = FileReader(self.spark, node.source, ordered=ordered)
         view = f"_ab_source_{node.id}_{level}"
         self._readers[node.id, level].load(slices).createOrReplaceTempView(view)
+        if node.id not in crossing.boundary.producers():
+            return Feed(view, (node.id,), None)
         key = (view, crossing.seats, crossing.placement)
-        return self._text(key, lambda: crossing.from_source(node.id, view))
+        text = self._text(key, lambda: crossing.from_source(node.id, view))
+        return Feed(view, (node.id,), text)
 
     def _parts(self, node: SourceNode, given: Input) -> list[ReadPart]:
         """What Python tasks read of a source: ranges as planned, or partitions asked for now."""
@@ -191,29 +226,36 @@ class SparkPlane:
             return [PartitionPart(number, data) for number, data in enumerate(found)]
         return [part for part in given.slices if isinstance(part, RangeSlice)]
 
-    def _python(self, plan: Plan, crossing: Crossing, orders: Sequence[ReadOrder]) -> str:
+    def _python(self, plan: Plan, crossing: Crossing, orders: Sequence[ReadOrder]) -> Feed:
         boundary = crossing.boundary
         producers = python_producers(boundary)
         partitions = crossing.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, boundary.level.number - 1, partitions)
         made = to_ddl(boundary.made(producers))
         rows = orders_frame(self.spark, orders).mapInArrow(partial(read_task, spec), made)
-        view = f"_ab_reads_{boundary.level.number}"
-        rows.createOrReplaceTempView(view)
-        key = (view, crossing.seats, crossing.placement)
-        return self._text(key, lambda: crossing.from_tasks(producers, view))
+        return self._emitted(rows, f"_ab_reads_{boundary.level.number}", crossing, producers)
 
-    def _tasks(self, df: DataFrame, plan: Plan, level: Level, following: Crossing) -> list[str]:
-        """Run a level's tasks; what brings their rows to the next level."""
+    def _tasks(self, df: DataFrame, plan: Plan, level: Level, following: Crossing) -> list[Feed]:
+        """Run a level's tasks; the view of their rows."""
         boundary = following.boundary
         partitions = following.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, level.number, partitions)
         producers = boundary.task_producers()
-        view = f"_ab_level_{level.number}"
         made = df.mapInArrow(partial(region_task, spec), to_ddl(boundary.made(producers)))
-        made.createOrReplaceTempView(view)
-        key = (view, following.seats, following.placement)
-        return [self._text(key, lambda: following.from_tasks(producers, view))]
+        return [self._emitted(made, f"_ab_level_{level.number}", following, producers)]
+
+    def _emitted(
+        self, rows: DataFrame, view: str, crossing: Crossing, producers: Sequence[int]
+    ) -> Feed:
+        """What Python tasks emitted, for the level and for the transforms before it."""
+        boundary = crossing.boundary
+        if not boundary.transformed().isdisjoint(producers):
+            rows = shared(rows, crossing.seats.partitions)
+        rows.createOrReplaceTempView(view)
+        key = (view, crossing.seats, crossing.placement)
+        taken = [producer for producer in producers if producer in boundary.producers()]
+        text = self._text(key, lambda: crossing.from_tasks(taken, view))
+        return Feed(view, tuple(producers), text)
 
     def _text(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
         """A query that changes with the placement alone."""

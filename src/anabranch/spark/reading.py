@@ -152,9 +152,9 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 def python_producers(boundary: Boundary) -> list[int]:
-    """The sources before the first level that Python reads."""
+    """The sources that Python reads, of those whose rows are wanted."""
     found = []
-    for producer in boundary.producers():
+    for producer in boundary.wanted():
         node = boundary.physical.node(producer)
         if isinstance(node, SourceNode) and not read_by_spark(node.source):
             found.append(producer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,9 @@ from anabranch.plan.boundary import (
     NOTE,
     NOTE_MARK,
     PART,
+    SOURCE_SHIFT,
     TO,
+    UNNUMBERED,
     Boundary,
     key_name,
     made_key_name,
@@ -31,8 +33,6 @@ from anabranch.plan.boundary import (
 from anabranch.plan.physical import Edge
 
 BATCH_ROWS = 100_000
-SOURCE_SHIFT = 32
-"""The first order column is the source's number above the file's or partition's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,23 @@ def number_files(order: Order, source: int, tags: Sequence[int]) -> Order:
     return Order((numbers, *order.columns[1:]))
 
 
+def number_transformed(order: Order, tags: Mapping[int, Sequence[int]]) -> Order:
+    """The same for rows behind a transform: those that name their file name its source too."""
+    first = order.columns[0].copy()
+    left = (first & UNNUMBERED) != 0
+    if not left.any():
+        return order
+    source_of = (first ^ UNNUMBERED) >> SOURCE_SHIFT
+    for source, known in tags.items():
+        own = left & (source_of == source)
+        seen = first[own] & ((1 << SOURCE_SHIFT) - 1)
+        first[own] = number_files(Order((seen,)), source, known).columns[0]
+        left &= ~own
+    if left.any():
+        number_files(Order((first[left],)), int(source_of[left][0]), ())
+    return Order((first, *order.columns[1:]))
+
+
 def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows: Rows) -> pa.Table:
     """A producer's rows as they leave Python, NULL in the columns of the others."""
     schema = boundary.made(producers)
@@ -107,7 +124,7 @@ def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows:
     if rows.hashes is not None:
         given[HASH] = pa.array(rows.hashes.view(np.int64))
     if rows.order is not None:
-        names = boundary.order
+        names = boundary.made_order
         given |= {n: pa.array(c) for n, c in zip(names, rows.order.columns, strict=False)}
     for place in range(len(boundary.carried_keys(producer))):
         assert rows.keys is not None

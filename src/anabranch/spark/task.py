@@ -27,6 +27,7 @@ from anabranch.spark.failure import carried
 from anabranch.spark.rows import (
     batches,
     number_files,
+    number_transformed,
     pack_notes,
     pack_rows,
     unpack_edge,
@@ -132,6 +133,9 @@ class _LevelTask:
     def _ordered(self, rows: Rows, edge: Edge) -> Rows:
         """The rows with their files numbered, where they come straight from files."""
         sources = [source.id for source in self._physical.sources()]
+        if rows.order is not None and self._physical.is_transform(edge.producer):
+            numbered = number_transformed(rows.order, dict(self._spec.tags))
+            return Rows(rows.values, rows.hashes, rows.keys, numbered)
         if rows.order is None or edge.producer not in sources:
             return rows
         number = sources.index(edge.producer)

@@ -1,0 +1,152 @@
+"""What Catalyst says of the functions of ``transform``, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from anabranch.dataflow.ports import Transformed
+from anabranch.dataflow.schema import parse_schema, to_ddl
+from anabranch.plan.transform_sql import content_hash
+from anabranch.spark.analyzer import SparkAnalyzer
+from anabranch.spark.session import open_session
+from tests.spark.running import jobs
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = parse_schema("id int not null, name string collate UTF8_LCASE, tags array<string>")
+
+
+@pytest.fixture(scope="module")
+def analyzer(_started_spark: SparkSession) -> SparkAnalyzer:
+    return SparkAnalyzer(open_session(None))
+
+
+def asked(analyzer: SparkAnalyzer, function: Any, *, ordered: bool = True) -> Transformed | str:
+    return analyzer.transform(SCHEMA, function, ordered=ordered)
+
+
+@pytest.mark.parametrize(
+    ("function", "ddl", "ordered"),
+    [
+        (lambda df: df, to_ddl(SCHEMA), True),
+        (lambda df: df.drop("_ord"), to_ddl(SCHEMA), False),
+        (lambda df: df.select("_ORD", "id"), "id int not null", True),
+        (
+            lambda df: df.select(F.explode("tags").alias("tag"), "_ord"),
+            "tag string",
+            True,
+        ),
+        (
+            lambda df: df.groupBy("id").agg(F.min("_ord").alias("_ord"), F.count("*").alias("n")),
+            "id int not null, n bigint not null",
+            True,
+        ),
+        (lambda df: df.groupBy("id").count(), "id int not null, count bigint not null", False),
+        (lambda df: df.dropDuplicates(), to_ddl(SCHEMA), True),
+        (
+            lambda df: df.groupBy("id").agg(F.sort_array(F.collect_list("name")).alias("names")),
+            "id int not null, names array<string collate UTF8_LCASE> not null",
+            False,
+        ),
+    ],
+)
+def test_columns_and_order_are_those_of_what_it_returns(
+    analyzer: SparkAnalyzer, function: Any, ddl: str, ordered: bool
+) -> None:
+    answer = asked(analyzer, function)
+    assert isinstance(answer, Transformed)
+    assert (to_ddl(answer.columns), answer.ordered) == (ddl, ordered)
+
+
+def test_without_an_order_before_it_there_is_no_ord(analyzer: SparkAnalyzer) -> None:
+    seen: list[list[str]] = []
+
+    def looking(df: Any) -> Any:
+        seen.append(df.columns)
+        return df
+
+    assert asked(analyzer, looking, ordered=False) == Transformed(SCHEMA, False)
+    assert isinstance(asked(analyzer, looking), Transformed)
+    assert seen == [["id", "name", "tags"], ["id", "name", "tags", "_ord"]]
+
+
+def raising(df: Any) -> Any:
+    raise ValueError("no\nway")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (raising, "it raised ValueError: no way"),
+        (lambda df: df.select("nam"), "it raised AnalysisException: A column"),
+        (lambda df: None, "it returned NoneType instead of a DataFrame"),
+        (lambda df: df.select("_ord"), "it returned no columns"),
+        (lambda df: df.withColumn("_ord", F.lit(1)), "it returned another _ord"),
+        (lambda df: df.withColumn("x", F.rand()), "it is not deterministic"),
+        (lambda df: df.where(F.rand() > 0.5).select("id"), "it is not deterministic"),
+        (lambda df: df.withColumn("x", F.uuid()), "it is not deterministic"),
+        (lambda df: df.withColumn("x", F.current_timestamp()), "it uses the current time"),
+        (lambda df: df.limit(3), "limit takes whatever rows come first"),
+        (lambda df: df.join(df.select("id").limit(1), "id"), "limit takes"),
+        (lambda df: df.sample(0.5, seed=1), "sample takes"),
+        (lambda df: df.dropDuplicates(["id"]), "dropDuplicates of some columns"),
+        (lambda df: df.groupBy("id").agg(F.first("name")), "first takes whatever row"),
+        (lambda df: df.sparkSession.newSession().range(3), "of another session"),
+        (lambda df: df.sparkSession.readStream.format("rate").load(), "a streaming DataFrame"),
+        (
+            lambda df: df.select(F.expr("make_interval(1)").alias("i")),
+            'column "i" is interval, which rows cannot carry',
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_sentence(
+    analyzer: SparkAnalyzer, function: Any, words: str
+) -> None:
+    answer = asked(analyzer, function)
+    assert isinstance(answer, str)
+    assert words in answer
+    assert "\n" not in answer
+
+
+def test_no_job_is_started(analyzer: SparkAnalyzer, spark: SparkSession) -> None:
+    before = jobs(spark)
+    assert isinstance(asked(analyzer, lambda df: df.groupBy("id").count()), Transformed)
+    assert jobs(spark) == before
+
+
+def test_rows_that_differ_have_different_content_hashes(spark: SparkSession) -> None:
+    """Each pair is one that Spark's hash of the columns cannot tell apart."""
+    schema = pa.schema(
+        [
+            *parse_schema("a string, b string, d double, l array<string>, m map<string,int>"),
+            *parse_schema("s struct<t:timestamp,x:double>, c string collate UTF8_LCASE"),
+        ]
+    )
+    base = dict.fromkeys(schema.names, "null")
+    rows = [
+        {"a": "'x'"},
+        {"b": "'x'"},
+        {"d": "0.0D"},
+        {"d": "-0.0D"},
+        {"l": "array('x', null)"},
+        {"l": "array(null, 'x')"},
+        {"m": "map('x', 1)"},
+        {"m": "map('x', null)"},
+        {"s": "named_struct('t', timestamp'2020-01-01 00:00:00.123456', 'x', 1D)"},
+        {"s": "named_struct('t', timestamp'2020-01-01 00:00:00.123457', 'x', 1D)"},
+        {"c": "'x'"},
+        {"c": "'X'"},
+        {},
+    ]
+    values = [f"({', '.join({**base, **row}.values())})" for row in rows]
+    empty = spark.createDataFrame([], to_ddl(schema))
+    table = spark.sql(f"select * from values {', '.join(values)} as t({', '.join(base)})")
+    typed = empty.unionByName(table)
+    hashes = [row[0] for row in typed.selectExpr(content_hash(schema)).collect()]
+    assert len(set(hashes)) == len(rows)
+    assert hashes == [row[0] for row in typed.selectExpr(content_hash(schema)).collect()]
