@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.messages import Attempt, Report, StateReport, Tally
-from anabranch.node.settle import Disagreement, Settled, Task, settle, task_of
+from anabranch.node.settle import Disagreement, Settled, Task, rows_read, settle, task_of
+from anabranch.plan.lower import lower
 from anabranch.plan.step import Count, OperatorShape, OperatorState
 from anabranch.sinks.port import StagedFile
 from anabranch.state.bins import BinSet
 from anabranch.state.run_list import Listed, RunInfo, RunList, runs_of
+from tests.plan import flows
 
 BINS = 4
 SHAPE = OperatorShape("totals", "Aggregate", "r", "k string", "n bigint")
@@ -214,3 +216,21 @@ def test_seconds_add_up_by_what_they_were_spent_on() -> None:
     )
     assert isinstance(settled, Settled)
     assert settled.seconds == {"lookup": 1.5, "write": 2.0}
+
+
+def test_rows_are_counted_where_a_source_is_read_or_else_behind_its_transform() -> None:
+    physical = lower(flows.typed(flows.transform_of_a_union()))
+    edges = [edge for level in physical.levels for edge in level.inputs]
+    # orders → m is read by itself; "more" only through a transform, which a relay gets.
+    assert [(e.producer in (0, 1), e.distributes) for e in edges] == [
+        (True, True),
+        (False, False),
+        (False, True),
+    ]
+    rows = [5, 3, 100]
+    counts = [Count(e.place, n, (), (), ()) for e, n in zip(edges, rows, strict=True)]
+    more = next(n.id for n in physical.sources() if n.name == "more")
+    assert more == 1
+    # The relay's rows, or those of the outer transform, which has rows of "more" too.
+    assert rows_read(physical, counts) == 5 + 3
+    assert rows_read(physical, counts[:1]) == 5

@@ -53,6 +53,7 @@ from anabranch.spark.transforms import Transforms, shared
 from anabranch.state.bins import BinSet
 
 _KEPT_TEXTS = 64
+_decode_report = msgspec.msgpack.Decoder(Report).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,6 @@ class Feed:
     view: str
     producers: tuple[int, ...]
     text: str | None
-
-
-_decode_report = msgspec.msgpack.Decoder(Report).decode
 
 
 @dataclass
