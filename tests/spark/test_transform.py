@@ -70,7 +70,7 @@ def content_order(rows: list[Any], spark: SparkSession) -> list[Any]:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-@pytest.mark.parametrize("kind", ["files", "script"])
+@pytest.mark.parametrize("kind", ["files", "script", "batches"])
 def test_rows_that_keep_their_place_are_in_one_order_on_any_number_of_workers(
     tmp_path: Path, workers: int, kind: str, spark: SparkSession
 ) -> None:
@@ -83,6 +83,8 @@ def test_rows_that_keep_their_place_are_in_one_order_on_any_number_of_workers(
     flow = ab.Dataflow("halves")
     rows = flow.source("orders", source).where("amount > 0")
     rows.sink("raw", raw)
+    if kind == "batches":
+        rows = rows.map_batches("same", lambda table: table, output=ORDERS)
     rows.transform("halve", halves).where("amount > 1").key_distribute(
         "by-customer", "customer"
     ).stateful_map("remember", remember, output="customer string, seen string").sink("out", out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +41,8 @@ _PICKS = {"First": "first", "Last": "last", "AnyValue": "any_value"}
 def analyse(given: DataFrame, function: Callable[[Any], Any]) -> Transformed | str:
     """What a function gives for a DataFrame, or why it cannot be used. Starts no job of its own."""
     try:
-        made = function(given)
+        with _active_session_kept(given.sparkSession):
+            made = function(given)
     except (PySparkException, Py4JJavaError) as error:
         return f"it raised {type(error).__name__}: {sentence(error)}"
     except Exception as error:
@@ -105,7 +107,8 @@ class Transforms:
 def _called(node: TransformNode, given: DataFrame) -> DataFrame:
     """What the function gives for the rows of a step."""
     try:
-        made = node.function(given)
+        with _active_session_kept(given.sparkSession):
+            made = node.function(given)
     except Exception as error:
         spoken = isinstance(error, PySparkException | Py4JJavaError)
         text = sentence(error) if spoken else str(error)
@@ -115,6 +118,21 @@ def _called(node: TransformNode, given: DataFrame) -> DataFrame:
         raise _failed(node, f"cannot be used: {wrong}")
     found: DataFrame = made
     return found
+
+
+@contextmanager
+def _active_session_kept(session: SparkSession) -> Iterator[None]:
+    """Whatever the user's code does, the active session is the same afterwards."""
+    jvm: Any = session._jvm
+    python_before, java_before = SparkSession._activeSession, jvm.SparkSession.getActiveSession()
+    try:
+        yield
+    finally:
+        SparkSession._activeSession = python_before
+        if java_before.isDefined():
+            jvm.SparkSession.setActiveSession(java_before.get())
+        else:
+            jvm.SparkSession.clearActiveSession()
 
 
 def _failed(node: TransformNode, what: str, error: Exception | None = None) -> UserFunctionFailed:
