@@ -22,7 +22,7 @@ def test_a_program_says_what_its_operators_keep(made: Program) -> None:
     customer, times = pa.schema([("customer", pa.string())]), pa.schema([("times", pa.int32())])
     assert made.layouts["seen"] == Layout(customer, pa.schema([("state", pa.binary())]), blobs=True)
     assert made.layouts["times"] == Layout(
-        times, pa.schema([("n", pa.int64()), ("last", pa.string())])
+        times, pa.schema([("n", pa.int64()), ("last", pa.string())]), blobs=True
     )
     assert made.region_of("seen") == "by-customer"
     assert made.region_of("times") == "by-times"

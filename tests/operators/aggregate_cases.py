@@ -121,7 +121,8 @@ def normal(value: Any) -> Any:
     if isinstance(value, float):
         return (1, math.isnan(value), 0.0 if math.isnan(value) or value == 0 else value)
     if isinstance(value, dict):
-        return (1, *(normal(part) for part in value.values()))
+        # A dictionary keeps the order in which it was made; a struct has that of its fields.
+        return (1, *(normal(part) for _, part in sorted(value.items())))
     if isinstance(value, list):
         return (1, *(normal(part) for part in value))
     return (1, value)

@@ -256,6 +256,7 @@ def test_every_column_has_sparks_type(inputs: Path, spark: SparkSession) -> None
     columns = [f"{in_spark(*pair)[0]} as {name}" for name, pair in AGGREGATES.items()]
     spark.createDataFrame([], SCHEMA).createOrReplaceTempView("no_rows")
     theirs = spark.sql(f"select {', '.join(columns)} from no_rows").schema
+    spark.catalog.dropTempView("no_rows")
     assert {f.name: f.dataType.simpleString() for f in theirs} == {
         name: kind for name, kind in ours.items() if name != "k"
     }

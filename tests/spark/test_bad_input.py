@@ -502,6 +502,7 @@ def test_damaged_output_is_not_published(
 ) -> None:
     """Step 2 as if the process had ended between its commit and its publishing."""
     state, out = copied
+    shutil.rmtree(state / "journal" / "published")
     (out / "_manifest" / "step-000000000002.json").unlink()
     for path in out.glob("step-000000000002-*"):
         path.unlink()
