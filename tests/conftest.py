@@ -26,7 +26,7 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
-LONGEST = ("test_kill.py", "test_cluster.py", "test_sink_kill.py", "test_stream_kill.py")
+LONGEST = ("test_kill.py", "test_cluster.py")
 """These mostly wait for other processes: begun first, they run beside everything else."""
 
 

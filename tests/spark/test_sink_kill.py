@@ -37,6 +37,7 @@ def manifests(base: Path) -> set[int]:
     return {int(path.stem[5:]) for path in (base / "files" / "_manifest").glob("step-*.json")}
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_killed_at_every_point_of_publishing(tmp_path: Path) -> None:
     points = [

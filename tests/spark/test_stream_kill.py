@@ -65,6 +65,7 @@ def logged(base: Path, pattern: str) -> bool:
     return any((base / "state" / "input").glob(f"rows/*/{pattern}"))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_killed_between_log_and_step(tmp_path: Path) -> None:
     write_files(tmp_path)
