@@ -26,8 +26,8 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
-LONGEST = ("test_kill.py", "test_cluster.py")
-"""These mostly wait for other processes: begun first, they run beside everything else."""
+LONGEST = ("test_kill.py", "test_cluster.py", "test_query.py")
+"""Begun first, they run beside everything else: a file stays with one process."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
