@@ -154,3 +154,9 @@ def test_each_condition_of_a_split_is_checked() -> None:
         validate(flow.graph())
     (found,) = problems_of(error.value)
     assert found == ('split(one="nowhere") after source "orders"', 'there is no column "nowhere"')
+
+
+def test_a_split_without_conditions_is_refused_at_once() -> None:
+    _, rows = orders()
+    with pytest.raises(TypeError, match="split takes conditions"):
+        rows.split()

@@ -133,7 +133,7 @@ class MapState:
         raise _unbound()
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        """All entries, by their keys in a fixed order."""
+        """All entries: those of earlier steps by their keys, then those that are new."""
         raise _unbound()
 
     def clear(self) -> None:

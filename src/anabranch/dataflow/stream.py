@@ -103,6 +103,8 @@ class Stream:
 
         A row goes to the first output whose condition is true, and nowhere where none is.
         """
+        if not conditions:
+            raise TypeError('split takes conditions, e.g. big="amount > 100", rest="true"')
         pairs = named_texts("split", conditions)
         texts = tuple(text for _, text in pairs)
         return {
