@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.operators.dead_letter import Failure
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import StatefulOperator, run_operator, state_shapes
 from anabranch.state.bins import BinSet
@@ -68,12 +69,12 @@ class Kept:
             self.live[name],
         )
 
-    def step(self, rows: Rows) -> Rows:
-        """Run one step and keep what it changed."""
+    def step(self, rows: Rows, dead: list[Failure] | None = None) -> Rows:
+        """Run one step and keep what it changed; what fails goes to ``dead``, if that is given."""
         self.step_number += 1
         states = {name: self.state(name) for name in self.layouts}
         views = {name: View(state, self.now_ns, self.step_number) for name, state in states.items()}
-        output, changes = run_operator(self.operator, rows, views)
+        output, changes = run_operator(self.operator, rows, views, dead)
         for name, change in changes.items():
             written = states[name].write(
                 change.changed,

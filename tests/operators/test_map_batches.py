@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from anabranch.dataflow.schema import parse_schema
 from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
 from anabranch.operators import map_batches
+from anabranch.operators.dead_letter import Failure
 from anabranch.operators.map_batches import MapBatches
 from anabranch.operators.rows import Rows
 from tests.operators.keyed_rows import make_rows
@@ -124,3 +125,20 @@ def test_what_is_wrong_is_said(
         operator(function, output).run(rows_of([1, 2]))
     assert text in str(error.value)
     assert "operator double" in str(error.value)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_rows_that_a_function_cannot_take_are_told_and_the_rest_goes_on(
+    batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inverse(table: pa.Table) -> pa.Table:
+        return pa.table({"twice": pc.divide(pa.scalar(60), table.column("n"))})
+
+    monkeypatch.setattr(map_batches, "BATCH_ROWS", batch)
+    dead: list[Failure] = []
+    output = operator(inverse).run(rows_of([5, 0, 4, 0, 3], order=[7, 8, 9, 10, 11]), dead)
+    assert output.values.to_pydict() == {"twice": [12, 15, 20]}
+    assert output.order is not None
+    assert output.order.columns[2].tolist() == [7, 9, 11]
+    assert [(letter.operator, letter.row.n) for letter in dead] == [("double", 0)] * 2
+    assert all("divide by zero" in letter.error for letter in dead)

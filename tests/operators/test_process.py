@@ -21,6 +21,7 @@ from anabranch.errors import (
     UserFunctionFailed,
 )
 from anabranch.operators.build import build
+from anabranch.operators.dead_letter import Failure
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Rows
 from tests.dataflow.fakes import sink, source
@@ -272,6 +273,51 @@ def test_output_rows_come_where_the_first_row_of_their_key_stood(tmp_path: Path)
         strict=True,
     )
     assert sorted(found) == [("1", 0, 0), ("2", 1, 0), ("3", 0, 1)]
+
+
+class Clumsy(Machine):
+    """Does what its rows say and then, if one says so, fails: by raising, or by what it leaves."""
+
+    def on_rows(self, key: Any, rows: list[Any]) -> Any:
+        made = list(super().on_rows(key, [row for row in rows if row.op in OPS]))
+        fate = {row.op for row in rows} - set(OPS)
+        if "raise" in fate:
+            (self.anything.get() or {"seen": []})["seen"].append(-1)
+            raise ValueError("too late")
+        if "unfit state" in fate:
+            self.items.append(("x", 1))
+        return [(1, 2, 3)] if "unfit output" in fate else made
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(commands, st.sampled_from(["", "raise", "unfit state", "unfit output"])),
+        max_size=8,
+    )
+)
+def test_a_call_that_fails_leaves_its_keys_state_as_it_was(
+    steps: list[tuple[list[Command], str]],
+) -> None:
+    forever = float("inf")
+    model = Model(forever, forever)
+    with tempfile.TemporaryDirectory() as directory:
+        kept = Kept(operator(Clumsy), KEY, Path(directory))
+        for given_rows, fate in steps:
+            failing = given_rows[0][0] if fate else None
+            rows = [*given_rows, (failing, fate, 0)] if failing else given_rows
+            dead: list[Failure] = []
+            output = kept.step(rows_of(rows), dead)
+            for who, op, arg in given_rows:
+                if who != failing:
+                    model.do(who, op, arg, 0)
+            taken = {who for who, _, _ in given_rows} - {failing}
+            shown = dict(zip(*output.values.to_pydict().values(), strict=True))
+            assert shown == {who: model.shown(who) for who in taken}
+            assert [letter.key.who for letter in dead] == [w for w, _, _ in rows if w == failing]
+        entries = sum(len(items) for items in model.items.values())
+        assert len(kept.scan("machine.items")) == entries
+        assert len(kept.scan("machine.names")) == sum(map(len, model.names.values()))
 
 
 class Raises(ab.Process):
