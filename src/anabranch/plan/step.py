@@ -107,6 +107,55 @@ class Commit(msgspec.Struct, frozen=True):
     ending: str | None = None
 
 
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A kept step: everything that is needed to go on from it, and nothing else.
+
+    ``published`` is how far each sink was when it was made.
+    """
+
+    step: int
+    branch: int
+    clock_ns: int
+    code: str
+    positions: tuple[Input, ...]
+    placement: tuple[Assignment, ...]
+    states: tuple[OperatorState, ...]
+    published: dict[str, int]
+    ending: str | None = None
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """The state at a step after a replay: it supersedes that of the commit, and nothing else.
+
+    ``from_step`` is the checkpoint that was opened; ``diverged`` are the places whose counts or
+    hashes differed from those of the commits, where that was accepted.
+    """
+
+    step: int
+    number: int
+    from_step: int
+    states: tuple[OperatorState, ...]
+    diverged: tuple[str, ...] = ()
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """Who coordinates: a number that only grows, and where to find whoever holds it."""
+
+    number: int
+    host: str
+    pid: int
+    since_ns: int
+    address: str = ""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A line of steps that leaves another one after ``parent_step``."""
+
+    number: int
+    parent: int
+    parent_step: int
+
+
 class Identity(msgspec.Struct, frozen=True):
     """Whose directory this is: fixed when it is created."""
 
@@ -115,7 +164,7 @@ class Identity(msgspec.Struct, frozen=True):
     bins: int
 
 
-Body: TypeAlias = Plan | Commit | Identity
+Body: TypeAlias = Plan | Commit | Checkpoint | Repair | Leader | Branch | Identity
 
 encode = msgspec.json.Encoder().encode
 
@@ -133,3 +182,23 @@ def decode_commit(body: bytes) -> Commit:
 def decode_identity(body: bytes) -> Identity:
     """The identity from the journal."""
     return msgspec.json.decode(body, type=Identity)
+
+
+def decode_checkpoint(body: bytes) -> Checkpoint:
+    """A checkpoint from the journal."""
+    return msgspec.json.decode(body, type=Checkpoint)
+
+
+def decode_repair(body: bytes) -> Repair:
+    """A repair from the journal."""
+    return msgspec.json.decode(body, type=Repair)
+
+
+def decode_leader(body: bytes) -> Leader:
+    """A leader from the journal."""
+    return msgspec.json.decode(body, type=Leader)
+
+
+def decode_branch(body: bytes) -> Branch:
+    """A branch from the journal."""
+    return msgspec.json.decode(body, type=Branch)

@@ -1,0 +1,1 @@
+"""The lifecycle controller: events in, effects out; ``driver`` performs the effects."""

@@ -1,0 +1,191 @@
+"""Everything that the coordinator can ask for: each kind is a small frozen class.
+
+The driver performs an effect and turns its outcome into an event, which each class names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from anabranch.node.port import Failure, Order
+from anabranch.plan.step import Checkpoint, Commit, Plan, Repair
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Become the leader; with ``take_over`` also where another one lives. Gives ``Led``."""
+
+    take_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJournal:
+    """Find out where the pipeline stands. Gives ``JournalRead``."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindNode:
+    """Find the node by its address in the directory, or start one. Gives ``NodeTold``, ``NodeLost``.
+
+    From then on the node is listened to: whatever it tells is an event.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceNode:
+    """End the node, whatever it is doing, and start another one. Gives ``NodeTold``, ``NodeLost``."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Give the node an order. What comes of it the node tells."""
+
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Take the input of the offer for a step. Gives ``InputTaken``."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Fetch the result of a step. Gives ``ResultFetched``."""
+
+    step: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteIdentity:
+    """Say whose directory this is. The driver draws the pipeline's name. Gives ``IdentityWritten``."""
+
+    dataflow: str
+    bins: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """Make a plan durable. Gives ``PlanWritten``."""
+
+    branch: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCommit:
+    """Commit a step. Gives ``CommitWritten``."""
+
+    branch: int
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCheckpoint:
+    """Keep a step. Gives ``CheckpointWritten``."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRepair:
+    """End a replay. Gives ``RepairWritten``."""
+
+    branch: int
+    repair: Repair
+
+
+@dataclass(frozen=True, slots=True)
+class WritePublished:
+    """Say durably that every sink has the output up to a step."""
+
+    branch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class MakeBranch:
+    """Leave the branch after a checkpoint. Gives ``BranchMade``."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStep:
+    """Read the plan and the commit of a step. Gives ``StepRead``."""
+
+    branch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Fold entries below a step into a segment; remove all checkpoints but those to keep."""
+
+    branch: int
+    below: int
+    checkpoints: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A committed step in numbers. ``lag`` is what waited of each source when it was planned."""
+
+    step: int
+    rows: int
+    keys: int
+    seconds: float
+    parts: dict[str, float]
+    trigger: str = ""
+    lag: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell those who watch of a committed step."""
+
+    done: StepDone
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer what was asked under a number; with a failure, it was refused or came to nothing."""
+
+    number: int
+    failure: Failure | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The pipeline is over: completed, stopped, or failed for this reason."""
+
+    failure: Failure | None = None
+
+
+Effect: TypeAlias = (
+    Lead
+    | ReadJournal
+    | FindNode
+    | ReplaceNode
+    | Give
+    | Take
+    | Fetch
+    | WriteIdentity
+    | WritePlan
+    | WriteCommit
+    | WriteCheckpoint
+    | WriteRepair
+    | WritePublished
+    | MakeBranch
+    | ReadStep
+    | Trim
+    | Announce
+    | Answer
+    | End
+)

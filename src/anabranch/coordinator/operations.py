@@ -1,0 +1,46 @@
+"""What users can ask of a running pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Go on after a pause. Answered at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Plan no further step. Answered at once; the step under way is finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Finish the step under way, publish, keep a checkpoint, and end. Answered when it is over.
+
+    ``at_once``: give up the step under way and keep no checkpoint; nothing committed is lost.
+    """
+
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TakeCheckpoint:
+    """Keep the last committed step. Answered when it is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Go back to a kept checkpoint and leave the steps after it behind, in a branch of their own.
+
+    Refused when a sink that has published later steps cannot take them back, unless duplicates
+    are accepted. Answered when the state is open.
+    """
+
+    step: int
+    accept_duplicates: bool = False
+
+
+Operation: TypeAlias = Start | Pause | Shutdown | TakeCheckpoint | Load

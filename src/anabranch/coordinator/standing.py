@@ -1,0 +1,91 @@
+"""Where a pipeline stands, by its journal alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from anabranch.node.port import Output
+from anabranch.plan.step import Checkpoint, Commit, Identity, Input, OperatorState, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the journal says.
+
+    ``commit`` is the newest one of the branch (made up from the newest checkpoint where only that
+    was copied), ``plan`` the newest revision of the plan after it, if there is one. ``states`` is
+    the state at the commit: the commit's own, or that of the newest repair of it. ``outputs`` are
+    the committed steps that some sink may lack, oldest first. ``checkpoints`` are the kept ones,
+    oldest first; ``replayable`` is the first step whose plan and commit are still there.
+    """
+
+    identity: Identity | None = None
+    branch: int = 0
+    commit: Commit | None = None
+    states: tuple[OperatorState, ...] = ()
+    plan: Plan | None = None
+    outputs: tuple[Output, ...] = ()
+    published: dict[str, int] = field(default_factory=dict)
+    checkpoints: tuple[Checkpoint, ...] = ()
+    replayable: int = 1
+    repairs: int = 0
+
+    @property
+    def step(self) -> int:
+        """The last committed step; 0 before the first."""
+        return 0 if self.commit is None else self.commit.step
+
+    @property
+    def clock_ns(self) -> int:
+        """The clock of the last committed step; 0 before the first."""
+        return 0 if self.commit is None else self.commit.clock_ns
+
+    @property
+    def positions(self) -> tuple[Input, ...]:
+        """What has been read of each source."""
+        return () if self.commit is None else self.commit.positions
+
+
+def commit_of(checkpoint: Checkpoint) -> Commit:
+    """A checkpoint as the commit it was made from, without what only that one step was about."""
+    return Commit(
+        step=checkpoint.step,
+        revision=0,
+        clock_ns=checkpoint.clock_ns,
+        code=checkpoint.code,
+        positions=checkpoint.positions,
+        placement=checkpoint.placement,
+        states=checkpoint.states,
+        staged=(),
+        counts=(),
+        published=checkpoint.published,
+        ending=checkpoint.ending,
+    )
+
+
+def checkpoint_of(
+    commit: Commit, states: tuple[OperatorState, ...], branch: int, published: dict[str, int]
+) -> Checkpoint:
+    """A committed step as a checkpoint."""
+    return Checkpoint(
+        step=commit.step,
+        branch=branch,
+        clock_ns=commit.clock_ns,
+        code=commit.code,
+        positions=commit.positions,
+        placement=commit.placement,
+        states=states,
+        published=published,
+        ending=commit.ending,
+    )
+
+
+def read_up_to(before: Iterable[Input], planned: Iterable[Input]) -> tuple[Input, ...]:
+    """What has been read of each source after a step: the positions alone, by name."""
+    after = {given.source: given for given in before} | {
+        given.source: msgspec.structs.replace(given, slices=()) for given in planned
+    }
+    return tuple(after[name] for name in sorted(after))

@@ -1,0 +1,137 @@
+"""What a pipeline is doing at one moment: the one picture that HTTP, shell and Python show."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from anabranch.node.port import Failure
+
+
+class Phase(StrEnum):
+    """What a pipeline is doing."""
+
+    STARTING = "starting"
+    RECOVERING = "recovering"
+    RUNNING = "running"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+ENDED = frozenset({Phase.COMPLETED, Phase.STOPPED, Phase.FAILED})
+
+
+class StepUnderWay(msgspec.Struct, frozen=True):
+    """A step that is not committed yet, and for how long it has been under way."""
+
+    step: int
+    revision: int
+    doing: str
+    seconds: float
+
+
+class RegionStatus(msgspec.Struct, frozen=True):
+    """Who owns a region's bins, and what its operators hold. ``bins`` is bin → worker."""
+
+    region: str
+    generation: int
+    bins: tuple[int, ...]
+    keys: int
+    bytes: int
+    runs: int
+    keys_by_worker: tuple[int, ...]
+    bytes_by_worker: tuple[int, ...]
+
+
+class OperatorStatus(msgspec.Struct, frozen=True):
+    """What an operator holds."""
+
+    operator: str
+    region: str
+    keys: int
+    bytes: int
+    runs: int
+
+
+class SourceStatus(msgspec.Struct, frozen=True):
+    """What waits of a source: rows where it knows their number, else slices."""
+
+    source: str
+    waiting: int
+
+
+class SinkStatus(msgspec.Struct, frozen=True):
+    """How far a sink is."""
+
+    sink: str
+    published: int
+    steps_behind: int
+
+
+class CheckpointStatus(msgspec.Struct, frozen=True):
+    """A kept checkpoint. ``files`` and ``bytes`` are those that it names."""
+
+    step: int
+    branch: int
+    clock_ns: int
+    files: int
+    bytes: int
+
+
+class CheckpointUnderWay(msgspec.Struct, frozen=True):
+    """A checkpoint that is being made: how far it is, and what it waits for."""
+
+    step: int | None
+    files: int
+    files_done: int
+    waiting_for: str | None
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """The node as it was last heard of."""
+
+    boot: str
+    application: str
+    code: str
+    state: str
+    heard_seconds_ago: float
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A pipeline at one moment.
+
+    ``step`` is the last committed step, ``published`` the last that all sinks have. ``waiting_for``
+    says in one sentence what keeps it from going on, where something does. ``triggers`` counts
+    why steps were taken, ``replaying`` is the step that a replay will end at.
+    """
+
+    phase: Phase
+    dataflow: str
+    leader: int
+    branch: int
+    step: int
+    clock_ns: int
+    published: int
+    workers: int
+    under_way: StepUnderWay | None
+    waiting_for: str | None
+    replaying: int | None
+    failure: Failure | None
+    node: NodeStatus | None
+    regions: tuple[RegionStatus, ...]
+    operators: tuple[OperatorStatus, ...]
+    sources: tuple[SourceStatus, ...]
+    sinks: tuple[SinkStatus, ...]
+    checkpoints: tuple[CheckpointStatus, ...]
+    checkpoint: CheckpointUnderWay | None
+    queued: tuple[str, ...]
+    triggers: dict[str, int]
+    rows: int
+    last_seconds: float | None
+    last_rows: int | None
+    batch_rows: int | None
