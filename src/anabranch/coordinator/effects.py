@@ -26,15 +26,15 @@ class ReadJournal:
 
 @dataclass(frozen=True, slots=True)
 class FindNode:
-    """Find the node by its address in the directory, or start one. Gives ``NodeTold``, ``NodeLost``.
+    """Find the node by its address in the directory, or start one.
 
-    From then on the node is listened to: whatever it tells is an event.
+    From then on the node is listened to: whatever it tells is ``NodeTold``, its end ``NodeLost``.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceNode:
-    """End the node, whatever it is doing, and start another one. Gives ``NodeTold``, ``NodeLost``."""
+    """End the node, whatever it is doing, and start another one. Outcomes as of ``FindNode``."""
 
     why: str
 
@@ -63,7 +63,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class WriteIdentity:
-    """Say whose directory this is. The driver draws the pipeline's name. Gives ``IdentityWritten``."""
+    """Say whose directory this is; the driver draws an identity. Gives ``IdentityWritten``."""
 
     dataflow: str
     bins: int
