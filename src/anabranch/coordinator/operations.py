@@ -36,7 +36,7 @@ class Load:
     """Go back to a kept checkpoint and leave the steps after it behind, in a branch of their own.
 
     Refused when a sink that has published later steps cannot take them back, unless duplicates
-    are accepted. Answered when the state is open.
+    are accepted. Answered when the new branch is durable.
     """
 
     step: int

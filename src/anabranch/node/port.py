@@ -117,8 +117,9 @@ class Told(msgspec.Struct, frozen=True):
     """What a node says of itself.
 
     ``boot`` is drawn anew by every node process; ``opened`` is the number of the order that opened
-    the state it has. ``failed_open`` is why that order could not be carried out. ``published`` is
-    the last step that each sink has, ``sink_failure`` why publishing has stopped.
+    the state it has. ``failed_open`` is why that order could not be carried out. ``replaying``: the
+    last step was committed before, and run again. ``published`` is the last step that each sink
+    has, ``sink_failure`` why publishing has stopped.
     """
 
     version: int
@@ -129,6 +130,7 @@ class Told(msgspec.Struct, frozen=True):
     state: NodeState
     opened: int = 0
     failed_open: Failure | None = None
+    replaying: bool = False
     done: Done | None = None
     failed_step: StepFailure | None = None
     offer: Offer | None = None

@@ -1,0 +1,100 @@
+"""Checkpoints: when one is due, how it is made beside the steps, and which are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.phases import Checkpointing
+from anabranch.coordinator.plans import sweep_order
+from anabranch.coordinator.standing import checkpoint_of
+from anabranch.coordinator.triggers import Trigger
+from anabranch.node.port import CheckOrder, Failure, Told
+from anabranch.plan.step import Checkpoint
+
+
+def last_kept(memory: Memory) -> int:
+    """The step of the newest checkpoint; 0 when there is none."""
+    return max((each.step for each in memory.standing.checkpoints), default=0)
+
+
+def is_due(memory: Memory, now: float) -> bool:
+    """Whether a checkpoint is wanted now: asked for, or its timer or its steps are over."""
+    behind = memory.step - last_kept(memory)
+    if memory.checkpointing is not None or memory.replay is not None or not memory.step:
+        return False
+    if memory.checkpoint_numbers:
+        return True
+    over = now >= memory.checkpoint_at + memory.settings.checkpoint_seconds
+    return behind > 0 and (over or behind >= memory.settings.checkpoint_steps)
+
+
+def begin(memory: Memory, now: float) -> list[Effect]:
+    """Make a checkpoint of the last commit: first see whether its files are there."""
+    standing = memory.standing
+    assert standing.commit is not None
+    numbers, memory.checkpoint_numbers = memory.checkpoint_numbers, ()
+    memory.checkpoint_at = now
+    if last_kept(memory) == memory.step:
+        return [Answer(number, step=memory.step) for number in numbers]
+    checkpoint = checkpoint_of(
+        standing.commit, standing.states, standing.branch, dict(memory.published)
+    )
+    memory.checkpointing = Checkpointing(checkpoint, now, numbers)
+    memory.triggers[Trigger.CHECKPOINT] = memory.triggers.get(Trigger.CHECKPOINT, 0) + 1
+    return [Give(CheckOrder(checkpoint.step, checkpoint.states, checkpoint.positions))]
+
+
+def on_told(memory: Memory, told: Told) -> list[Effect]:
+    """The node may have checked all files."""
+    under_way, checked = memory.checkpointing, told.checked
+    if under_way is None or under_way.writing or checked is None:
+        return []
+    if checked.step != under_way.checkpoint.step:
+        return []
+    if checked.failure is not None:
+        return give_up(memory, checked.failure)
+    if checked.files_done < checked.files:
+        return []
+    memory.checkpointing = replace(under_way, writing=True)
+    return [WriteCheckpoint(under_way.checkpoint)]
+
+
+def on_written(memory: Memory, checkpoint: Checkpoint) -> list[Effect]:
+    """A checkpoint is durable: older ones may go, and what only they needed."""
+    under_way, memory.checkpointing = memory.checkpointing, None
+    numbers = () if under_way is None else under_way.numbers
+    standing = memory.standing
+    known = [c for c in standing.checkpoints if c.step != checkpoint.step]
+    kept = (*known, checkpoint)[-memory.settings.keep_checkpoints :]
+    memory.standing = replace(
+        standing, checkpoints=kept, replayable=max(standing.replayable, kept[0].step + 1)
+    )
+    answers: list[Effect] = [Answer(number, step=checkpoint.step) for number in numbers]
+    return [*answers, trim(memory), *sweep(memory)]
+
+
+def give_up(memory: Memory, failure: Failure) -> list[Effect]:
+    """A checkpoint could not be made: steps go on, and whoever waits for it is told why."""
+    under_way, memory.checkpointing = memory.checkpointing, None
+    numbers = () if under_way is None else under_way.numbers
+    return [Answer(number, failure) for number in numbers]
+
+
+def trim(memory: Memory) -> Effect:
+    """Forget the entries that neither a replay nor publishing needs."""
+    oldest = min(each.step for each in memory.standing.checkpoints)
+    below = min(oldest, memory.published_step) + 1
+    return Trim(
+        memory.standing.branch,
+        min(below, memory.step),
+        tuple(each.step for each in memory.standing.checkpoints),
+    )
+
+
+def sweep(memory: Memory) -> list[Effect]:
+    """Let the node remove files that are not needed."""
+    order = sweep_order(memory)
+    memory.swept = memory.step
+    return [] if order is None else [Give(order)]

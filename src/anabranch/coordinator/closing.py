@@ -1,0 +1,52 @@
+"""How a pipeline ends: completed, shut down, or failed."""
+
+from __future__ import annotations
+
+from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublished
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.phases import Closing, Ended
+from anabranch.node.port import CloseOrder, Failure
+
+
+def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
+    """Give up. What is committed is published if it can be, else it waits for the next start."""
+    if isinstance(memory.phase, Ended):
+        return []
+    if isinstance(memory.phase, Closing):
+        return end(memory, memory.phase.failure or failure)
+    if memory.told is None:
+        return end(memory, failure)
+    memory.phase = Closing(now, failure)
+    return [Give(CloseOrder(exit=True))]
+
+
+def close(memory: Memory, now: float) -> list[Effect]:
+    """Let the node publish and let go; ``end`` follows when it has."""
+    memory.phase = Closing(now)
+    return [Give(CloseOrder(exit=True))]
+
+
+def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
+    """The node has let go."""
+    effects: list[Effect] = []
+    if phase.failure is None and memory.step and not memory.outputs:
+        effects.append(WritePublished(memory.standing.branch, memory.step))
+    return [*effects, *end(memory, phase.failure)]
+
+
+def end(memory: Memory, failure: Failure | None) -> list[Effect]:
+    """Over: whoever waits is answered."""
+    memory.phase = Ended(failure)
+    stopped = failure is None and memory.stopping is not None
+    answers = [Answer(n, failure, memory.step) for n in memory.stop_numbers]
+    over = failure or Failure(
+        "operation.refused",
+        "The pipeline has been shut down" if stopped else "The pipeline has completed",
+        do="Run it again to go on.",
+    )
+    waiting = [*memory.checkpoint_numbers, *(number for number, _ in memory.loads)]
+    if memory.checkpointing is not None:
+        waiting += memory.checkpointing.numbers
+    memory.stop_numbers, memory.checkpoint_numbers, memory.checkpointing = (), (), None
+    memory.loads.clear()
+    return [*answers, *(Answer(number, over) for number in waiting), End(failure)]

@@ -1,0 +1,42 @@
+"""Whether a replayed step came to the same as the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anabranch.plan.step import Count
+
+
+def differences(before: Sequence[Count], after: Sequence[Count]) -> tuple[str, ...]:
+    """The places whose rows or hashes differ, each with its first bin that does.
+
+    >>> one = Count("sink out", 3, (4,), (3,), ("00",))
+    >>> differences([one], [one])
+    ()
+    >>> differences([one], [Count("sink out", 3, (4,), (3,), ("01",))])
+    ('sink out, bin 4',)
+    """
+    had = {count.place: count for count in before}
+    has = {count.place: count for count in after}
+    found = []
+    for place in sorted(had.keys() | has.keys()):
+        if had.get(place) == has.get(place):
+            continue
+        bins = _by_bin(had.get(place)), _by_bin(has.get(place))
+        differing = [b for b in sorted(bins[0].keys() | bins[1].keys()) if _differ(*bins, b)]
+        if differing:
+            found.append(f"{place}, bin {differing[0]}")
+    return tuple(found)
+
+
+def _by_bin(count: Count | None) -> dict[int, tuple[int, str]]:
+    if count is None:
+        return {}
+    rows = zip(count.bins, count.bin_rows, count.bin_hashes, strict=True)
+    return {number: (rows, value) for number, rows, value in rows if rows}
+
+
+def _differ(
+    before: dict[int, tuple[int, str]], after: dict[int, tuple[int, str]], number: int
+) -> bool:
+    return before.get(number) != after.get(number)

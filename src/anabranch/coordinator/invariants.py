@@ -1,0 +1,80 @@
+"""What is true of the coordinator's memory after every event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anabranch.coordinator.effects import Effect, Give, WriteCommit, WritePlan
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.phases import (
+    Committing,
+    Ended,
+    Idle,
+    Planning,
+    Recalling,
+    Repairing,
+    Stepping,
+    Taking,
+)
+from anabranch.node.port import CommitOrder, StepOrder
+
+
+class Violation(AssertionError):
+    """An invariant does not hold: a bug of ours, with what led to it."""
+
+
+def check(memory: Memory, effects: Sequence[Effect], story: Sequence[str]) -> None:
+    """Raise ``Violation`` unless every invariant holds."""
+    for broken in _broken(memory, effects):
+        raise Violation(f"{broken}\n" + "\n".join(story[-40:]))
+
+
+def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
+    standing, phase = memory.standing, memory.phase
+    found = []
+    if standing.plan is not None and standing.plan.step != standing.step + 1:
+        found.append(f"plan {standing.plan.step} after commit {standing.step}")
+    match phase:
+        case Stepping(plan, replayed=None):
+            if plan != standing.plan:
+                found.append(f"step {plan.step} runs without its plan in the journal")
+        case Stepping() | Recalling() | Repairing():
+            if memory.replay is None:
+                found.append("a step is replayed without a replay")
+        case Committing(plan, result):
+            if (plan.step, plan.revision) != (result.step, result.revision):
+                found.append(f"the result of {result.step} is committed as {plan.step}")
+        case Taking(step):
+            if step != standing.step + 1 or standing.plan is not None:
+                found.append(f"input for step {step} is taken at step {standing.step}")
+        case Planning(plan):
+            if plan.step != standing.step + 1:
+                found.append(f"step {plan.step} is planned at step {standing.step}")
+    if isinstance(phase, Idle | Taking | Planning | Stepping | Committing) and (
+        memory.opened is None
+    ):
+        found.append(f"{type(phase).__name__} without open state")
+    if any(step > standing.step for step in memory.outputs):
+        found.append("output of a step that is not committed is to be published (R6)")
+    if isinstance(phase, Ended) and (memory.stop_numbers or memory.loads):
+        found.append("somebody waits for an answer after the end (R8)")
+    return found + _broken_effects(memory, effects)
+
+
+def _broken_effects(memory: Memory, effects: Sequence[Effect]) -> list[str]:
+    found = []
+    for effect in effects:
+        match effect:
+            case Give(StepOrder(plan)):
+                if memory.replay is None and plan.step > memory.step + 1:
+                    found.append(f"step {plan.step} is ordered at step {memory.step}")
+            case Give(CommitOrder(step)):
+                if step > memory.step:
+                    found.append(f"step {step} is called committed at step {memory.step} (R5, R6)")
+            case WriteCommit(_, commit):
+                if commit.step != memory.step + 1:
+                    found.append(f"commit {commit.step} after {memory.step}")
+            case WritePlan(_, plan):
+                if plan.step != memory.step + 1:
+                    found.append(f"plan {plan.step} after {memory.step}")
+    return found

@@ -1,0 +1,274 @@
+"""The coordinator as a machine: events in, effects out, and nothing else.
+
+``Machine.handle`` is the only way its memory changes. It never waits and never looks at a clock:
+time comes in with events. What it asks for, the driver performs; every outcome comes back as an
+event, failures too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from anabranch.coordinator import checkpointing, closing, deadlines, lifecycle, recovering, stepping
+from anabranch.coordinator.batching import BatchSize
+from anabranch.coordinator.effects import (
+    Effect,
+    Fetch,
+    Give,
+    Lead,
+    ReadJournal,
+    Take,
+    Trim,
+    WriteCheckpoint,
+    WritePublished,
+)
+from anabranch.coordinator.events import (
+    Asked,
+    Begun,
+    BranchMade,
+    CheckpointWritten,
+    CommitWritten,
+    EffectFailed,
+    Event,
+    Fenced,
+    IdentityWritten,
+    InputTaken,
+    JournalRead,
+    Led,
+    Moment,
+    NodeLost,
+    NodeTold,
+    PlanWritten,
+    RepairWritten,
+    ResultFetched,
+    StepRead,
+    TimePassed,
+)
+from anabranch.coordinator.invariants import check
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.operations import Load
+from anabranch.coordinator.phases import (
+    Branching,
+    Closing,
+    Committing,
+    Ended,
+    Identifying,
+    Idle,
+    Leading,
+    Meeting,
+    Opening,
+    Planning,
+    ReadingJournal,
+    Recalling,
+    Repairing,
+    Stepping,
+    Taking,
+)
+from anabranch.coordinator.settings import Settings
+from anabranch.node.port import Closed, Failure, StepOrder, Told
+
+STORY = 200
+UNREACHABLE = "node.unreachable"
+
+
+class Machine:
+    """Decides what happens next. Not shared between threads."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        code: str | None = None,
+        take_over: bool = False,
+        rewind: Load | None = None,
+        validate: bool = False,
+    ) -> None:
+        """``validate`` checks the invariants after every event: for tests."""
+        batch = BatchSize(settings.target_latency_seconds)
+        self.memory = Memory(settings, code, take_over, batch=batch)
+        if rewind is not None:
+            self.memory.loads.append((lifecycle.REWIND, rewind))
+        self._validate = validate
+        self._story: deque[str] = deque(maxlen=STORY)
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        """What happened last, oldest first: for error reports and simulations."""
+        return tuple(self._story)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the pipeline is over."""
+        return isinstance(self.memory.phase, Ended)
+
+    def handle(self, now: Moment, event: Event) -> list[Effect]:
+        """Take note of an event; gives what is to be done, in this order."""
+        before = type(self.memory.phase).__name__
+        effects = [] if self.ended and not isinstance(event, Asked) else self._on(now, event)
+        effects += self._advance(now)
+        self._note(now, event, before, effects)
+        if self._validate:
+            check(self.memory, effects, self.story)
+        return effects
+
+    def wakes_at(self) -> float | None:
+        """When the machine wants to be told that time has passed, if nothing else happens."""
+        return None if self.ended else deadlines.wakes_at(self.memory)
+
+    def _on(self, now: Moment, event: Event) -> list[Effect]:
+        memory = self.memory
+        match event:
+            case Begun():
+                memory.phase = Leading()
+                memory.checkpoint_at = memory.last_step_at = memory.heard = now.seconds
+                return [Lead(memory.take_over)]
+            case TimePassed():
+                return deadlines.on_time(memory, now.seconds)
+            case NodeTold(told):
+                return self._told(now, told)
+            case NodeLost(failure):
+                return deadlines.node_lost(memory, failure, now.seconds)
+            case EffectFailed(effect, failure):
+                return self._effect_failed(now, effect, failure)
+            case Fenced(failure):
+                return closing.end(memory, failure)
+            case Asked(number, operation):
+                return lifecycle.on_asked(memory, number, operation, now.seconds)
+            case CheckpointWritten(checkpoint):
+                return checkpointing.on_written(memory, checkpoint)
+            case _:
+                return self._outcome(now, event)
+
+    def _outcome(self, now: Moment, event: Event) -> list[Effect]:
+        """The outcome of an effect that the phase waits for; one that nobody waits for is late."""
+        memory, seconds = self.memory, now.seconds
+        match memory.phase, event:
+            case Leading(), Led(leader):
+                memory.leader = leader
+                memory.phase = ReadingJournal()
+                return [ReadJournal()]
+            case ReadingJournal(), JournalRead(standing):
+                recovering.know(memory, standing)
+                return recovering.find_node(memory, seconds)
+            case Identifying(), IdentityWritten(identity):
+                return recovering.on_identity(memory, identity, seconds)
+            case Taking(step) as phase, InputTaken(taken, inputs) if taken == step:
+                return stepping.on_input(memory, phase, inputs, seconds, now.clock_ns)
+            case Planning() as phase, PlanWritten(plan):
+                return stepping.on_plan(memory, phase, plan, seconds)
+            case Stepping(plan) as phase, ResultFetched(result):
+                if (result.step, result.revision) == (plan.step, plan.revision):
+                    return stepping.on_result(memory, phase, result, seconds)
+            case Committing() as phase, CommitWritten(commit, ours):
+                return stepping.on_commit(memory, phase, commit, ours, seconds)
+            case Recalling(step), StepRead(plan, commit) if plan.step == step:
+                return recovering.on_step_read(memory, plan, commit, seconds)
+            case Repairing(), RepairWritten(repair):
+                return recovering.on_repaired(memory, repair, seconds)
+            case Branching() as phase, BranchMade(standing):
+                return lifecycle.on_branch(memory, phase, standing, seconds)
+        return []
+
+    def _told(self, now: Moment, told: Told) -> list[Effect]:
+        memory, seconds = self.memory, now.seconds
+        known = memory.told
+        if known is not None and known.boot == told.boot and told.version < known.version:
+            return []
+        other = known is not None and known.boot != told.boot
+        memory.told, memory.heard = told, seconds
+        if isinstance(memory.phase, Meeting):
+            return recovering.on_met(memory, told, seconds)
+        if other and not isinstance(memory.phase, Closing):
+            # Another process answers at this address: whatever we knew of the old one is lost.
+            memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
+            return recovering.on_met(memory, told, seconds)
+        self._heed(told, seconds)
+        return [*checkpointing.on_told(memory, told), *self._told_in_phase(told, seconds)]
+
+    def _heed(self, told: Told, seconds: float) -> None:
+        """Take note of what concerns every phase: how far sinks are, and what waits."""
+        memory = self.memory
+        if told.opened == memory.opened:
+            done = min(told.published.values(), default=memory.step)
+            memory.outputs = {s: o for s, o in memory.outputs.items() if s > done}
+        offer = stepping.offer_of(memory)
+        if offer is None or not offer.rows:
+            memory.first_at = None
+        elif memory.first_at is None:
+            memory.first_at = seconds
+
+    def _told_in_phase(self, told: Told, seconds: float) -> list[Effect]:
+        memory = self.memory
+        match memory.phase:
+            case Opening() as phase:
+                return recovering.on_opening(memory, phase, told, seconds)
+            case Stepping() as phase:
+                effects = stepping.on_told(memory, phase, told, seconds)
+                if effects:
+                    return effects
+            case Closing() as phase:
+                closed = isinstance(told.state, Closed)
+                return closing.on_closed(memory, phase) if closed else []
+        if told.opened == memory.opened and not isinstance(memory.phase, Ended):
+            failure = told.sink_failure
+            if failure is None and isinstance(memory.phase, Idle):
+                failure = told.source_failure
+            if failure is not None:
+                return closing.fail(memory, failure, seconds)
+        return []
+
+    def _effect_failed(self, now: Moment, effect: Effect, failure: Failure) -> list[Effect]:
+        memory, seconds = self.memory, now.seconds
+        match effect:
+            case Give(order):
+                if failure.code != UNREACHABLE:
+                    return closing.fail(memory, failure, seconds)
+                memory.again = (*memory.again, order)
+                memory.again_at = seconds + memory.settings.deadlines.again
+                return []
+            case Take() | Fetch():
+                if failure.code != UNREACHABLE:
+                    return closing.fail(memory, failure, seconds)
+                memory.again_at = seconds + memory.settings.deadlines.again
+                if isinstance(memory.phase, Stepping):
+                    memory.phase = replace(memory.phase, fetching=False)
+                return []
+            case WriteCheckpoint():
+                return checkpointing.give_up(memory, failure)
+            case Trim() | WritePublished():
+                return []
+            case Lead() | ReadJournal():
+                return closing.end(memory, failure)
+            case _:
+                return closing.fail(memory, failure, seconds)
+
+    def _advance(self, now: Moment) -> list[Effect]:
+        """What follows from where things are: a checkpoint that is due, the next step."""
+        memory, seconds = self.memory, now.seconds
+        effects: list[Effect] = []
+        open_at_all = memory.opened is not None and not isinstance(memory.phase, Closing | Ended)
+        if open_at_all and checkpointing.is_due(memory, seconds):
+            effects += checkpointing.begin(memory, seconds)
+        if isinstance(memory.phase, Idle):
+            effects += lifecycle.on_idle(memory, seconds)
+        elif memory.stopping is not None and memory.stopping.at_once:
+            effects += deadlines.stop_at_once(memory, seconds)
+        return effects
+
+    def _note(self, now: Moment, event: Event, before: str, effects: list[Effect]) -> None:
+        if isinstance(event, TimePassed | NodeTold) and not effects:
+            return
+        after = type(self.memory.phase).__name__
+        named = ", ".join(_named(effect) for effect in effects)
+        self._story.append(
+            f"{now.seconds:.3f} {type(event).__name__}: {before} -> {after} [{named}]"
+        )
+
+
+def _named(effect: Effect) -> str:
+    if isinstance(effect, Give):
+        order = effect.order
+        step = order.plan.step if isinstance(order, StepOrder) else getattr(order, "step", "")
+        return f"{type(order).__name__} {step}".strip()
+    return type(effect).__name__

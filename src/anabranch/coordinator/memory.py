@@ -1,0 +1,91 @@
+"""What the coordinator knows. Only ``Machine.handle`` changes it, by the rooms' functions."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from anabranch.coordinator.batching import BatchSize
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.operations import Load, Shutdown
+from anabranch.coordinator.phases import AnyPhase, Checkpointing, NotBegun, Replay
+from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.standing import Standing
+from anabranch.node.port import Facts, InputLimit, Order, Output, Told
+
+OPENS = 1_000_000
+"""Open orders of one leader; their numbers grow from leader to leader."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """Everything that the coordinator knows."""
+
+    settings: Settings
+    #: hash of the dataflow that is to run; None: whatever the node has loaded
+    code: str | None = None
+    take_over: bool = False
+    phase: AnyPhase = field(default_factory=NotBegun)
+    leader: int = 0
+    standing: Standing = field(default_factory=Standing)
+    #: the newest telling of the node, and when it came
+    told: Told | None = None
+    heard: float = 0.0
+    restarts: int = 0
+    #: how many open orders this leader has given
+    opens: int = 0
+    #: the order that opened the state that counts; None while none is open
+    opened: int | None = None
+    #: committed steps that some sink lacks
+    outputs: dict[int, Output] = field(default_factory=dict)
+    replay: Replay | None = None
+    #: checkpoints that turned out to be damaged, and how
+    damaged: dict[int, str] = field(default_factory=dict)
+    paused: bool = False
+    stopping: Shutdown | None = None
+    stop_numbers: tuple[int, ...] = ()
+    loads: deque[tuple[int, Load]] = field(default_factory=deque)
+    checkpointing: Checkpointing | None = None
+    checkpoint_numbers: tuple[int, ...] = ()
+    checkpoint_at: float = 0.0
+    batch: BatchSize = field(default_factory=lambda: BatchSize(None))
+    #: when the first of the rows that wait now was seen
+    first_at: float | None = None
+    last_step_at: float = 0.0
+    #: orders that did not reach the node
+    again: tuple[Order, ...] = ()
+    again_at: float | None = None
+    triggers: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    last: StepDone | None = None
+    swept: int = 0
+
+    @property
+    def facts(self) -> Facts | None:
+        """The dataflow that the node has loaded."""
+        return None if self.told is None else self.told.facts
+
+    @property
+    def step(self) -> int:
+        """The last committed step."""
+        return self.standing.step
+
+    @property
+    def published(self) -> dict[str, int]:
+        """The last step that each sink has."""
+        told = self.told
+        if told is None or told.opened != self.opened or self.opened is None:
+            return self.standing.published
+        return told.published
+
+    @property
+    def published_step(self) -> int:
+        """The last step that all sinks have."""
+        if not self.outputs:
+            return self.step
+        return min(self.published.values(), default=self.step)
+
+    @property
+    def limit(self) -> InputLimit:
+        """What the next step should read at most."""
+        return InputLimit(rows=self.batch.rows)

@@ -1,0 +1,169 @@
+"""Plans and commits, put together from what the coordinator knows."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.memory import OPENS, Memory
+from anabranch.coordinator.standing import read_up_to
+from anabranch.node.port import CommitOrder, Facts, OpenOrder, Output, StepResult, SweepOrder
+from anabranch.plan.step import Assignment, Checkpoint, Commit, Input, Plan
+from anabranch.rescale.assignments import equal_shares
+
+
+def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
+    """The plan of the next step. The clock never goes back."""
+    facts = _facts(memory)
+    commit = memory.standing.commit
+    return Plan(
+        step=memory.step + 1,
+        revision=0,
+        clock_ns=max(clock_ns, memory.standing.clock_ns),
+        code=facts.code,
+        inputs=inputs,
+        placement=placement(memory, () if commit is None else commit.placement),
+        unkeyed_workers=memory.settings.workers,
+        ending=ending,
+    )
+
+
+def revised(memory: Memory, plan: Plan) -> Plan:
+    """The plan, or a revision of it that fits this run.
+
+    What a step reads stays as it was planned; who does the work may change, and so may the code,
+    which is how a function that raised is mended.
+    """
+    code = _facts(memory).code
+    placed = placement(memory, plan.placement)
+    if plan.code == code and plan.placement == placed:
+        return plan
+    return msgspec.structs.replace(
+        plan,
+        revision=plan.revision + 1,
+        code=code,
+        placement=placed,
+        unkeyed_workers=memory.settings.workers,
+    )
+
+
+def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
+    """Who owns which bins in the next step."""
+    facts = _facts(memory)
+    return equal_shares(facts.regions, facts.bins, memory.settings.workers, last)
+
+
+def next_ending(memory: Memory) -> str | None:
+    """The operator whose keys come next to their end; None when all have.
+
+    One operator a step, in the order of the graph: what an end gives is data to those behind.
+    """
+    facts, commit = _facts(memory), memory.standing.commit
+    if commit is None:
+        return None
+    endings = facts.endings
+    place = endings.index(commit.ending) + 1 if commit.ending in endings else 0
+    return endings[place] if place < len(endings) else None
+
+
+def commit_for(memory: Memory, plan: Plan, result: StepResult) -> Commit:
+    """The commit of a step that the node has run."""
+    return Commit(
+        step=plan.step,
+        revision=plan.revision,
+        clock_ns=plan.clock_ns,
+        code=plan.code,
+        positions=read_up_to(memory.standing.positions, plan.inputs),
+        placement=plan.placement,
+        states=result.states,
+        staged=result.staged,
+        counts=result.counts,
+        published=dict(memory.published),
+        ending=plan.ending,
+    )
+
+
+def step_done(memory: Memory, result: StepResult, seconds: float, trigger: str) -> StepDone:
+    """A committed step in numbers."""
+    offer = None if memory.told is None else memory.told.offer
+    return StepDone(
+        result.step,
+        result.rows,
+        sum(sum(state.live) for state in result.states),
+        seconds,
+        result.seconds,
+        trigger,
+        {} if offer is None else dict(offer.by_source),
+    )
+
+
+def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
+    """Tell the node that a step is committed."""
+    return CommitOrder(
+        step=commit.step,
+        output=Output(commit.step, commit.staged),
+        positions=commit.positions,
+        limit=memory.limit,
+    )
+
+
+def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) -> OpenOrder:
+    """Open the state of the last commit; or of a checkpoint before it, to replay what follows."""
+    standing = memory.standing
+    memory.opens += 1
+    step, clock_ns, states = standing.step, standing.clock_ns, standing.states
+    if checkpoint is not None:
+        step, clock_ns, states = checkpoint.step, checkpoint.clock_ns, checkpoint.states
+    elif memory.replay is not None:
+        step, clock_ns, states = 0, 0, ()
+    placed = placement(memory, () if standing.commit is None else standing.commit.placement)
+    return OpenOrder(
+        number=memory.leader * OPENS + memory.opens,
+        pipeline="" if standing.identity is None else standing.identity.pipeline,
+        step=step,
+        clock_ns=clock_ns,
+        states=states if step else None,
+        positions=standing.positions,
+        pending=() if standing.plan is None else standing.plan.inputs,
+        outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
+        published=_published(memory),
+        placement=tuple((each.region, each.workers) for each in placed),
+        limit=memory.limit,
+        whole=memory.replay is not None,
+        rewound=rewound,
+    )
+
+
+def sweep_order(memory: Memory) -> SweepOrder | None:
+    """Let the node remove what neither the last commit nor a kept checkpoint needs."""
+    standing = memory.standing
+    if standing.commit is None:
+        return None
+    kept = [checkpoint.states for checkpoint in standing.checkpoints]
+    positions = [checkpoint.positions for checkpoint in standing.checkpoints]
+    codes = {standing.commit.code, _facts(memory).code}
+    under_way = memory.checkpointing
+    if under_way is not None:
+        kept.append(under_way.checkpoint.states)
+        positions.append(under_way.checkpoint.positions)
+    return SweepOrder(
+        step=standing.step,
+        states=(standing.states, *kept),
+        outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
+        positions=(standing.positions, *positions),
+        codes=tuple(sorted(codes)),
+    )
+
+
+def _published(memory: Memory) -> dict[str, int]:
+    """How far each sink is known to be: at the last commit where nothing waits."""
+    facts = _facts(memory)
+    done = {sink.name: memory.step for sink in facts.sinks}
+    if memory.outputs:
+        done |= {n: s for n, s in memory.standing.published.items() if n in done}
+    return done
+
+
+def _facts(memory: Memory) -> Facts:
+    assert memory.told is not None, "no node was met"
+    return memory.told.facts

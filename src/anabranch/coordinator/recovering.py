@@ -1,0 +1,272 @@
+"""From the start of the process to the first new step: meet the node, open, replay, repair."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from anabranch.coordinator.closing import fail
+from anabranch.coordinator.divergence import differences
+from anabranch.coordinator.effects import (
+    Effect,
+    FindNode,
+    Give,
+    ReadStep,
+    ReplaceNode,
+    WriteIdentity,
+    WritePlan,
+    WriteRepair,
+)
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.phases import (
+    Identifying,
+    Idle,
+    Meeting,
+    Opening,
+    Planning,
+    Recalling,
+    Repairing,
+    Replay,
+    Stepping,
+)
+from anabranch.coordinator.plans import commit_order, open_order, revised
+from anabranch.coordinator.standing import Standing
+from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
+from anabranch.coordinator.triggers import Trigger
+from anabranch.node.port import CommitOrder, Failure, Open, StepOrder, StepResult, Told
+from anabranch.plan.step import Checkpoint, Commit, Identity, Plan, Repair
+
+LOST = frozenset({"store.missing_run", "store.corrupt_run"})
+"""Failures that mean that state is lost: an older checkpoint may have it."""
+
+
+def know(memory: Memory, standing: Standing) -> None:
+    """Take over what the journal says."""
+    memory.standing = standing
+    memory.outputs = {output.step: output for output in standing.outputs}
+
+
+def find_node(memory: Memory, now: float) -> list[Effect]:
+    """Look for the node that runs, or let one be started."""
+    memory.phase = Meeting(now)
+    memory.opened = None
+    return [FindNode()]
+
+
+def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
+    """Give up the node: another process opens what is committed."""
+    memory.phase = Meeting(now)
+    memory.opened = None
+    memory.told = None
+    memory.replay = None
+    memory.heard = now
+    return [ReplaceNode(why)]
+
+
+def on_met(memory: Memory, told: Told, now: float) -> list[Effect]:
+    """The node has told something for the first time."""
+    if memory.standing.identity is None:
+        memory.phase = Identifying()
+        return [WriteIdentity(told.facts.dataflow, told.facts.bins)]
+    match meet(told, memory.standing, memory.code):
+        case Replace(why):
+            return replace_node(memory, now, why)
+        case Reopen():
+            return reopen(memory, now)
+        case WaitFor(plan):
+            memory.opened = told.opened
+            memory.phase = Stepping(plan, now, Trigger.RESUMED)
+            return _repeat_commits(memory)
+        case GoOn():
+            memory.opened = told.opened
+            effects = _repeat_commits(memory)
+            return [*effects, *begin_steps(memory, now)]
+
+
+def on_identity(memory: Memory, identity: Identity, now: float) -> list[Effect]:
+    """The directory has an identity, perhaps of another dataflow: the node's order will tell."""
+    memory.standing = replace(memory.standing, identity=identity)
+    told = memory.told
+    assert told is not None
+    refused = _not_ours(identity, told)
+    return fail(memory, refused, now) if refused else reopen(memory, now)
+
+
+def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]:
+    """Open what is committed."""
+    told, identity = memory.told, memory.standing.identity
+    assert told is not None
+    assert identity is not None
+    refused = _not_ours(identity, told)
+    if refused is not None:
+        return fail(memory, refused, now)
+    memory.replay = None
+    return _open(memory, None, now, rewound=rewound)
+
+
+def lost_state(memory: Memory, failure: Failure, now: float) -> list[Effect]:
+    """Files of the state are damaged: all workers go back together, and replay."""
+    standing = memory.standing
+    order = memory.phase.order if isinstance(memory.phase, Opening) else None
+    if order is not None and order.whole and order.step:
+        memory.damaged[order.step] = failure.what
+    checkpoint = next_checkpoint(standing, frozenset(memory.damaged))
+    from_nothing = standing.replayable == 1 and not (order and order.whole and not order.step)
+    if checkpoint is None and not from_nothing:
+        return fail(memory, _hopeless(memory, failure), now)
+    memory.opened = None
+    memory.replay = Replay(0 if checkpoint is None else checkpoint.step, standing.step)
+    return _open(memory, checkpoint, now, rewound=False)
+
+
+def on_opening(memory: Memory, phase: Opening, told: Told, now: float) -> list[Effect]:
+    """The node has told something while it was to open state."""
+    if told.opened != phase.order.number:
+        return []
+    if told.failed_open is not None:
+        if told.failed_open.code in LOST:
+            return lost_state(memory, told.failed_open, now)
+        return fail(memory, told.failed_open, now)
+    if not isinstance(told.state, Open):
+        return []
+    memory.opened = phase.order.number
+    memory.standing = replace(memory.standing, published=dict(told.published))
+    if memory.replay is None:
+        return begin_steps(memory, now)
+    if phase.order.step < memory.replay.to_step:
+        return _recall(memory, phase.order.step + 1)
+    # The checkpoint is of the last commit itself, and whole where that one is not.
+    memory.replay = None
+    memory.standing = replace(memory.standing, states=phase.order.states or ())
+    return begin_steps(memory, now)
+
+
+def begin_steps(memory: Memory, now: float) -> list[Effect]:
+    """Run the plan that was left, if there is one; else wait for a reason for a new one."""
+    plan = memory.standing.plan
+    if plan is None:
+        memory.phase = Idle()
+        return []
+    return run_plan(memory, revised(memory, plan), Trigger.RESUMED, now)
+
+
+def run_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list[Effect]:
+    """Run a plan: at once if it is in the journal, else after it is."""
+    if plan != memory.standing.plan:
+        memory.phase = Planning(plan, trigger)
+        return [WritePlan(memory.standing.branch, plan)]
+    memory.phase = Stepping(plan, now, trigger)
+    return [Give(StepOrder(plan))]
+
+
+def on_step_read(memory: Memory, plan: Plan, commit: Commit, now: float) -> list[Effect]:
+    """A journalled step is there to be replayed."""
+    facts = memory.facts
+    assert facts is not None
+    plan = msgspec.structs.replace(plan, code=facts.code)
+    memory.phase = Stepping(plan, now, Trigger.REPLAY, replayed=commit)
+    return [Give(StepOrder(plan))]
+
+
+def on_replayed(memory: Memory, phase: Stepping, result: StepResult, now: float) -> list[Effect]:
+    """A replayed step has its result: it must be that of the first time."""
+    commit, replay = phase.replayed, memory.replay
+    assert commit is not None
+    assert replay is not None
+    found = differences(commit.counts, result.counts)
+    if found and not memory.settings.accept_divergence:
+        return fail(memory, _diverged(memory, commit, found), now)
+    places = tuple(f"step {commit.step}: {place}" for place in found)
+    memory.replay = replace(replay, diverged=(*replay.diverged, *places))
+    memory.triggers[Trigger.REPLAY] = memory.triggers.get(Trigger.REPLAY, 0) + 1
+    told_node = Give(CommitOrder(commit.step, None, commit.positions, memory.limit, replayed=True))
+    if commit.step < replay.to_step:
+        return [told_node, *_recall(memory, commit.step + 1)]
+    memory.phase = Repairing()
+    repair = Repair(
+        commit.step,
+        memory.standing.repairs + 1,
+        replay.from_step,
+        result.states,
+        memory.replay.diverged,
+    )
+    return [told_node, WriteRepair(memory.standing.branch, repair)]
+
+
+def on_repaired(memory: Memory, repair: Repair, now: float) -> list[Effect]:
+    """The replay is over."""
+    memory.replay = None
+    standing = memory.standing
+    assert standing.commit is not None
+    memory.standing = replace(standing, states=repair.states, repairs=repair.number)
+    done = CommitOrder(standing.step, None, standing.positions, memory.limit)
+    return [Give(done), *begin_steps(memory, now)]
+
+
+def _open(
+    memory: Memory, checkpoint: Checkpoint | None, now: float, *, rewound: bool
+) -> list[Effect]:
+    order = open_order(memory, checkpoint, rewound=rewound)
+    memory.phase = Opening(order, now)
+    memory.again, memory.again_at = (), None
+    return [Give(order)]
+
+
+def _recall(memory: Memory, step: int) -> list[Effect]:
+    memory.phase = Recalling(step)
+    return [ReadStep(memory.standing.branch, step)]
+
+
+def _repeat_commits(memory: Memory) -> list[Effect]:
+    """Say again what is committed: whoever led before may have died before it could."""
+    commit = memory.standing.commit
+    if commit is None:
+        return []
+    earlier = [memory.outputs[step] for step in sorted(memory.outputs) if step < commit.step]
+    orders = [CommitOrder(out.step, out, (), memory.limit) for out in earlier]
+    return [Give(order) for order in [*orders, commit_order(memory, commit)]]
+
+
+def _not_ours(identity: Identity, told: Told) -> Failure | None:
+    keep = "Nothing was changed. Run the dataflow that the directory belongs to, or name another "
+    if identity.dataflow != told.facts.dataflow:
+        return Failure(
+            "directory.other_dataflow",
+            f"The directory holds the dataflow {identity.dataflow!r}, not {told.facts.dataflow!r}",
+            do=f"{keep}directory.",
+        )
+    if identity.bins != told.facts.bins:
+        return Failure(
+            "directory.changed_dataflow",
+            f"The directory was made with {identity.bins} bins per region, not {told.facts.bins}",
+            do=f"Nothing was changed. Run with bins={identity.bins}: they are fixed at creation.",
+        )
+    return None
+
+
+def _hopeless(memory: Memory, failure: Failure) -> Failure:
+    tried = ", ".join(f"{step}: {why}" for step, why in sorted(memory.damaged.items()))
+    kept = f" Damaged checkpoints: {tried}." if tried else ""
+    return Failure(
+        failure.code,
+        failure.what,
+        failure.where,
+        f"No checkpoint is left that the state could be computed again from.{kept} Nothing was "
+        "changed. Restore the directory from a copy.",
+    )
+
+
+def _diverged(memory: Memory, commit: Commit, places: tuple[str, ...]) -> Failure:
+    facts = memory.facts
+    changed = facts is not None and facts.code != commit.code
+    cause = (
+        "The dataflow's code has changed since" if changed else "A function is not deterministic"
+    )
+    return Failure(
+        "step.diverged",
+        f"Step {commit.step} was replayed and differs from its commit at {'; '.join(places)}",
+        None,
+        f"{cause}, most likely. Nothing was committed. Run with the code of that step, or with "
+        "--accept-divergence to go on with the new result.",
+    )

@@ -1,0 +1,217 @@
+"""From the coordinator's memory to the picture that users see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from anabranch.coordinator import stepping
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.phases import (
+    Closing,
+    Committing,
+    Ended,
+    Idle,
+    Leading,
+    Meeting,
+    NotBegun,
+    Opening,
+    Planning,
+    ReadingJournal,
+    Stepping,
+    Taking,
+)
+from anabranch.coordinator.status import (
+    CheckpointStatus,
+    CheckpointUnderWay,
+    NodeStatus,
+    OperatorStatus,
+    Phase,
+    RegionStatus,
+    SinkStatus,
+    SourceStatus,
+    Status,
+    StepUnderWay,
+)
+from anabranch.node.port import Closed, Open, Running, Told
+from anabranch.plan.step import Assignment, Checkpoint, OperatorState
+
+
+def status_of(memory: Memory, now: float) -> Status:
+    """What the pipeline is doing."""
+    facts, standing, last = memory.facts, memory.standing, memory.last
+    placement = () if standing.commit is None else standing.commit.placement
+    return Status(
+        phase=phase_of(memory),
+        dataflow="" if facts is None else facts.dataflow,
+        leader=memory.leader,
+        branch=standing.branch,
+        step=memory.step,
+        clock_ns=standing.clock_ns,
+        published=memory.published_step,
+        workers=memory.settings.workers,
+        under_way=_under_way(memory, now),
+        waiting_for=_waiting_for(memory),
+        replaying=None if memory.replay is None else memory.replay.to_step,
+        failure=memory.phase.failure if isinstance(memory.phase, Closing | Ended) else None,
+        node=None if memory.told is None else _node(memory.told, now - memory.heard),
+        regions=tuple(_region(each, standing.states) for each in placement),
+        operators=tuple(_operator(state) for state in standing.states),
+        sources=_sources(memory),
+        sinks=tuple(
+            SinkStatus(name, step, max(memory.step - step, 0) if memory.outputs else 0)
+            for name, step in sorted(memory.published.items())
+        ),
+        checkpoints=tuple(_checkpoint(each) for each in standing.checkpoints),
+        checkpoint=_checkpointing(memory),
+        queued=_queued(memory),
+        triggers=dict(memory.triggers),
+        rows=memory.rows,
+        last_seconds=None if last is None else last.seconds,
+        last_rows=None if last is None else last.rows,
+        batch_rows=memory.batch.rows,
+    )
+
+
+def phase_of(memory: Memory) -> Phase:
+    """The phase as users call it."""
+    match memory.phase:
+        case Ended(failure) | Closing(_, failure) if failure is not None:
+            return Phase.FAILED
+        case Ended():
+            return Phase.COMPLETED if memory.stopping is None else Phase.STOPPED
+        case Closing():
+            return Phase.STOPPING
+        case NotBegun() | Leading() | ReadingJournal():
+            return Phase.STARTING
+    if memory.stopping is not None:
+        return Phase.STOPPING
+    if memory.replay is not None:
+        return Phase.RECOVERING
+    if memory.opened is None:
+        return Phase.STARTING if memory.last is None else Phase.RECOVERING
+    if memory.paused:
+        return Phase.PAUSED if isinstance(memory.phase, Idle) else Phase.PAUSING
+    return Phase.RUNNING
+
+
+def _under_way(memory: Memory, now: float) -> StepUnderWay | None:
+    match memory.phase:
+        case Taking(step, since):
+            return StepUnderWay(step, 0, "taking input", now - since)
+        case Planning(plan):
+            return StepUnderWay(plan.step, plan.revision, "writing its plan", 0.0)
+        case Stepping(plan, since, cancelled=cancelled):
+            doing = "running" if cancelled is None else "being cancelled"
+            return StepUnderWay(plan.step, plan.revision, doing, now - since)
+        case Committing(plan, _, since):
+            return StepUnderWay(plan.step, plan.revision, "writing its commit", now - since)
+    return None
+
+
+def _waiting_for(memory: Memory) -> str | None:
+    match memory.phase:
+        case Meeting():
+            return "the node to start"
+        case Opening(order):
+            return f"the node to open step {order.step}"
+        case Closing():
+            return "the node to publish and to let go"
+        case Idle():
+            if memory.stopping is not None and memory.outputs:
+                return f"{len(memory.outputs)} steps to be published"
+            if memory.stopping is not None and memory.checkpointing is not None:
+                return "the last checkpoint"
+            if not memory.paused:
+                return stepping.blocked(memory)
+    return None
+
+
+def _node(told: Told, seconds: float) -> NodeStatus:
+    match told.state:
+        case Closed():
+            state = "closed"
+        case Open(step):
+            state = f"open at step {step}"
+        case Running(step):
+            state = f"running step {step}"
+    return NodeStatus(told.boot, told.application, told.facts.code, state, max(seconds, 0.0))
+
+
+def _region(assignment: Assignment, states: Sequence[OperatorState]) -> RegionStatus:
+    own = [state for state in states if state.shape.region == assignment.region]
+    keys = [0] * assignment.count
+    sizes = [0.0] * assignment.count
+    for state in own:
+        for number, live in enumerate(state.live):
+            keys[assignment.workers[number]] += live
+        for listed in state.runs:
+            # A run's rows are spread over its bins as evenly as hashes are.
+            numbers = list(listed.bins)
+            for number in numbers:
+                sizes[assignment.workers[number]] += listed.run.bytes / len(numbers)
+    return RegionStatus(
+        assignment.region,
+        assignment.generation,
+        assignment.workers,
+        sum(keys),
+        _bytes(own),
+        sum(len(state.runs) for state in own),
+        tuple(keys),
+        tuple(round(size) for size in sizes),
+    )
+
+
+def _operator(state: OperatorState) -> OperatorStatus:
+    return OperatorStatus(
+        state.operator, state.shape.region, sum(state.live), _bytes([state]), len(state.runs)
+    )
+
+
+def _sources(memory: Memory) -> tuple[SourceStatus, ...]:
+    offer = None if memory.told is None else memory.told.offer
+    waiting = {} if offer is None else offer.by_source
+    names = () if memory.facts is None else memory.facts.sources
+    return tuple(SourceStatus(name, waiting.get(name, 0)) for name in names)
+
+
+def _checkpoint(checkpoint: Checkpoint) -> CheckpointStatus:
+    files = _files(checkpoint.states)
+    return CheckpointStatus(
+        checkpoint.step, checkpoint.branch, checkpoint.clock_ns, len(files), sum(files.values())
+    )
+
+
+def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
+    under_way = memory.checkpointing
+    if under_way is None:
+        if not memory.checkpoint_numbers:
+            return None
+        why = "the replay" if memory.replay is not None else "state to be open"
+        return CheckpointUnderWay(None, 0, 0, why)
+    step = under_way.checkpoint.step
+    checked = None if memory.told is None else memory.told.checked
+    if checked is None or checked.step != step:
+        total = len(_files(under_way.checkpoint.states))
+        return CheckpointUnderWay(step, total, 0, "the node to check its files")
+    waiting = "its journal entry" if under_way.writing else None
+    return CheckpointUnderWay(step, checked.files, checked.files_done, waiting)
+
+
+def _queued(memory: Memory) -> tuple[str, ...]:
+    loads = [f"load step {wish.step}" for _, wish in memory.loads]
+    waits = memory.checkpoint_numbers and memory.checkpointing is not None
+    stop = [] if memory.stopping is None or isinstance(memory.phase, Ended) else ["shutdown"]
+    return (*loads, *(["checkpoint"] if waits else []), *stop)
+
+
+def _files(states: Iterable[OperatorState]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for state in states:
+        for listed in state.runs:
+            found[listed.run.name] = listed.run.bytes
+            found |= {blob.name: blob.bytes for blob in listed.run.blobs}
+    return found
+
+
+def _bytes(states: Iterable[OperatorState]) -> int:
+    return sum(_files(states).values())

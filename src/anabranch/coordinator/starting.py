@@ -1,0 +1,71 @@
+"""What to do with the node that a coordinator meets: go on with it, or open it anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from anabranch.coordinator.standing import Standing
+from anabranch.node.port import Closed, Done, Open, Running, Told
+from anabranch.plan.step import Checkpoint, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The node stands where the journal does."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """The node runs, or has run, the step that the journal has a plan of."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """The node stands somewhere else, or nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """The node has loaded another dataflow."""
+
+    why: str
+
+
+Meeting: TypeAlias = GoOn | WaitFor | Reopen | Replace
+
+
+def meet(told: Told, standing: Standing, code: str | None) -> Meeting:
+    """What to do with a node that says this, when the journal says that.
+
+    Lost state sends all workers back together: a node that is anywhere but where the journal
+    stands opens again. ``code`` is the dataflow that is to run, None for whatever the node has.
+    """
+    if code is not None and told.facts.code != code:
+        return Replace("the dataflow has changed since the node loaded it")
+    plan = standing.plan
+    match told.state:
+        case Running(step, revision):
+            if plan is not None and (plan.step, plan.revision) == (step, revision):
+                return WaitFor(plan)
+        case Open(step):
+            if told.replaying:
+                return Reopen()
+            if step == standing.step:
+                return GoOn()
+            if plan is not None and told.done == Done(plan.step, plan.revision):
+                return WaitFor(plan)
+        case Closed():
+            pass
+    return Reopen()
+
+
+def next_checkpoint(standing: Standing, tried: frozenset[int]) -> Checkpoint | None:
+    """The newest checkpoint that was not tried and that every later step can be replayed from."""
+    for checkpoint in reversed(standing.checkpoints):
+        reachable = checkpoint.step + 1 >= standing.replayable or checkpoint.step == standing.step
+        if checkpoint.step not in tried and checkpoint.step <= standing.step and reachable:
+            return checkpoint
+    return None

@@ -1,0 +1,196 @@
+"""One step after the other: a reason, input, plan, run, commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anabranch.coordinator import checkpointing
+from anabranch.coordinator.closing import close, fail
+from anabranch.coordinator.effects import Announce, Effect, Fetch, Give, Take, WriteCommit
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
+from anabranch.coordinator.plans import (
+    commit_for,
+    commit_order,
+    new_plan,
+    next_ending,
+    step_done,
+)
+from anabranch.coordinator.recovering import (
+    LOST,
+    lost_state,
+    on_replayed,
+    reopen,
+    run_plan,
+)
+from anabranch.coordinator.triggers import Trigger, Waiting, why_step
+from anabranch.node.port import (
+    CancelOrder,
+    Done,
+    Failure,
+    Offer,
+    Open,
+    Output,
+    StepOrder,
+    StepResult,
+    Told,
+)
+from anabranch.plan.step import Commit, Input, Plan
+
+SWEEP_EVERY = 16
+
+
+def offer_of(memory: Memory) -> Offer | None:
+    """What waits for the next step, as far as the node has told."""
+    told = memory.told
+    if told is None or told.opened != memory.opened or told.offer is None:
+        return None
+    return told.offer if told.offer.step == memory.step + 1 else None
+
+
+def waiting(memory: Memory) -> Waiting:
+    """What there is to do."""
+    offer = offer_of(memory)
+    exhausted = offer is not None and offer.ended and not offer.rows
+    work = exhausted and next_ending(memory) is not None
+    return Waiting(offer, memory.first_at, memory.last_step_at, work)
+
+
+def is_complete(memory: Memory) -> bool:
+    """Whether all input has come and was worked on to its end."""
+    offer = offer_of(memory)
+    return (
+        offer is not None
+        and offer.ended
+        and not offer.rows
+        and memory.standing.plan is None
+        and next_ending(memory) is None
+    )
+
+
+def blocked(memory: Memory) -> str | None:
+    """Why no step may be planned although there is a reason for one."""
+    settings = memory.settings
+    size = sum(file.bytes for out in memory.outputs.values() for file in out.staged)
+    if len(memory.outputs) < settings.max_unpublished_steps and (
+        not memory.outputs or size < settings.max_unpublished_bytes
+    ):
+        return None
+    behind = min(memory.published.items(), key=lambda each: each[1], default=("", 0))
+    return (
+        f"sink {behind[0]!r} has published up to step {behind[1]}: {len(memory.outputs)} steps "
+        f"and {size} bytes wait for it"
+    )
+
+
+def look_for_step(memory: Memory, now: float) -> list[Effect]:
+    """Take a step if there is a reason to."""
+    if blocked(memory) is not None:
+        return []
+    trigger = why_step(waiting(memory), memory.settings, now)
+    if trigger is None:
+        return []
+    memory.phase = Taking(memory.step + 1, now, trigger)
+    return [Take(memory.step + 1)]
+
+
+def on_input(
+    memory: Memory, phase: Taking, inputs: tuple[Input, ...], now: float, clock_ns: int
+) -> list[Effect]:
+    """The input is fixed: make a plan."""
+    ending = next_ending(memory) if phase.trigger is Trigger.WORK else None
+    if ending is not None and any(given.slices for given in inputs):
+        ending = None  # more has come since: the end waits for it
+    plan = new_plan(memory, inputs, ending, clock_ns)
+    return run_plan(memory, plan, phase.trigger, now)
+
+
+def on_plan(memory: Memory, phase: Planning, plan: Plan, now: float) -> list[Effect]:
+    """A plan is durable: perhaps another one than ours, of whoever was first."""
+    memory.standing = replace(memory.standing, plan=plan)
+    memory.first_at = None
+    memory.last_step_at = now
+    return run_plan(memory, plan, phase.trigger, now)
+
+
+def on_told(memory: Memory, phase: Stepping, told: Told, now: float) -> list[Effect]:
+    """The node has told something while a step was under way."""
+    plan = phase.plan
+    if told.done == Done(plan.step, plan.revision):
+        if phase.fetching:
+            return []
+        memory.phase = replace(phase, fetching=True)
+        return [Fetch(plan.step, plan.revision)]
+    failed = told.failed_step
+    if failed is not None and (failed.step, failed.revision) == (plan.step, plan.revision):
+        return _failed(memory, phase, failed.failure, now)
+    return _give_again(memory, phase, told, now)
+
+
+def _give_again(memory: Memory, phase: Stepping, told: Told, now: float) -> list[Effect]:
+    """Repeat the order if the node shows no sign of having got it."""
+    seconds = 4 * memory.settings.deadlines.again
+    if told.state != Open(phase.plan.step - 1) or now < max(phase.since, phase.given) + seconds:
+        return []
+    memory.phase = replace(phase, given=now)
+    commit = memory.standing.commit
+    again: list[Effect] = [Give(StepOrder(phase.plan))]
+    if commit is not None and phase.replayed is None:
+        again.insert(0, Give(commit_order(memory, commit)))
+    return again
+
+
+def on_result(memory: Memory, phase: Stepping, result: StepResult, now: float) -> list[Effect]:
+    """The step has run: commit it."""
+    if phase.replayed is not None:
+        return on_replayed(memory, phase, result, now)
+    memory.phase = Committing(phase.plan, result, phase.since, phase.trigger)
+    commit = commit_for(memory, phase.plan, result)
+    return [WriteCommit(memory.standing.branch, commit)]
+
+
+def on_commit(
+    memory: Memory, phase: Committing, commit: Commit, ours: bool, now: float
+) -> list[Effect]:
+    """A step is committed."""
+    standing = memory.standing
+    memory.standing = replace(
+        standing, commit=commit, states=commit.states, plan=None, published=memory.published
+    )
+    if commit.staged:
+        memory.outputs[commit.step] = Output(commit.step, commit.staged)
+    if not ours and commit.states != phase.result.states:
+        # Somebody else's attempt counts: the node must go on from that one.
+        return reopen(memory, now)
+    done = step_done(memory, phase.result, now - phase.since, phase.trigger)
+    offer = offer_of(memory)
+    memory.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
+    memory.last = done
+    memory.rows += done.rows
+    memory.triggers[phase.trigger] = memory.triggers.get(phase.trigger, 0) + 1
+    memory.phase = Idle()
+    effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done)]
+    if commit.step >= memory.swept + SWEEP_EVERY:
+        effects += checkpointing.sweep(memory)
+    return effects
+
+
+def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:
+    """Give up the step that runs."""
+    memory.phase = replace(phase, cancelled=now)
+    return [Give(CancelOrder(phase.plan.step))]
+
+
+def _failed(memory: Memory, phase: Stepping, failure: Failure, now: float) -> list[Effect]:
+    if failure.code in LOST:
+        return lost_state(memory, failure, now)
+    if phase.cancelled is not None and failure.code == "step.cancelled":
+        if memory.stopping is not None:
+            return close(memory, now)
+        failure = Failure(
+            "step.timeout",
+            f"Step {phase.plan.step} was not over after {memory.settings.deadlines.step:g} seconds",
+            do="It was cancelled; its plan stays and runs again on restart. See Spark's log for "
+            "what it was doing, or allow more time.",
+        )
+    return fail(memory, failure, now)
