@@ -49,6 +49,8 @@
     │   ├── QueryTimeout          query.timeout
     │   ├── QueryTooLarge         query.too_large
     │   └── QueryFailed           query.failed
+    ├── CoordinatorError          the coordinator as others see it
+    │   └── Fenced                coordinator.fenced
     └── SparkUnavailable          spark.unavailable
 
 Catch by branch. Each class has a stable ``code``, which logs, the shell and HTTP print too.
@@ -126,7 +128,12 @@ class InvalidDataflow(BuildError):
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
-        """A header with the dataflow's name, then the problems."""
+        """A header with the dataflow's name, then the problems.
+
+        One that has travelled (``failures.error_of``) has the whole text in ``what`` instead.
+        """
+        if not self.problems:
+            return f"[{self.code}] {self.what}"
         return "\n  ".join([f"[{self.code}] {self.what}:", *map(str, self.problems)])
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -408,6 +415,18 @@ class QueryFailed(QueryError):
     """Spark understood the query and could not compute it."""
 
     code = "query.failed"
+
+
+class CoordinatorError(AnabranchError):
+    """The coordinator cannot be reached, or cannot answer."""
+
+    code = "coordinator"
+
+
+class Fenced(CoordinatorError):
+    """Another coordinator has taken over. Nothing that this one does counts any more."""
+
+    code = "coordinator.fenced"
 
 
 class SparkUnavailable(AnabranchError):
