@@ -36,6 +36,8 @@
     │   ├── OutputMismatch        step.output_mismatch
     │   ├── AttemptsDisagree      step.attempts_disagree
     │   ├── Overflow              step.overflow
+    │   ├── StepTimeout           step.timeout
+    │   ├── StepDiverged          step.diverged
     │   └── StepFailed            step.failed
     ├── QueryError                state that could not be read or queried
     │   ├── InvalidQuery          query.invalid
@@ -50,6 +52,7 @@
     │   ├── QueryTooLarge         query.too_large
     │   └── QueryFailed           query.failed
     ├── CoordinatorError          the coordinator as others see it
+    │   ├── DeadlinePassed        coordinator.deadline
     │   └── Fenced                coordinator.fenced
     └── SparkUnavailable          spark.unavailable
 
@@ -339,6 +342,18 @@ class Overflow(StepError):
     code = "step.overflow"
 
 
+class StepTimeout(StepError):
+    """A step was not over in time, and was cancelled."""
+
+    code = "step.timeout"
+
+
+class StepDiverged(StepError):
+    """A replayed step came to something else than the first time."""
+
+    code = "step.diverged"
+
+
 class StepFailed(StepError):
     """Spark could not run the step for a reason of its own."""
 
@@ -421,6 +436,12 @@ class CoordinatorError(AnabranchError):
     """The coordinator cannot be reached, or cannot answer."""
 
     code = "coordinator"
+
+
+class DeadlinePassed(CoordinatorError):
+    """Something that was waited for did not come in time."""
+
+    code = "coordinator.deadline"
 
 
 class Fenced(CoordinatorError):

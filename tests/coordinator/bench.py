@@ -1,0 +1,205 @@
+"""The bare machine on a bench: events go in by hand, effects are looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from anabranch.coordinator.effects import Effect, Give
+from anabranch.coordinator.events import (
+    Begun,
+    CommitWritten,
+    Event,
+    IdentityWritten,
+    InputTaken,
+    JournalRead,
+    Led,
+    Moment,
+    NodeTold,
+    PlanWritten,
+    ResultFetched,
+)
+from anabranch.coordinator.machine import Machine
+from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.standing import Standing
+from anabranch.node.port import (
+    Closed,
+    Done,
+    Facts,
+    Offer,
+    Open,
+    OpenOrder,
+    Running,
+    SinkFacts,
+    StepOrder,
+    StepResult,
+    Told,
+)
+from anabranch.plan.step import (
+    Assignment,
+    Checkpoint,
+    Commit,
+    Count,
+    Identity,
+    Input,
+    OperatorShape,
+    OperatorState,
+    Plan,
+)
+from anabranch.sinks.port import StagedFile
+from anabranch.sources.port import RangeSlice
+
+FACTS = Facts(
+    dataflow="orders",
+    code="c1",
+    bins=4,
+    regions=("by-name",),
+    shapes=(),
+    sources=("orders",),
+    sinks=(SinkFacts("out", "parquet", True),),
+    endings=(),
+)
+IDENTITY = Identity("pipeline-1", "orders", 4)
+PLACED = (Assignment("by-name", 1, (0, 0, 1, 1)),)
+SHAPE = OperatorShape("total", "map", "by-name", "name string", "total long")
+
+
+def state(mark: int) -> tuple[OperatorState, ...]:
+    """A state that differs from every other one by its live keys."""
+    return (OperatorState(SHAPE, (), (mark, 0, 0, 0)),)
+
+
+def read(step: int) -> tuple[Input, ...]:
+    return (Input("orders", (RangeSlice(0, step - 1, step),), msgspec.Raw(b"%d" % step)),)
+
+
+def plan(step: int, revision: int = 0, **changes: Any) -> Plan:
+    made = Plan(
+        step=step,
+        revision=revision,
+        clock_ns=step * 1000,
+        code="c1",
+        inputs=read(step),
+        placement=PLACED,
+        unkeyed_workers=2,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def staged(step: int) -> tuple[StagedFile, ...]:
+    return (
+        StagedFile(name=f"stage/out/{step}", sink="out", rows=1, bytes=10, checksum="00000000"),
+    )
+
+
+def counts(step: int) -> tuple[Count, ...]:
+    return (Count("sink out", 1, (0,), (1,), (f"{step:016x}",)),)
+
+
+def commit(step: int, **changes: Any) -> Commit:
+    made = Commit(
+        step=step,
+        revision=0,
+        clock_ns=step * 1000,
+        code="c1",
+        positions=tuple(msgspec.structs.replace(each, slices=()) for each in read(step)),
+        placement=PLACED,
+        states=state(step),
+        staged=staged(step),
+        counts=counts(step),
+        published={"out": step - 1},
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def checkpoint(step: int) -> Checkpoint:
+    made = commit(step)
+    return Checkpoint(
+        step, 0, made.clock_ns, "c1", made.positions, PLACED, state(step), {"out": step}
+    )
+
+
+def result(step: int, revision: int = 0, **changes: Any) -> StepResult:
+    made = StepResult(step, revision, state(step), staged(step), counts(step), 1, 0, {})
+    return msgspec.structs.replace(made, **changes)
+
+
+def standing(step: int, **changes: Any) -> Standing:
+    made: dict[str, Any] = {"identity": IDENTITY}
+    if step:
+        made |= {"commit": commit(step), "states": state(step), "published": {"out": step}}
+    return Standing(**(made | changes))
+
+
+@dataclass
+class Bench:
+    """A machine, the time, and a node that says what the test lets it say."""
+
+    settings: Settings = field(default_factory=Settings)
+    options: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    version: int = 0
+    opened: int = 0
+    boot: str = "b1"
+
+    def __post_init__(self) -> None:
+        self.machine = Machine(self.settings, validate=True, **self.options)
+
+    def send(self, event: Event) -> list[Effect]:
+        return self.machine.handle(Moment(self.seconds, int(self.seconds * 1e9)), event)
+
+    def told(self, state: Closed | Open | Running, **said: Any) -> list[Effect]:
+        return self.send(NodeTold(self.telling(state, **said)))
+
+    def telling(self, state: Closed | Open | Running, **said: Any) -> Told:
+        self.version += 1
+        made = Told(self.version, self.boot, "app-1", 1, FACTS, state, opened=self.opened)
+        return msgspec.structs.replace(made, **said)
+
+    def offer(self, step: int, rows: int = 1, *, ended: bool = False, **said: Any) -> Offer:
+        return Offer(step, rows, 0, {"orders": rows}, False, ended, **said)
+
+    def begin(self, at: Standing) -> list[Effect]:
+        """Up to the question which node there is."""
+        self.send(Begun())
+        self.send(Led(1))
+        return self.send(JournalRead(at))
+
+    def open(self, at: Standing) -> list[Effect]:
+        """Up to open state, with a node that was just started."""
+        self.begin(at)
+        effects = self.told(Closed())
+        if at.identity is None:
+            effects = self.send(IdentityWritten(IDENTITY))
+        order = order_of(effects, OpenOrder)
+        self.opened = order.number
+        return self.told(Open(order.step), published={"out": order.step})
+
+    def step(self, number: int) -> list[Effect]:
+        """One whole step, from the offer to the commit."""
+        before = {"published": {"out": number - 1}}
+        self.told(Open(number - 1), offer=self.offer(number), **before)
+        effects = self.send(InputTaken(number, read(number)))
+        planned = plan(number, clock_ns=int(self.seconds * 1e9))
+        effects = self.send(PlanWritten(planned))
+        assert order_of(effects, StepOrder).plan == planned
+        self.told(Open(number), done=Done(number, 0), **before)
+        self.send(ResultFetched(result(number)))
+        return self.send(CommitWritten(commit(number), ours=True))
+
+
+def orders_of(effects: list[Effect]) -> list[Any]:
+    return [effect.order for effect in effects if isinstance(effect, Give)]
+
+
+def order_of(effects: list[Effect], kind: type) -> Any:
+    found = [order for order in orders_of(effects) if isinstance(order, kind)]
+    assert len(found) == 1, effects
+    return found[0]
+
+
+def kinds(effects: list[Effect]) -> list[str]:
+    """The effects' names, and the orders' instead of ``Give``."""
+    return [type(e.order if isinstance(e, Give) else e).__name__ for e in effects]

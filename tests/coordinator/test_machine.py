@@ -1,0 +1,689 @@
+"""The bare machine, event by event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from anabranch.coordinator.effects import (
+    Answer,
+    End,
+    Fetch,
+    FindNode,
+    MakeBranch,
+    ReadStep,
+    ReplaceNode,
+    Take,
+    Trim,
+    WriteCheckpoint,
+    WriteCommit,
+    WriteIdentity,
+    WritePlan,
+    WritePublished,
+    WriteRepair,
+)
+from anabranch.coordinator.events import (
+    Asked,
+    BranchMade,
+    CheckpointWritten,
+    CommitWritten,
+    EffectFailed,
+    Fenced,
+    IdentityWritten,
+    InputTaken,
+    NodeLost,
+    NodeTold,
+    PlanWritten,
+    RepairWritten,
+    ResultFetched,
+    StepRead,
+    TimePassed,
+)
+from anabranch.coordinator.operations import Load, Operation, Pause, Shutdown, Start, TakeCheckpoint
+from anabranch.coordinator.phases import Ended, Idle, Opening, Stepping
+from anabranch.coordinator.reporting import phase_of, status_of
+from anabranch.coordinator.settings import Deadlines, Settings
+from anabranch.coordinator.standing import Standing
+from anabranch.coordinator.status import Phase
+from anabranch.node.port import (
+    CancelOrder,
+    Checked,
+    CheckOrder,
+    Closed,
+    CloseOrder,
+    CommitOrder,
+    Done,
+    Failure,
+    Open,
+    OpenOrder,
+    Output,
+    Running,
+    SinkFacts,
+    StepFailure,
+    StepOrder,
+    SweepOrder,
+)
+from anabranch.plan.step import Repair
+from tests.coordinator.bench import (
+    FACTS,
+    IDENTITY,
+    Bench,
+    checkpoint,
+    commit,
+    counts,
+    kinds,
+    order_of,
+    orders_of,
+    plan,
+    read,
+    result,
+    staged,
+    standing,
+    state,
+)
+
+LOST = Failure("store.missing_run", "A run is gone", "run/total/1.arrow")
+UNREACHABLE = Failure("node.unreachable", "No answer")
+
+
+# ---------------------------------------------------------------------------------- start-up
+
+
+def test_a_new_directory_gets_an_identity_and_is_created() -> None:
+    bench = Bench()
+    assert bench.begin(Standing()) == [FindNode()]
+    assert bench.told(Closed()) == [WriteIdentity("orders", 4)]
+    order = order_of(bench.send(IdentityWritten(IDENTITY)), OpenOrder)
+    assert (order.step, order.states, order.pipeline) == (0, None, "pipeline-1")
+    bench.opened = order.number
+    bench.told(Open(0))
+    assert isinstance(bench.machine.memory.phase, Idle)
+
+
+def test_a_directory_of_another_dataflow_is_refused() -> None:
+    bench = Bench()
+    bench.begin(standing(3, identity=msgspec.structs.replace(IDENTITY, dataflow="other")))
+    bench.told(Closed())
+    (end,) = [e for e in bench.told(Closed()) if isinstance(e, End)]
+    assert end.failure is not None
+    assert end.failure.code == "directory.other_dataflow"
+
+
+def test_state_is_opened_where_the_journal_stands() -> None:
+    bench = Bench()
+    bench.begin(standing(7))
+    order = order_of(bench.told(Closed()), OpenOrder)
+    assert (order.step, order.states, order.positions) == (7, state(7), commit(7).positions)
+    assert not order.whole
+
+
+def test_a_node_that_stands_where_the_journal_does_goes_on() -> None:
+    bench = Bench()
+    bench.begin(standing(7, outputs=(Output(7, staged(7)),), published={"out": 6}))
+    bench.opened = 5
+    effects = bench.told(Open(7), published={"out": 6})
+    assert [(o.step, o.output.step) for o in orders_of(effects)] == [(7, 7)]
+    assert isinstance(bench.machine.memory.phase, Idle)
+    assert bench.told(Open(7), offer=bench.offer(8), published={"out": 6}) == [Take(8)]
+
+
+def test_a_step_that_runs_is_waited_for_and_not_run_twice() -> None:
+    bench = Bench()
+    bench.begin(standing(7, plan=plan(8)))
+    bench.opened = 5
+    effects = bench.told(Running(8, 0))
+    assert StepOrder not in map(type, orders_of(effects))
+    assert bench.told(Open(8), done=Done(8, 0)) == [Fetch(8, 0)]
+    (written,) = bench.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+
+
+def test_a_finished_step_is_adopted() -> None:
+    bench = Bench()
+    bench.begin(standing(7, plan=plan(8)))
+    bench.opened = 5
+    bench.told(Open(8), done=Done(8, 0))
+    assert bench.told(Open(8), done=Done(8, 0)) == [Fetch(8, 0)]
+
+
+@pytest.mark.parametrize(
+    "state", [Open(6), Open(9), Running(9, 0), Running(8, 1), Closed()], ids=repr
+)
+def test_a_node_that_stands_elsewhere_opens_again(state: Open | Running | Closed) -> None:
+    bench = Bench()
+    bench.begin(standing(7, plan=plan(8)))
+    assert order_of(bench.told(state), OpenOrder).step == 7
+
+
+def test_a_node_in_the_middle_of_a_replay_opens_again() -> None:
+    bench = Bench()
+    bench.begin(standing(7))
+    assert order_of(bench.told(Open(7), replaying=True), OpenOrder).step == 7
+
+
+def test_a_node_with_other_code_is_replaced_and_the_plan_revised() -> None:
+    bench = Bench(options={"code": "c2"})
+    bench.begin(standing(7, plan=plan(8)))
+    (replaced,) = bench.told(Running(8, 0))
+    assert isinstance(replaced, ReplaceNode)
+    bench.boot, facts = "b2", msgspec.structs.replace(FACTS, code="c2")
+    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
+    (written,) = bench.told(Open(7), facts=facts)
+    assert isinstance(written, WritePlan)
+    assert (written.plan.revision, written.plan.code) == (1, "c2")
+    assert written.plan.inputs == read(8)
+
+
+def test_another_number_of_workers_makes_a_revision_with_the_same_input() -> None:
+    bench = Bench(Settings(workers=4))
+    bench.begin(standing(7, plan=plan(8)))
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    (written,) = bench.told(Open(7))
+    assert isinstance(written, WritePlan)
+    assert written.plan.placement[0].workers == (0, 1, 2, 3)
+    assert (written.plan.revision, written.plan.inputs, written.plan.clock_ns) == (1, read(8), 8000)
+
+
+# ------------------------------------------------------------------------------------- steps
+
+
+def test_a_step_from_its_offer_to_its_commit() -> None:
+    bench = Bench()
+    bench.open(standing(0, identity=None))
+    assert bench.told(Open(0), offer=bench.offer(1)) == [Take(1)]
+    bench.seconds = 5.0
+    (written,) = bench.send(InputTaken(1, read(1)))
+    assert isinstance(written, WritePlan)
+    assert (written.plan.step, written.plan.clock_ns) == (1, 5_000_000_000)
+    assert order_of(bench.send(PlanWritten(written.plan)), StepOrder).plan == written.plan
+    assert bench.told(Running(1, 0)) == []
+    assert bench.told(Open(1), done=Done(1, 0)) == [Fetch(1, 0)]
+    (made,) = bench.send(ResultFetched(result(1)))
+    assert isinstance(made, WriteCommit)
+    assert (made.commit.states, made.commit.positions) == (state(1), commit(1).positions)
+    effects = bench.send(CommitWritten(made.commit, ours=True))
+    assert order_of(effects, CommitOrder).output == Output(1, staged(1))
+    assert bench.machine.memory.outputs.keys() == {1}
+    bench.told(Open(1), published={"out": 1})
+    assert not bench.machine.memory.outputs
+
+
+def test_the_clock_never_goes_back() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    bench.told(Open(7), offer=bench.offer(8))
+    (written,) = bench.send(InputTaken(8, read(8)))
+    assert isinstance(written, WritePlan)
+    assert written.plan.clock_ns == commit(7).clock_ns
+
+
+def test_a_plan_of_somebody_else_is_run_instead() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    bench.told(Open(7), offer=bench.offer(8))
+    bench.send(InputTaken(8, read(8)))
+    theirs = plan(8, clock_ns=99_000)
+    assert order_of(bench.send(PlanWritten(theirs)), StepOrder).plan == theirs
+
+
+def test_a_commit_of_another_attempt_is_adopted_and_opened() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    bench.told(Open(7), offer=bench.offer(8))
+    bench.send(InputTaken(8, read(8)))
+    bench.send(PlanWritten(plan(8)))
+    bench.told(Open(8), done=Done(8, 0))
+    bench.send(ResultFetched(result(8)))
+    effects = bench.send(CommitWritten(commit(8, states=state(80)), ours=False))
+    order = order_of(effects, OpenOrder)
+    assert (order.step, order.states) == (8, state(80))
+
+
+def test_late_doubled_and_old_tellings_change_nothing() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    old = bench.telling(Open(7), offer=bench.offer(8, 3))
+    bench.step(8)
+    before = bench.machine.memory.phase
+    assert bench.send(NodeTold(old)) == []
+    assert bench.send(ResultFetched(result(8))) == []
+    assert bench.send(InputTaken(8, read(8))) == []
+    assert bench.send(CommitWritten(commit(8), ours=True)) == []
+    assert bench.machine.memory.phase == before
+
+
+def test_rows_wait_for_company_or_for_their_timer() -> None:
+    bench = Bench(Settings(min_rows=100, max_delay_seconds=2.0))
+    bench.open(standing(7))
+    assert bench.told(Open(7), offer=bench.offer(8, 5)) == []
+    assert bench.machine.wakes_at() == 2.0
+    bench.seconds = 1.9
+    assert bench.send(TimePassed()) == []
+    bench.seconds = 2.0
+    assert bench.send(TimePassed()) == [Take(8)]
+
+
+def test_enough_rows_do_not_wait() -> None:
+    bench = Bench(Settings(min_rows=100, max_delay_seconds=2.0))
+    bench.open(standing(7))
+    assert bench.told(Open(7), offer=bench.offer(8, 100)) == [Take(8)]
+
+
+def test_a_tick_takes_a_step_without_input() -> None:
+    bench = Bench(Settings(tick_seconds=10.0))
+    bench.open(standing(7))
+    bench.seconds = 10.0
+    assert bench.send(TimePassed()) == [Take(8)]
+
+
+def test_too_much_unpublished_output_stops_the_steps_and_names_the_sink() -> None:
+    bench = Bench(Settings(max_unpublished_steps=2))
+    bench.open(standing(7))
+    bench.step(8)
+    stuck = {"published": {"out": 7}}
+    bench.told(Open(8), offer=bench.offer(9), **stuck)
+    bench.send(InputTaken(9, read(9)))
+    bench.send(PlanWritten(plan(9, clock_ns=9000)))
+    bench.told(Open(9), done=Done(9, 0), **stuck)
+    bench.send(ResultFetched(result(9)))
+    bench.send(CommitWritten(commit(9), ours=True))
+    assert bench.told(Open(9), offer=bench.offer(10), **stuck) == []
+    assert "'out'" in (status_of(bench.machine.memory, 0.0).waiting_for or "")
+    going = bench.told(Open(9), offer=bench.offer(10), published={"out": 8})
+    assert going == [Take(10)]
+
+
+def test_operators_are_told_of_the_end_one_a_step_then_all_is_over() -> None:
+    bench = Bench()
+    facts = msgspec.structs.replace(FACTS, endings=("first", "second"))
+    bench.begin(standing(7))
+    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
+    over = bench.offer(8, 0, ended=True)
+    bench.told(Open(7), facts=facts)
+    for number, ending in ((8, "first"), (9, "second")):
+        said = {"facts": facts, "published": {"out": number - 1}}
+        offer = msgspec.structs.replace(over, step=number)
+        assert bench.told(Open(number - 1), offer=offer, **said) == [Take(number)]
+        (written,) = bench.send(InputTaken(number, ()))
+        assert isinstance(written, WritePlan)
+        assert written.plan.ending == ending
+        bench.send(PlanWritten(written.plan))
+        bench.told(Open(number), done=Done(number, 0), **said)
+        bench.send(ResultFetched(result(number)))
+        bench.send(CommitWritten(commit(number, ending=ending), ours=True))
+    final = msgspec.structs.replace(over, step=10)
+    effects = bench.told(Open(9), offer=final, facts=facts, published={"out": 9})
+    assert kinds(effects) == ["CheckOrder"]
+
+
+# ------------------------------------------------------------------------ failures and lost state
+
+
+def test_a_step_that_fails_ends_the_pipeline_with_its_reason() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8)))
+    failure = Failure("step.user_function", "ValueError", "operator 'total'")
+    effects = bench.told(Open(7), failed_step=StepFailure(8, 0, failure))
+    assert orders_of(effects) == [CloseOrder(exit=True)]
+    assert bench.told(Closed()) == [End(failure)]
+    assert phase_of(bench.machine.memory) is Phase.FAILED
+
+
+def test_lost_state_sends_all_back_to_a_checkpoint_and_replays() -> None:
+    kept = (checkpoint(3), checkpoint(5))
+    bench = Bench()
+    bench.begin(standing(7, plan=plan(8), checkpoints=kept, replayable=4))
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    order = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder)
+    assert (order.step, order.states, order.whole) == (5, state(5), True)
+    # That one is damaged too: the next older one is used.
+    bench.opened = order.number
+    order = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder)
+    assert order.step == 3
+    assert order.positions == commit(7).positions
+    bench.opened = order.number
+    effects = bench.told(Open(3))
+    for step in (4, 5, 6, 7):
+        assert effects[-1] == ReadStep(0, step)
+        ordered = order_of(bench.send(StepRead(plan(step), commit(step))), StepOrder)
+        assert ordered.plan.inputs == read(step)
+        bench.told(Open(step), done=Done(step, 0))
+        effects = bench.send(ResultFetched(result(step, states=state(step + 100))))
+        assert order_of(effects, CommitOrder).replayed
+    (repair,) = [e for e in effects if isinstance(e, WriteRepair)]
+    assert (repair.repair.step, repair.repair.from_step) == (7, 3)
+    assert repair.repair.states == state(107)
+    effects = bench.send(RepairWritten(repair.repair))
+    assert order_of(effects, StepOrder).plan == plan(8)
+    assert bench.machine.memory.standing.states == state(107)
+
+
+def test_lost_state_during_a_step_sends_back_too() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8), checkpoints=(checkpoint(5),), replayable=6))
+    effects = bench.told(Open(7), failed_step=StepFailure(8, 0, LOST))
+    order = order_of(effects, OpenOrder)
+    assert (order.step, order.whole) == (5, True)
+
+
+def test_without_checkpoints_everything_is_replayed_from_the_beginning() -> None:
+    bench = Bench()
+    bench.open(standing(2, plan=plan(3)))
+    effects = bench.told(Open(2), failed_step=StepFailure(3, 0, LOST))
+    order = order_of(effects, OpenOrder)
+    assert (order.step, order.states) == (0, None)
+
+
+def test_without_anything_to_replay_from_it_fails_and_says_so() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8), replayable=6))
+    bench.told(Open(7), failed_step=StepFailure(8, 0, LOST))
+    (end,) = bench.told(Closed())
+    assert isinstance(end, End)
+    assert end.failure is not None
+    assert "No checkpoint is left" in (end.failure.do or "")
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_replay_that_differs_stops_unless_it_is_accepted(accepted: bool) -> None:
+    bench = Bench(Settings(accept_divergence=accepted))
+    bench.begin(standing(7, checkpoints=(checkpoint(6),), replayable=7))
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    bench.opened = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder).number
+    bench.told(Open(6))
+    bench.send(StepRead(plan(7), commit(7)))
+    bench.told(Open(7), done=Done(7, 0))
+    effects = bench.send(ResultFetched(result(7, counts=counts(8))))
+    if accepted:
+        (repair,) = [e.repair for e in effects if isinstance(e, WriteRepair)]
+        assert repair.diverged == ("step 7: sink out, bin 0",)
+    else:
+        (end,) = bench.told(Closed())
+        assert isinstance(end, End)
+        assert end.failure is not None
+        assert end.failure.code == "step.diverged"
+        assert "sink out, bin 0" in end.failure.what
+
+
+def test_a_fenced_coordinator_ends_without_touching_the_node() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    failure = Failure("coordinator.fenced", "Another one leads")
+    assert bench.send(Fenced(failure)) == [End(failure)]
+    assert bench.told(Open(7), offer=bench.offer(8)) == []
+
+
+def test_an_order_that_did_not_arrive_is_given_again() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    bench.told(Open(7), offer=bench.offer(8))
+    bench.send(InputTaken(8, read(8)))
+    (given,) = bench.send(PlanWritten(plan(8)))
+    assert bench.send(EffectFailed(given, UNREACHABLE)) == []
+    bench.seconds = bench.machine.wakes_at() or 0.0
+    assert bench.send(TimePassed()) == [given]
+
+
+def test_an_order_that_left_no_trace_is_given_again_with_the_commit_before_it() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8)))
+    bench.seconds = 10.0
+    effects = bench.told(Open(7))
+    assert [type(order) for order in orders_of(effects)] == [CommitOrder, StepOrder]
+    assert bench.told(Open(7)) == []
+
+
+def test_a_silent_node_is_replaced() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    bench.seconds = 30.0
+    (replaced,) = bench.send(TimePassed())
+    assert isinstance(replaced, ReplaceNode)
+    bench.boot = "b2"
+    assert order_of(bench.told(Closed()), OpenOrder).step == 7
+
+
+def test_a_lost_node_is_started_again_a_few_times_only() -> None:
+    bench = Bench(Settings(node_restarts=2))
+    bench.open(standing(7))
+    gone = Failure("node.unreachable", "The process has ended")
+    for number in range(2):
+        assert bench.send(NodeLost(gone)) == [FindNode()]
+        bench.boot = f"again-{number}"
+        bench.told(Closed())
+    assert bench.send(NodeLost(gone)) == [End(gone)]
+
+
+def test_a_step_beyond_its_deadline_is_cancelled_then_the_node_replaced() -> None:
+    bench = Bench(Settings(deadlines=Deadlines(step=60.0, cancel=5.0)))
+    bench.open(standing(7, plan=plan(8)))
+    for bench.seconds in (20.0, 40.0, 59.0):
+        assert bench.told(Running(8, 0)) == []
+    bench.seconds = 60.0
+    assert orders_of(bench.send(TimePassed())) == [CancelOrder(8)]
+    bench.seconds = 65.0
+    (replaced,) = bench.send(TimePassed())
+    assert isinstance(replaced, ReplaceNode)
+
+
+def test_a_cancelled_step_fails_with_its_deadline() -> None:
+    bench = Bench(Settings(deadlines=Deadlines(step=60.0)))
+    bench.open(standing(7, plan=plan(8)))
+    bench.seconds = 29.0
+    bench.told(Running(8, 0))
+    bench.seconds = 58.0
+    bench.told(Running(8, 0))
+    bench.seconds = 60.0
+    bench.send(TimePassed())
+    cancelled = Failure("step.cancelled", "Cancelled")
+    bench.told(Open(7), failed_step=StepFailure(8, 0, cancelled))
+    (end,) = bench.told(Closed())
+    assert isinstance(end, End)
+    assert end.failure is not None
+    assert end.failure.code == "step.timeout"
+
+
+# --------------------------------------------------------------------------------- operations
+
+
+def test_pause_answers_at_once_and_the_step_is_finished() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8)))
+    assert bench.send(Asked(1, Pause())) == [Answer(1, step=7)]
+    assert phase_of(bench.machine.memory) is Phase.PAUSING
+    bench.told(Open(8), done=Done(8, 0))
+    bench.send(ResultFetched(result(8)))
+    bench.send(CommitWritten(commit(8), ours=True))
+    assert bench.told(Open(8), offer=bench.offer(9), published={"out": 8}) == []
+    assert phase_of(bench.machine.memory) is Phase.PAUSED
+    assert bench.send(Asked(2, Start())) == [Answer(2, step=8), Take(9)]
+
+
+def test_a_checkpoint_is_checked_written_and_older_ones_are_dropped() -> None:
+    bench = Bench(Settings(keep_checkpoints=2))
+    kept = (checkpoint(3), checkpoint(5))
+    bench.open(standing(7, checkpoints=kept, replayable=4))
+    (check,) = orders_of(bench.send(Asked(1, TakeCheckpoint())))
+    assert (check.step, check.states) == (7, state(7))
+    assert bench.told(Open(7), checked=Checked(7, 4, 2)) == []
+    assert status_of(bench.machine.memory, 0.0).checkpoint is not None
+    (written,) = bench.told(Open(7), checked=Checked(7, 4, 4))
+    assert isinstance(written, WriteCheckpoint)
+    effects = bench.send(CheckpointWritten(written.checkpoint))
+    assert effects[0] == Answer(1, step=7)
+    assert Trim(0, 6, (5, 7)) in effects
+    swept = order_of(effects, SweepOrder)
+    assert swept.states == (state(7), state(5), state(7))
+
+
+def test_a_checkpoint_that_cannot_be_made_is_reported_and_steps_go_on() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    bench.send(Asked(1, TakeCheckpoint()))
+    (answer,) = bench.told(Open(7), checked=Checked(7, 4, 1, LOST))
+    assert answer == Answer(1, LOST)
+    assert bench.told(Open(7), offer=bench.offer(8)) == [Take(8)]
+
+
+def test_checkpoints_come_by_steps_and_by_time() -> None:
+    bench = Bench(Settings(checkpoint_steps=2, checkpoint_seconds=100.0))
+    bench.open(standing(7, checkpoints=(checkpoint(7),), replayable=8))
+    assert CheckOrder not in map(type, orders_of(bench.step(8)))
+    assert order_of(bench.step(9), CheckOrder).step == 9
+    assert kinds(bench.told(Open(9), checked=Checked(9, 1, 1))) == ["WriteCheckpoint"]
+    bench.send(CheckpointWritten(checkpoint(9)))
+    bench.step(10)
+    bench.seconds = 25.0
+    for bench.seconds in (25.0, 50.0, 75.0, 99.0):
+        assert bench.told(Open(10), published={"out": 10}) == []
+    bench.seconds = 100.0
+    assert order_of(bench.send(TimePassed()), CheckOrder).step == 10
+
+
+def test_a_checkpoint_before_the_first_commit_is_refused() -> None:
+    bench = Bench()
+    bench.open(standing(0, identity=None))
+    (answer,) = bench.send(Asked(1, TakeCheckpoint()))
+    assert isinstance(answer, Answer)
+    assert answer.failure is not None
+    assert answer.failure.code == "operation.refused"
+
+
+def test_shutdown_keeps_a_checkpoint_publishes_and_ends() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8)))
+    assert bench.send(Asked(1, Shutdown())) == []
+    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.send(ResultFetched(result(8)))
+    effects = bench.send(CommitWritten(commit(8), ours=True))
+    assert order_of(effects, CheckOrder).step == 8
+    bench.told(Open(8), checked=Checked(8, 1, 1), published={"out": 7})
+    bench.send(CheckpointWritten(checkpoint(8)))
+    assert phase_of(bench.machine.memory) is Phase.STOPPING
+    closing = bench.told(Open(8), published={"out": 8})
+    assert orders_of(closing) == [CloseOrder(exit=True)]
+    assert bench.told(Closed()) == [WritePublished(0, 8), Answer(1, None, 8), End(None)]
+    assert phase_of(bench.machine.memory) is Phase.STOPPED
+
+
+def test_shutdown_at_once_cancels_the_step() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8)))
+    assert bench.send(Asked(1, Shutdown())) == []
+    assert orders_of(bench.send(Asked(2, Shutdown(at_once=True)))) == [CancelOrder(8)]
+    failed = StepFailure(8, 0, Failure("step.cancelled", "Cancelled"))
+    assert orders_of(bench.told(Open(7), failed_step=failed)) == [CloseOrder(exit=True)]
+    effects = bench.told(Closed())
+    assert [e.number for e in effects if isinstance(e, Answer)] == [1, 2]
+    assert effects[-1] == End(None)
+
+
+def test_what_comes_after_a_shutdown_is_refused() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8), checkpoints=(checkpoint(7),)))
+    bench.send(Asked(1, Shutdown()))
+    wishes: list[Operation] = [Pause(), Start(), TakeCheckpoint(), Load(7)]
+    for number, wish in enumerate(wishes, start=2):
+        (answer,) = bench.send(Asked(number, wish))
+        assert isinstance(answer, Answer)
+        assert answer.failure is not None
+        assert "shut down" in answer.failure.what
+
+
+def test_load_makes_a_branch_and_opens_the_checkpoint() -> None:
+    bench = Bench()
+    bench.open(standing(7, checkpoints=(checkpoint(5),)))
+    assert bench.send(Asked(1, Load(5))) == [MakeBranch(checkpoint(5))]
+    branched = standing(5, branch=1, checkpoints=(checkpoint(5),))
+    effects = bench.send(BranchMade(branched))
+    assert effects[0] == Answer(1, step=5)
+    order = order_of(effects, OpenOrder)
+    assert (order.step, order.rewound, order.positions) == (5, True, commit(5).positions)
+    bench.opened = order.number
+    bench.told(Open(5), published={"out": 5})
+    bench.told(Open(5), offer=bench.offer(6), published={"out": 5})
+    (written,) = bench.send(InputTaken(6, read(6)))
+    assert isinstance(written, WritePlan)
+    assert (written.branch, written.plan.step) == (1, 6)
+
+
+def test_load_is_refused_where_a_sink_cannot_take_back() -> None:
+    bench = Bench()
+    sinks = (SinkFacts("out", "parquet", True), SinkFacts("called", "parquet", False))
+    facts = msgspec.structs.replace(FACTS, sinks=sinks)
+    bench.begin(standing(7, checkpoints=(checkpoint(5),)))
+    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
+    bench.told(Open(7), facts=facts)
+    (answer,) = bench.send(Asked(1, Load(5)))
+    assert isinstance(answer, Answer)
+    assert answer.failure is not None
+    assert "'called'" in answer.failure.what
+    assert bench.send(Asked(2, Load(5, accept_duplicates=True))) == [MakeBranch(checkpoint(5))]
+
+
+def test_a_rewind_that_cannot_be_had_starts_nothing() -> None:
+    bench = Bench(options={"rewind": Load(4)})
+    effects = bench.open(standing(7, checkpoints=(checkpoint(5),)))
+    assert orders_of(effects) == [CloseOrder(exit=True)]
+    (end,) = bench.told(Closed())
+    assert isinstance(end, End)
+    assert end.failure is not None
+    assert "Kept checkpoints: 5" in (end.failure.do or "")
+
+
+def test_the_end_answers_everybody() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8)))
+    bench.send(Asked(1, TakeCheckpoint()))
+    bench.send(Asked(2, Shutdown()))
+    failure = Failure("step.user_function", "ValueError")
+    bench.told(Open(7), failed_step=StepFailure(8, 0, failure))
+    effects = bench.told(Closed())
+    assert {e.number: e.failure for e in effects if isinstance(e, Answer)} == {
+        1: failure,
+        2: failure,
+    }
+    assert isinstance(bench.machine.memory.phase, Ended)
+    (late,) = bench.send(Asked(3, Start()))
+    assert isinstance(late, Answer)
+    assert late.failure is not None
+
+
+def test_a_repair_number_grows() -> None:
+    bench = Bench()
+    bench.begin(standing(7, checkpoints=(checkpoint(6),), replayable=7, repairs=2))
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    bench.opened = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder).number
+    bench.told(Open(6))
+    bench.send(StepRead(plan(7), commit(7)))
+    bench.told(Open(7), done=Done(7, 0))
+    effects = bench.send(ResultFetched(result(7)))
+    (repair,) = [e.repair for e in effects if isinstance(e, WriteRepair)]
+    assert repair == Repair(7, 3, 6, state(7))
+
+
+def test_what_a_phase_waits_for_is_always_bounded() -> None:
+    bench = Bench()
+    bench.begin(standing(7, plan=plan(8)))
+    assert bench.machine.wakes_at() is not None
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    assert isinstance(bench.machine.memory.phase, Opening)
+    assert bench.machine.wakes_at() is not None
+    bench.told(Open(7))
+    assert isinstance(bench.machine.memory.phase, Stepping)
+    assert bench.machine.wakes_at() is not None
+
+
+def test_a_checkpoint_of_the_last_commit_itself_needs_no_replay() -> None:
+    bench = Bench()
+    kept = replace(standing(7), checkpoints=(checkpoint(7),), replayable=8, states=state(70))
+    bench.begin(kept)
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    order = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder)
+    assert (order.step, order.states) == (7, state(7))
+    bench.opened = order.number
+    bench.told(Open(7))
+    assert isinstance(bench.machine.memory.phase, Idle)
+    assert bench.machine.memory.standing.states == state(7)
