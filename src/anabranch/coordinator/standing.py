@@ -19,7 +19,9 @@ class Standing:
     was copied), ``plan`` the newest revision of the plan after it, if there is one. ``states`` is
     the state at the commit: the commit's own, or that of the newest repair of it. ``outputs`` are
     the committed steps that some sink may lack, oldest first. ``checkpoints`` are the kept ones,
-    oldest first; ``replayable`` is the first step whose plan and commit are still there.
+    oldest first; ``replayable`` is the first step from which on all plans and commits are still
+    there. ``repairs`` is the number of the newest repair of the commit. ``damaged`` says of each
+    checkpoint that cannot be read what is wrong with it; it is none of ``checkpoints``.
     """
 
     identity: Identity | None = None
@@ -32,6 +34,7 @@ class Standing:
     checkpoints: tuple[Checkpoint, ...] = ()
     replayable: int = 1
     repairs: int = 0
+    damaged: tuple[str, ...] = ()
 
     @property
     def step(self) -> int:

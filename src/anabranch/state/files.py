@@ -49,20 +49,23 @@ _SYNCED_AT_ONCE = 64
 _asides = itertools.count()
 
 
-def create_file(path: Path, data: Data, *, within: Path | None = None) -> None:
+def create_file(
+    path: Path, data: Data, *, within: Path | None = None, aside: Path | None = None
+) -> None:
     """Create a file that is whole and durable under its name, or raise ``NameTaken``.
 
     The bytes are written aside and synced before the name exists, so a reader never meets a torn
     file. Missing parent directories are created and synced; with ``within`` only those below it
     are, and a missing ``within`` is ``StoreUnavailable``: a store that vanished (an unmounted
-    disk, a removed directory) must not come back empty.
+    disk, a removed directory) must not come back empty. With ``aside`` the bytes are written in
+    that directory, which is never made: once it is gone, nothing can be created by way of it.
     """
     with store_errors(path, "create"):
-        aside = _write_aside(path, data, within)
+        written = _write_aside(path, data, within, aside)
         try:
-            _link(aside, path)
+            _link(written, path, within)
         finally:
-            _discard(aside)
+            _discard(written)
         sync_directory(path.parent)
 
 
@@ -149,6 +152,40 @@ def remove_file(path: Path) -> bool:
         return True
 
 
+def move_file(path: Path, to: Path) -> bool:
+    """Give a file another name, in a directory that must exist; say whether there was one.
+
+    Not synced, as a removal is not.
+    """
+    with store_errors(path, "move"):
+        try:
+            path.rename(to)
+        except FileNotFoundError:
+            if not to.parent.is_dir():
+                raise
+            return False
+        return True
+
+
+def remove_directory(path: Path, to: Path) -> bool:
+    """Remove a directory of plain files at one moment; say whether there was one.
+
+    From then on nothing can be linked from a file that was in it, nor created in it: it gets the
+    name ``to`` first, under which nobody looks for it, and a file without a name cannot be
+    linked, not even by a call that has begun before. A kill may leave it under the name ``to``.
+    """
+    with store_errors(path, "remove the directory"):
+        try:
+            path.rename(to)
+        except FileNotFoundError:
+            return False
+        for name in os.listdir(to):
+            _discard(to / name)
+        with contextlib.suppress(OSError):  # a file came in by a call that had begun before
+            to.rmdir()
+        return True
+
+
 def sweep(directory: Path) -> int:
     """Remove what killed creators left aside in one directory; give their number.
 
@@ -214,13 +251,16 @@ def _translated(error: OSError, path: Path, doing: str) -> StoreError:
     )
 
 
-def _write_aside(path: Path, data: Data, within: Path | None) -> Path:
+def _write_aside(
+    path: Path, data: Data, within: Path | None, directory: Path | None = None
+) -> Path:
     # Exclusive creation makes the aside name unique, whoever else counts the same numbers: an
     # earlier process with this id that was killed, or one on another host of a shared disk.
     while True:
-        aside = path.parent / f".{path.name}.{os.getpid()}.{next(_asides)}{ASIDE}"
+        name = f".{path.name}.{os.getpid()}.{next(_asides)}{ASIDE}"
+        aside = (directory or path.parent) / name
         try:
-            handle = _open_new(aside, within)
+            handle = _open_new(aside, directory or within)
         except FileExistsError:
             continue
         try:
@@ -234,9 +274,13 @@ def _write_aside(path: Path, data: Data, within: Path | None) -> Path:
         return aside
 
 
-def _link(aside: Path, path: Path) -> None:
+def _link(aside: Path, path: Path, within: Path | None) -> None:
     try:
-        os.link(aside, path)
+        try:
+            os.link(aside, path)
+        except FileNotFoundError:
+            _make_directories(path.parent, within)
+            os.link(aside, path)
     except OSError as error:
         if error.errno in _NO_LINKS:
             raise OSError(error.errno, "this file system has no hard links") from error

@@ -1,132 +1,93 @@
-"""The journal: plans, commits and how far output is published, one exclusively created file each.
+"""The journal: plans, commits, checkpoints and the like, one exclusively created file each.
 
 Operations
-    ``create`` an entry, ``read`` one, find the newest plan of a step and the newest commit, and
-    ``trim`` what retention no longer needs. A body is bytes that the caller understands; the
-    journal only keeps it, with a *nonce* by which a creator recognises its own entry.
+    ``create`` an entry, ``read`` one, list those of a kind, find the newest plan of a step and the
+    newest commit, and ``trim`` what retention no longer needs. A body is bytes that the caller
+    understands; the journal only keeps it, with a *nonce* by which a creator recognises its own
+    entry.
 
 Guarantees
     The first creator of a name wins, whoever it is, and everybody else is given the winner's
     entry. A creator that lost sight of its own success (a retry after an error) is told that it
     won. What ``create`` answers, and what ``latest_commit`` and ``latest_plan`` find, survives a
     power cut. A name is never used twice: whoever creates an entry that was trimmed away is told
-    so. Listing costs what is kept, not what ever was.
+    so. Listing costs what is kept, not what ever was; what was removed is summed up in a
+    ``Segment``. With a ``fence``, nothing is created or trimmed once another leader has taken
+    over: that is ``Fenced``.
 
 Non-guarantees
-    Trimmed entries may be back after a power cut, until the next ``trim``.
+    Trimmed entries may be back after a power cut, until the next ``trim``. A segment forgets what
+    a damaged entry would have told.
 
 Failure and recovery
-    An entry says its own name, length and checksum. One that is truncated, flipped or under a
-    wrong name is ``CorruptEntry``; one of a newer format is ``FutureFormat``. Reading changes
-    nothing.
-
-On disk, an entry is one line ``anabranch <format> <name> <crc32> <length> <nonce>`` and the body.
+    An entry says its own name, length and checksum (see ``envelope``). One that is truncated,
+    flipped or under a wrong name is ``CorruptEntry``; one of a newer format is ``FutureFormat``.
+    Reading changes nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import Protocol, TypeAlias
 
-from anabranch.errors import CorruptEntry, FutureFormat, MissingEntry, NameTaken
+import msgspec
+
+from anabranch.errors import CorruptEntry, FutureFormat, MissingEntry, NameTaken, StoreUnavailable
+from anabranch.state.entry_names import (
+    BRANCHED,
+    BranchName,
+    CheckpointName,
+    CommitName,
+    EntryName,
+    IdentityName,
+    LeaderName,
+    PlanName,
+    PublishedName,
+    RepairName,
+    SegmentName,
+    StepName,
+)
+from anabranch.state.envelope import Entry, seal, unseal
 from anabranch.state.files import (
     create_file,
     ensure_directory,
     list_names,
+    move_file,
     read_file,
     remove_file,
     sweep,
     sync_directory,
 )
+from anabranch.state.segments import Segment, decode_segment, encode_segment, fold
 
-FORMAT = 1
+__all__ = [
+    "BranchName",
+    "CheckpointName",
+    "CommitName",
+    "Entry",
+    "EntryName",
+    "Fence",
+    "IdentityName",
+    "Journal",
+    "LeaderName",
+    "Outcome",
+    "PlanName",
+    "PublishedName",
+    "RepairName",
+    "SegmentName",
+    "StepName",
+    "Taken",
+    "Trimmed",
+    "Won",
+]
 
-_HEADER = re.compile(rb"anabranch (\d{1,9}) (\S+) ([0-9a-f]{8}) (\d{1,15}) (\S+)\n")
-_FORMAT_ALONE = re.compile(rb"anabranch (\d{1,9}) ")
-_LONGEST_HEADER = 512
-_NONCE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NUMBER = re.compile(r"\d{1,9}")
 _STEP_NAME = re.compile(r"\d{12}")
-_PLAN_NAME = re.compile(r"(\d{12})\.(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class IdentityName:
-    """The entry that says whose journal this is."""
-
-    kind: ClassVar[str] = "identity"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return self.kind
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class PlanName:
-    """A revision of the plan of a step.
-
-    >>> str(PlanName(step=7, revision=2))
-    'plan/0/000000000007.2'
-    """
-
-    step: int
-    revision: int
-    branch: int = 0
-    kind: ClassVar[str] = "plan"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.branch}/{self.step:012d}.{self.revision}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class CommitName:
-    """The commit of a step.
-
-    >>> str(CommitName(step=7))
-    'commit/0/000000000007'
-    """
-
-    step: int
-    branch: int = 0
-    kind: ClassVar[str] = "commit"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.branch}/{self.step:012d}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class PublishedName:
-    """The statement that the output of a step and of all before it is published.
-
-    >>> str(PublishedName(step=7))
-    'published/0/000000000007'
-    """
-
-    step: int
-    branch: int = 0
-    kind: ClassVar[str] = "published"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.branch}/{self.step:012d}"
-
-
-EntryName: TypeAlias = IdentityName | PlanName | CommitName | PublishedName
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the journal holds under a name."""
-
-    name: EntryName
-    body: bytes
-    nonce: str
+_NUMBERED_STEP = re.compile(r"(\d{12})\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +112,30 @@ class Trimmed:
 Outcome: TypeAlias = Won | Taken | Trimmed
 
 
+class Fence(Protocol):
+    """Whoever may create entries, and may lose that right at any moment."""
+
+    @property
+    def aside(self) -> Path:
+        """Where entries are written before they get their names. Goes with the right."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``Fenced`` if the right is lost."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Journal:
     """The journal in a directory.
 
     The directory must exist (``prepare`` makes it); if it vanishes while a pipeline runs,
-    creating an entry fails instead of starting an empty journal.
+    creating an entry fails instead of starting an empty journal. Without a ``fence`` anybody may
+    create.
     """
 
     directory: Path
+    fence: Fence | None = None
 
     def prepare(self) -> None:
         """Make the directory if it is missing, and clear what killed creators left aside.
@@ -176,19 +152,17 @@ class Journal:
         The nonce must be drawn anew for every entry a caller means to create and kept over its
         retries.
         """
-        if not _NONCE.fullmatch(nonce):
-            raise ValueError(f"a nonce is 1 to 128 of A-Z a-z 0-9 _ . -, not {nonce!r}")
-        path = self._path(name)
+        sealed = seal(name, body, nonce)
         try:
-            create_file(path, _sealed(name, body, nonce), within=self.directory)
+            self._put(name, sealed)
         except NameTaken:
             return self._taken(name, nonce)
-        # Only now, with the name in place, the floor decides: trimming writes the floor before it
-        # frees any name, so a name that was free because it had been trimmed shows up here.
+        # Only now, with the name in place, the floor decides: trimming writes the segment before
+        # it frees any name, so a name that was free because it had been trimmed shows up here.
         floor = self._floor_above(name)
         if floor is None:
             return Won()
-        remove_file(path)
+        remove_file(self._path(name))
         return Trimmed(floor)
 
     def read(self, name: EntryName) -> Entry:
@@ -207,23 +181,55 @@ class Journal:
         """Give an entry, ``None`` if there is none; damage raises as in ``read``."""
         path = self._path(name)
         data = read_file(path)
-        return None if data is None else _opened(name, data, path)
+        return None if data is None else unseal(name, data, str(path))
+
+    def leaders(self) -> tuple[LeaderName, ...]:
+        """Give the names of the leaders that are remembered, the newest last."""
+        return tuple(map(LeaderName, self._numbers(LeaderName.kind)))
+
+    def branches(self) -> tuple[BranchName, ...]:
+        """Give the names of all branches that have an entry, the newest last."""
+        return tuple(map(BranchName, self._numbers(BranchName.kind)))
+
+    def lines(self) -> tuple[int, ...]:
+        """Give the numbers of all branches that hold anything, in order."""
+        kinds = (self._numbers(kind) for kind in BRANCHED)
+        return tuple(sorted({number for numbers in kinds for number in numbers}))
+
+    def steps(self, branch: int = 0) -> frozenset[int]:
+        """Give all steps that a branch has an entry of, checkpoints apart."""
+        return frozenset(name.step for name in self._listed(branch))
 
     def commits(self, branch: int = 0) -> tuple[CommitName, ...]:
         """Give the names of all commits that are kept, oldest first."""
         return tuple(CommitName(step, branch) for step in self._steps(CommitName.kind, branch))
 
+    def checkpoints(self, branch: int = 0) -> tuple[CheckpointName, ...]:
+        """Give the names of all checkpoints of a branch, oldest first."""
+        steps = self._steps(CheckpointName.kind, branch)
+        return tuple(CheckpointName(step, branch) for step in steps)
+
+    def published(self, branch: int = 0) -> tuple[PublishedName, ...]:
+        """Give the names of the kept statements of what is published, oldest first."""
+        steps = self._steps(PublishedName.kind, branch)
+        return tuple(PublishedName(step, branch) for step in steps)
+
     def plans(self, branch: int = 0) -> tuple[PlanName, ...]:
         """Give the names of all plans that are kept, by step and revision."""
-        matches = map(_PLAN_NAME.fullmatch, list_names(self._branch(PlanName.kind, branch)))
-        return tuple(sorted(PlanName(int(m[1]), int(m[2]), branch) for m in matches if m))
+        found = self._numbered_steps(PlanName.kind, branch)
+        return tuple(PlanName(step, revision, branch) for step, revision in found)
+
+    def repairs(self, branch: int = 0) -> tuple[RepairName, ...]:
+        """Give the names of all repairs that are kept, by step and number."""
+        found = self._numbered_steps(RepairName.kind, branch)
+        return tuple(RepairName(step, number, branch) for step, number in found)
 
     def latest_commit(self, branch: int = 0) -> CommitName | None:
         """Give the name of the newest commit, after making sure that it is durable."""
         commits = self.commits(branch)
         if not commits:
             return None
-        self._settle(commits[-1])
+        self.settle(commits[-1])
         return commits[-1]
 
     def latest_plan(self, step: int, branch: int = 0) -> PlanName | None:
@@ -231,46 +237,108 @@ class Journal:
         plans = [name for name in self.plans(branch) if name.step == step]
         if not plans:
             return None
-        self._settle(plans[-1])
+        self.settle(plans[-1])
         return plans[-1]
+
+    def settle(self, name: EntryName) -> None:
+        """Make an entry durable whose creator may have been killed before it did."""
+        sync_directory(self._path(name).parent)
 
     def floor(self, branch: int = 0) -> int | None:
         """Give the step below which entries were trimmed, ``None`` if that never happened."""
-        return max(self._steps("floor", branch), default=None)
+        return max(self._steps(SegmentName.kind, branch), default=None)
+
+    def segment(self, branch: int = 0) -> Segment:
+        """Give the sum of all steps below the floor: of the newest segment that is whole."""
+        for floor in reversed(self._steps(SegmentName.kind, branch)):
+            with contextlib.suppress(CorruptEntry, msgspec.DecodeError):
+                entry = self.find(SegmentName(floor, branch))
+                if entry is not None:
+                    return decode_segment(entry.body)
+        return Segment()
 
     def trim(
-        self, below: int, *, keep: Collection[int] = (), branch: int = 0
-    ) -> tuple[EntryName, ...]:
+        self,
+        below: int,
+        *,
+        keep: Collection[int] = (),
+        branch: int = 0,
+        checkpoints: Collection[int] | None = None,
+    ) -> tuple[StepName, ...]:
         """Remove the entries of the steps below ``below``, but for those to keep.
 
         Gives the names that were removed. Kept steps stay until a trim that does not keep them.
+        Of the checkpoints all but those of ``checkpoints`` go, wherever they are; None: none go.
         """
-        floor = self.floor(branch)
-        if floor is None or floor < below:
-            self._raise_floor(below, branch)
-        listed: list[PlanName | CommitName | PublishedName] = [
+        floor = self.floor(branch) or 0
+        if floor < below:
+            self._raise_floor(floor, below, branch)
+        old = [name for name in self._listed(branch) if name.step < below and name.step not in keep]
+        if checkpoints is not None:
+            old += [name for name in self.checkpoints(branch) if name.step not in checkpoints]
+        for name in old:
+            self._remove(name)
+        return tuple(old)
+
+    def _listed(self, branch: int) -> list[StepName]:
+        return [
             *self.plans(branch),
             *self.commits(branch),
-            *(PublishedName(step, branch) for step in self._steps(PublishedName.kind, branch)),
+            *self.published(branch),
+            *self.repairs(branch),
         ]
-        old = tuple(name for name in listed if name.step < below and name.step not in keep)
-        for name in old:
-            remove_file(self._path(name))
-        return old
 
-    def _raise_floor(self, floor: int, branch: int) -> None:
-        directory = self._branch("floor", branch)
+    def _put(self, name: EntryName, sealed: bytes) -> None:
+        path = self._path(name)
+        if self.fence is None:
+            create_file(path, sealed, within=self.directory)
+            return
+        with self._fenced(self.fence):
+            create_file(path, sealed, within=self.directory, aside=self.fence.aside)
+
+    def _remove(self, name: EntryName) -> None:
+        path = self._path(name)
+        if self.fence is None:
+            remove_file(path)
+            return
+        # Moved aside first: whoever has lost the right has no such place any more, so that a
+        # trim that was interrupted by a take-over removes nothing after it.
+        aside = self.fence.aside / str(name).replace("/", "-")
+        with self._fenced(self.fence):
+            if move_file(path, aside):
+                remove_file(aside)
+
+    @contextlib.contextmanager
+    def _fenced(self, fence: Fence) -> Iterator[None]:
+        try:
+            yield
+        except StoreUnavailable:
+            fence.check()
+            raise
+
+    def _raise_floor(self, last: int, floor: int, branch: int) -> None:
+        # A step is counted when the floor passes it, whether it stays for a while or not, so
+        # that none is counted twice: not after a crash in the middle of a trim either.
+        passed = [name for name in self.commits(branch) if last <= name.step < floor]
+        body = encode_segment(fold(self.segment(branch), map(self._folded, passed)))
+        name = SegmentName(floor, branch)
         with contextlib.suppress(NameTaken):  # another process raised it to the same step
-            create_file(directory / f"{floor:012d}", b"", within=self.directory)
+            self._put(name, seal(name, body, "segment"))
         # The one before stays: a listing that runs meanwhile may miss a name that is just being
         # added, and must then still see a floor.
-        floors = sorted(name for name in list_names(directory) if _STEP_NAME.fullmatch(name))
-        for name in floors[:-2]:
-            remove_file(directory / name)
+        for old in self._steps(SegmentName.kind, branch)[:-2]:
+            self._remove(SegmentName(old, branch))
+
+    def _folded(self, name: CommitName) -> tuple[int, bytes | None]:
+        try:
+            entry = self.find(name)
+        except (CorruptEntry, FutureFormat):
+            entry = None
+        return name.step, None if entry is None else entry.body
 
     def _taken(self, name: EntryName, nonce: str) -> Outcome:
         # Its creator may have been killed before it synced the name; the answer must hold.
-        self._settle(name)
+        self.settle(name)
         entry = self.find(name)
         if entry is None:  # removed since, which only trimming does
             floor = self._floor_above(name)
@@ -280,13 +348,10 @@ class Journal:
         return Won() if entry.nonce == nonce else Taken(entry)
 
     def _floor_above(self, name: EntryName) -> int | None:
-        if isinstance(name, IdentityName):
+        if isinstance(name, IdentityName | LeaderName | BranchName | SegmentName):
             return None
         floor = self.floor(name.branch)
         return floor if floor is not None and name.step < floor else None
-
-    def _settle(self, name: EntryName) -> None:
-        sync_directory(self._path(name).parent)
 
     def _path(self, name: EntryName) -> Path:
         return self.directory / str(name)
@@ -294,67 +359,21 @@ class Journal:
     def _branch(self, kind: str, branch: int) -> Path:
         return self.directory / kind / str(branch)
 
+    def _numbers(self, kind: str) -> list[int]:
+        names = list_names(self.directory / kind)
+        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+
     def _steps(self, kind: str, branch: int) -> list[int]:
         names = list_names(self._branch(kind, branch))
         return sorted(int(name) for name in names if _STEP_NAME.fullmatch(name))
 
+    def _numbered_steps(self, kind: str, branch: int) -> list[tuple[int, int]]:
+        matches = map(_NUMBERED_STEP.fullmatch, list_names(self._branch(kind, branch)))
+        return sorted((int(found[1]), int(found[2])) for found in matches if found)
+
     def _directories(self) -> list[Path]:
-        names = (PlanName.kind, CommitName.kind, PublishedName.kind, "floor")
-        kinds = [self.directory / kind for kind in names]
-        return [self.directory, *(kind / name for kind in kinds for name in list_names(kind))]
-
-
-def _sealed(name: EntryName, body: bytes, nonce: str) -> bytes:
-    text = str(name).encode()
-    crc = _checksum(FORMAT, text, nonce.encode(), body)
-    return b"anabranch %d %b %08x %d %b\n%b" % (FORMAT, text, crc, len(body), nonce.encode(), body)
-
-
-def _checksum(version: int, name: bytes, nonce: bytes, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(b"%d %b %b " % (version, name, nonce)))
-
-
-def _opened(name: EntryName, data: bytes, path: Path) -> Entry:
-    """Check an entry's bytes against its envelope and its name."""
-    header = _HEADER.match(data[:_LONGEST_HEADER])
-    if header is None:
-        _refuse_future(data, path)
-        raise _corrupt(name, path, "its first line is damaged")
-    version, said, crc, length, nonce = header.groups()
-    body = data[header.end() :]
-    if _checksum(FORMAT, said, nonce, body) != int(crc, 16):
-        _refuse_future(data, path)
-        raise _corrupt(name, path, _damage(len(body), int(length)))
-    # From here on the content is whole as one of ours, so another number or length is damage.
-    if int(version) != FORMAT:
-        raise _corrupt(name, path, "its format number is damaged")
-    if len(body) != int(length):
-        raise _corrupt(name, path, _damage(len(body), int(length)))
-    if said != str(name).encode():
-        raise _corrupt(name, path, f"it is the entry {said.decode(errors='replace')}")
-    return Entry(name, body, nonce.decode())
-
-
-def _damage(found: int, length: int) -> str:
-    if found != length:
-        return f"it has {found} bytes instead of {length}"
-    return "its checksum does not fit its content"
-
-
-def _refuse_future(data: bytes, path: Path) -> None:
-    found = _FORMAT_ALONE.match(data)
-    if found is not None and int(found[1]) > FORMAT:
-        raise FutureFormat(
-            f"A journal entry has format {int(found[1])}; this version reads up to {FORMAT}",
-            where=str(path),
-            do="Nothing was changed. Use the version of Anabranch that wrote this directory, or "
-            "a newer one.",
-        )
-
-
-def _corrupt(name: EntryName, path: Path, why: str) -> CorruptEntry:
-    return CorruptEntry(
-        f"The journal entry {name} is damaged: {why}",
-        where=str(path),
-        do="Nothing was changed. Restore the directory from a copy, or open an older checkpoint.",
-    )
+        branched = [
+            self._branch(kind, number) for kind in BRANCHED for number in self._numbers(kind)
+        ]
+        plain = [self.directory / kind for kind in (LeaderName.kind, BranchName.kind)]
+        return [self.directory, *plain, *branched]
