@@ -4,7 +4,8 @@
     ├── BuildError                what the user wrote cannot run
     │   ├── InvalidDataflow       dataflow.invalid
     │   ├── InvalidAggregate      aggregate.invalid
-    │   └── InvalidSchema         schema.invalid
+    │   ├── InvalidSchema         schema.invalid
+    │   └── FlowNotFound          build.flow_not_found
     ├── DirectoryError            the pipeline's directory does not fit
     │   ├── OtherDataflow         directory.other_dataflow
     │   ├── ChangedDataflow       directory.changed_dataflow
@@ -36,6 +37,7 @@
     │   ├── OutputMismatch        step.output_mismatch
     │   ├── AttemptsDisagree      step.attempts_disagree
     │   ├── Overflow              step.overflow
+    │   ├── StepCancelled         step.cancelled
     │   └── StepFailed            step.failed
     ├── QueryError                state that could not be read or queried
     │   ├── InvalidQuery          query.invalid
@@ -49,6 +51,10 @@
     │   ├── QueryTimeout          query.timeout
     │   ├── QueryTooLarge         query.too_large
     │   └── QueryFailed           query.failed
+    ├── CoordinatorError          who may give orders
+    │   └── Fenced                coordinator.fenced
+    ├── NodeError                 the process that runs steps
+    │   └── NodeUnreachable       node.unreachable
     └── SparkUnavailable          spark.unavailable
 
 Catch by branch. Each class has a stable ``code``, which logs, the shell and HTTP print too.
@@ -144,6 +150,12 @@ class InvalidSchema(BuildError):
     """A schema text that cannot be read."""
 
     code = "schema.invalid"
+
+
+class FlowNotFound(BuildError):
+    """There is no dataflow under this name, or its module cannot be imported."""
+
+    code = "build.flow_not_found"
 
 
 class DirectoryError(AnabranchError):
@@ -332,6 +344,12 @@ class Overflow(StepError):
     code = "step.overflow"
 
 
+class StepCancelled(StepError):
+    """The step was given up because that was asked for."""
+
+    code = "step.cancelled"
+
+
 class StepFailed(StepError):
     """Spark could not run the step for a reason of its own."""
 
@@ -408,6 +426,30 @@ class QueryFailed(QueryError):
     """Spark understood the query and could not compute it."""
 
     code = "query.failed"
+
+
+class CoordinatorError(AnabranchError):
+    """A coordinator may not do what it wanted to do."""
+
+    code = "coordinator"
+
+
+class Fenced(CoordinatorError):
+    """Another coordinator has taken over: nothing of this one counts any more."""
+
+    code = "coordinator.fenced"
+
+
+class NodeError(AnabranchError):
+    """The process that runs steps does not do what it was asked for."""
+
+    code = "node"
+
+
+class NodeUnreachable(NodeError):
+    """The node does not answer, or does not have what it was asked for."""
+
+    code = "node.unreachable"
 
 
 class SparkUnavailable(AnabranchError):
