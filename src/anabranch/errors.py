@@ -4,7 +4,8 @@
     ├── BuildError                what the user wrote cannot run
     │   ├── InvalidDataflow       dataflow.invalid
     │   ├── InvalidAggregate      aggregate.invalid
-    │   └── InvalidSchema         schema.invalid
+    │   ├── InvalidSchema         schema.invalid
+    │   └── FlowNotFound          build.flow_not_found
     ├── DirectoryError            the pipeline's directory does not fit
     │   ├── OtherDataflow         directory.other_dataflow
     │   ├── ChangedDataflow       directory.changed_dataflow
@@ -38,6 +39,7 @@
     │   ├── Overflow              step.overflow
     │   ├── StepTimeout           step.timeout
     │   ├── StepDiverged          step.diverged
+    │   ├── StepCancelled         step.cancelled
     │   └── StepFailed            step.failed
     ├── QueryError                state that could not be read or queried
     │   ├── InvalidQuery          query.invalid
@@ -54,6 +56,8 @@
     ├── CoordinatorError          the coordinator as others see it
     │   ├── DeadlinePassed        coordinator.deadline
     │   └── Fenced                coordinator.fenced
+    ├── NodeError                 the process that runs steps
+    │   └── NodeUnreachable       node.unreachable
     └── SparkUnavailable          spark.unavailable
 
 Catch by branch. Each class has a stable ``code``, which logs, the shell and HTTP print too.
@@ -154,6 +158,12 @@ class InvalidSchema(BuildError):
     """A schema text that cannot be read."""
 
     code = "schema.invalid"
+
+
+class FlowNotFound(BuildError):
+    """There is no dataflow under this name, or its module cannot be imported."""
+
+    code = "build.flow_not_found"
 
 
 class DirectoryError(AnabranchError):
@@ -354,6 +364,12 @@ class StepDiverged(StepError):
     code = "step.diverged"
 
 
+class StepCancelled(StepError):
+    """The step was given up because that was asked for."""
+
+    code = "step.cancelled"
+
+
 class StepFailed(StepError):
     """Spark could not run the step for a reason of its own."""
 
@@ -448,6 +464,18 @@ class Fenced(CoordinatorError):
     """Another coordinator has taken over. Nothing that this one does counts any more."""
 
     code = "coordinator.fenced"
+
+
+class NodeError(AnabranchError):
+    """The process that runs steps does not do what it was asked for."""
+
+    code = "node"
+
+
+class NodeUnreachable(NodeError):
+    """The node does not answer, or does not have what it was asked for."""
+
+    code = "node.unreachable"
 
 
 class SparkUnavailable(AnabranchError):

@@ -7,7 +7,15 @@ import msgspec
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.memory import OPENS, Memory
 from anabranch.coordinator.standing import read_up_to
-from anabranch.node.port import CommitOrder, Facts, OpenOrder, Output, StepResult, SweepOrder
+from anabranch.node.port import (
+    CommitOrder,
+    Facts,
+    OpenOrder,
+    Output,
+    StepOrder,
+    StepResult,
+    SweepOrder,
+)
 from anabranch.plan.step import Assignment, Checkpoint, Commit, Input, Plan
 from anabranch.rescale.assignments import equal_shares
 
@@ -104,7 +112,13 @@ def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
         output=Output(commit.step, commit.staged),
         positions=commit.positions,
         limit=memory.limit,
+        opened=memory.opened or 0,
     )
+
+
+def step_order(memory: Memory, plan: Plan) -> StepOrder:
+    """Let the node run a plan."""
+    return StepOrder(plan, memory.opened or 0)
 
 
 def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) -> OpenOrder:
@@ -156,11 +170,14 @@ def sweep_order(memory: Memory) -> SweepOrder | None:
 
 
 def _published(memory: Memory) -> dict[str, int]:
-    """How far each sink is known to be: at the last commit where nothing waits."""
+    """How far each sink is known to be: at the last commit where nothing waits.
+
+    Sinks that are gone stay in it: the node refuses to leave their output behind.
+    """
     facts = _facts(memory)
     done = {sink.name: memory.step for sink in facts.sinks}
     if memory.outputs:
-        done |= {n: s for n, s in memory.standing.published.items() if n in done}
+        done |= memory.standing.published
     return done
 
 

@@ -30,11 +30,11 @@ from anabranch.coordinator.phases import (
     Replay,
     Stepping,
 )
-from anabranch.coordinator.plans import commit_order, open_order, revised
+from anabranch.coordinator.plans import commit_order, open_order, revised, step_order
 from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
 from anabranch.coordinator.triggers import Trigger
-from anabranch.node.port import CommitOrder, Failure, Open, StepOrder, StepResult, Told
+from anabranch.node.port import CommitOrder, Failure, Open, StepResult, Told
 from anabranch.plan.step import Checkpoint, Commit, Identity, Plan, Repair
 
 LOST = frozenset({"store.missing_run", "store.corrupt_run"})
@@ -157,7 +157,7 @@ def run_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list[E
         memory.phase = Planning(plan, trigger)
         return [WritePlan(memory.standing.branch, plan)]
     memory.phase = Stepping(plan, now, trigger)
-    return [Give(StepOrder(plan))]
+    return [Give(step_order(memory, plan))]
 
 
 def on_step_read(memory: Memory, plan: Plan, commit: Commit, now: float) -> list[Effect]:
@@ -166,7 +166,7 @@ def on_step_read(memory: Memory, plan: Plan, commit: Commit, now: float) -> list
     assert facts is not None
     plan = msgspec.structs.replace(plan, code=facts.code)
     memory.phase = Stepping(plan, now, Trigger.REPLAY, replayed=commit)
-    return [Give(StepOrder(plan))]
+    return [Give(step_order(memory, plan))]
 
 
 def on_replayed(memory: Memory, phase: Stepping, result: StepResult, now: float) -> list[Effect]:

@@ -15,6 +15,7 @@ from anabranch.coordinator.plans import (
     new_plan,
     next_ending,
     step_done,
+    step_order,
 )
 from anabranch.coordinator.recovering import (
     LOST,
@@ -31,7 +32,6 @@ from anabranch.node.port import (
     Offer,
     Open,
     Output,
-    StepOrder,
     StepResult,
     Told,
 )
@@ -134,7 +134,7 @@ def _give_again(memory: Memory, phase: Stepping, told: Told, now: float) -> list
         return []
     memory.phase = replace(phase, given=now)
     commit = memory.standing.commit
-    again: list[Effect] = [Give(StepOrder(phase.plan))]
+    again: list[Effect] = [Give(step_order(memory, phase.plan))]
     if commit is not None and phase.replayed is None:
         again.insert(0, Give(commit_order(memory, commit)))
     return again

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import ChangedDataflow, OtherDataflow
+from anabranch.node.port import Output
 from anabranch.node.program import Program
 from anabranch.plan.step import (
     Commit,
@@ -67,7 +68,14 @@ def states_for(
     program: Program, commit: Commit | None, directory: Path
 ) -> tuple[OperatorState, ...]:
     """The state to go on with: the commit's, and nothing for operators that are new."""
-    kept = {} if commit is None else {state.operator: state for state in commit.states}
+    return fitting(program, () if commit is None else commit.states, directory)
+
+
+def fitting(
+    program: Program, states: Iterable[OperatorState], directory: Path
+) -> tuple[OperatorState, ...]:
+    """The program's states: those that are there, and nothing for operators that are new."""
+    kept = {state.operator: state for state in states}
     found = []
     for shape in shapes(program):
         state = kept.pop(shape.operator, None)
@@ -103,18 +111,28 @@ def check_sources(program: Program, read: Iterable[Input], directory: Path) -> N
 def check_sinks(
     program: Program, commit: Commit | None, unpublished: Iterable[Commit], directory: Path
 ) -> None:
+    """Refuse a program that cannot publish what is committed: see ``check_outputs``."""
+    if commit is not None:
+        outputs = [Output(each.step, each.staged) for each in unpublished]
+        check_outputs(program, outputs, commit.published, directory)
+
+
+def check_outputs(
+    program: Program,
+    outputs: Iterable[Output],
+    published: Mapping[str, int],
+    directory: Path,
+) -> None:
     """Refuse a program that cannot publish what is committed: a sink is gone or reads other files.
 
-    How far a sink got stands in the commit, as it was then: that it has gone on since only the
-    sink itself could tell, and it is gone.
+    How far a sink got is what the journal says, as it was then: that it has gone on since only
+    the sink itself could tell, and it is gone.
     """
-    if commit is None:
-        return
     left: dict[str, int] = {}
-    for each in unpublished:
+    for each in outputs:
         staged = {file.sink: file for file in each.staged}
-        for sink in staged.keys() & commit.published.keys():
-            if each.step <= commit.published[sink]:
+        for sink in staged.keys() & published.keys():
+            if each.step <= published[sink]:
                 continue
             if sink in program.sinks:
                 _check_staged(staged[sink], program.sinks[sink].sink.stage_format, directory)

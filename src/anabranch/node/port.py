@@ -119,7 +119,8 @@ class Told(msgspec.Struct, frozen=True):
     ``boot`` is drawn anew by every node process; ``opened`` is the number of the order that opened
     the state it has. ``failed_open`` is why that order could not be carried out. ``replaying``: the
     last step was committed before, and run again. ``published`` is the last step that each sink
-    has, ``sink_failure`` why publishing has stopped.
+    has, ``sink_failure`` why publishing has stopped. ``committed`` is the last step whose commit
+    the node knows of: the next step runs only after it.
     """
 
     version: int
@@ -138,6 +139,7 @@ class Told(msgspec.Struct, frozen=True):
     published: dict[str, int] = {}
     sink_failure: Failure | None = None
     checked: Checked | None = None
+    committed: int = 0
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -181,15 +183,20 @@ class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
 
 
 class StepOrder(msgspec.Struct, frozen=True, tag="step"):
-    """Run the step after the one that the node is open at. Taken once for a step and revision."""
+    """Run the step after the one that the node is open at. Taken once for a step and revision.
+
+    ``opened`` is the number of the order that opened the state it is meant for; an order that
+    comes late, when something else is open, then does nothing. 0 fits whatever is open.
+    """
 
     plan: Plan
+    opened: int = 0
 
 
 class CommitOrder(msgspec.Struct, frozen=True, tag="commit"):
     """A step is committed: publish its output, acknowledge its input, offer what comes next.
 
-    ``replayed`` steps were published before: nothing of them is.
+    ``replayed`` steps were published before: nothing of them is. ``opened`` as in ``StepOrder``.
     """
 
     step: int
@@ -197,6 +204,7 @@ class CommitOrder(msgspec.Struct, frozen=True, tag="commit"):
     positions: tuple[Input, ...]
     limit: InputLimit
     replayed: bool = False
+    opened: int = 0
 
 
 class CancelOrder(msgspec.Struct, frozen=True, tag="cancel"):
@@ -206,11 +214,15 @@ class CancelOrder(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class CheckOrder(msgspec.Struct, frozen=True, tag="check"):
-    """See whether all files of the state at a step are there, beside the steps."""
+    """See whether all files of the state at a step are there, beside the steps.
+
+    ``whole``: read every file and compare its checksum, else only its size.
+    """
 
     step: int
     states: tuple[OperatorState, ...]
     positions: tuple[Input, ...]
+    whole: bool = False
 
 
 class SweepOrder(msgspec.Struct, frozen=True, tag="sweep"):
@@ -224,9 +236,13 @@ class SweepOrder(msgspec.Struct, frozen=True, tag="sweep"):
 
 
 class CloseOrder(msgspec.Struct, frozen=True, tag="close"):
-    """Publish what is committed, let go of sources and sinks; with ``exit`` end the process."""
+    """Publish what is committed, let go of sources and sinks; with ``exit`` end the process.
+
+    ``opened`` as in ``StepOrder``.
+    """
 
     exit: bool = False
+    opened: int = 0
 
 
 Order: TypeAlias = (

@@ -9,10 +9,10 @@ loaded for the steps of this process alone, which knows what it runs: it goes at
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from anabranch.plan.step import Commit
+from anabranch.plan.step import Commit, OperatorState
 from anabranch.sinks.port import StagedFile
 from anabranch.state.files import list_names, remove_file
 from anabranch.state.journal import Journal
@@ -26,15 +26,65 @@ KEPT_COMMITS = 16
 _STEP = re.compile(r"(\d{12})-")
 
 
-class Retention:
+class Sweeper:
     """Remembers since when a file has been unneeded, and removes it in time."""
+
+    def __init__(self, store: Path, grace_seconds: float) -> None:
+        """``grace_seconds`` is how long an unneeded file stays."""
+        self._store = store
+        self._grace = grace_seconds
+        self._since: dict[str, float] = {}
+
+    def sweep(self, step: int, needed: Collection[str], now: float) -> int:
+        """Remove what has been unneeded for long enough; gives the number of files removed.
+
+        ``needed`` are paths below the store. Files of steps after ``step`` stay, and count as
+        needed until they are of a step that is over.
+        """
+        unneeded = [n for n in self._names() if n not in needed and _over(n, step)]
+        self._since = {name: self._since.get(name, now) for name in unneeded}
+        gone = [name for name, since in self._since.items() if now - since >= self._grace]
+        for name in gone:
+            remove_file(self._store / name)
+            del self._since[name]
+        return len(gone)
+
+    def due(self) -> float | None:
+        """When the next file may go; None when none waits for that."""
+        return min(self._since.values()) + self._grace if self._since else None
+
+    def sweep_code(self, needed: Collection[str]) -> int:
+        """Remove pickled dataflows but for those of these hashes; gives the number removed."""
+        room = self._store / CODE_ROOM
+        return sum(remove_file(room / name) for name in list_names(room) if name not in needed)
+
+    def _names(self) -> Iterable[str]:
+        for room in ROOMS:
+            for operator in list_names(self._store / room):
+                for name in list_names(self._store / room / operator):
+                    yield f"{room}/{operator}/{name}"
+        for name in list_names(self._store / LOG_ROOM):
+            yield f"{LOG_ROOM}/{name}"
+
+
+def needed_files(
+    states: Iterable[Sequence[OperatorState]],
+    staged: Iterable[StagedFile],
+    log_files: Iterable[str],
+) -> frozenset[str]:
+    """The paths below the store of what some states, output and positions need."""
+    runs = run_files(*(state.runs for each in states for state in each))
+    names = {file.name for file in staged} | {f"{LOG_ROOM}/{name}" for name in log_files}
+    return runs | names
+
+
+class Retention:
+    """A sweeper of the store that also trims the journal."""
 
     def __init__(self, store: Path, journal: Journal, grace_seconds: float) -> None:
         """``grace_seconds`` is how long an unneeded file stays."""
-        self._store = store
         self._journal = journal
-        self._grace = grace_seconds
-        self._since: dict[str, float] = {}
+        self._sweeper = Sweeper(store, grace_seconds)
 
     def sweep(
         self,
@@ -44,35 +94,18 @@ class Retention:
         now: float,
     ) -> int:
         """Remove what has been unneeded for long enough; gives the number of files removed."""
-        needed = set(run_files(*(state.runs for state in commit.states)))
-        needed |= {file.name for file in unpublished}
-        needed |= {f"{LOG_ROOM}/{name}" for name in log_files}
-        unneeded = [n for n in self._names() if n not in needed and _over(n, commit.step)]
-        self._since = {name: self._since.get(name, now) for name in unneeded}
-        gone = [name for name, since in self._since.items() if now - since >= self._grace]
-        for name in gone:
-            remove_file(self._store / name)
-            del self._since[name]
-        return len(gone)
+        needed = needed_files([commit.states], unpublished, log_files)
+        return self._sweeper.sweep(commit.step, needed, now)
 
     def sweep_code(self, needed: Collection[str]) -> int:
         """Remove pickled dataflows but for those of these hashes; gives the number removed."""
-        room = self._store / CODE_ROOM
-        return sum(remove_file(room / name) for name in list_names(room) if name not in needed)
+        return self._sweeper.sweep_code(needed)
 
     def trim(self, step: int, published: int) -> None:
         """Remove journal entries that neither a restart nor publishing needs."""
         floor = min(step, published + 1) - KEPT_COMMITS
         if floor > 0:
             self._journal.trim(floor)
-
-    def _names(self) -> Iterable[str]:
-        for room in ROOMS:
-            for operator in list_names(self._store / room):
-                for name in list_names(self._store / room / operator):
-                    yield f"{room}/{operator}/{name}"
-        for name in list_names(self._store / LOG_ROOM):
-            yield f"{LOG_ROOM}/{name}"
 
 
 def _over(name: str, committed: int) -> bool:

@@ -12,12 +12,11 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from anabranch.errors import AttemptsDisagree, StoreError
-from anabranch.messages import Report
+from anabranch.node.data_plane import DataPlane
 from anabranch.node.identity import check_sinks, check_sources, identify, states_for
 from anabranch.node.inputs import Inputs, open_plainly
 from anabranch.node.program import Program
@@ -44,14 +43,6 @@ from anabranch.state.journal import CommitName, Journal, PlanName, PublishedName
 
 ATTEMPTS = 3
 SWEEP_EVERY = 16
-
-
-class DataPlane(Protocol):
-    """Whoever runs a step: Spark, or something that stands in for it in a simulation."""
-
-    def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
-        """Run a step and give the reports of all its tasks."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ from anabranch.sinks.target import (
     other_history,
     place,
     read_manifest,
+    step_of,
+    take_back,
 )
 from anabranch.state.files import (
     create_file,
@@ -106,6 +108,13 @@ class ConvertedPublisher:
                 self._published(path, files)
             self._reached("told", step)
         _remove(decided)
+
+    def take_back(self, step: int) -> None:
+        """Remove the files and manifests of later steps, and what was decided for them."""
+        take_back(self.target, step)
+        for name in list_names(self._work):
+            if (step_of(name) or 0) > step:
+                _remove(self._work / name)
 
     def _published(self, path: Path, files: Sequence[StagedFile]) -> bool:
         """Say whether the step has its manifest already; one of other rows is an error."""

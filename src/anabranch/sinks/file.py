@@ -47,6 +47,7 @@ from anabranch.sinks.target import (
     other_history,
     place,
     read_manifest,
+    take_back,
 )
 from anabranch.sources.arguments import as_options
 from anabranch.state.files import create_file, sync_directory
@@ -95,6 +96,11 @@ class FileSink:
     def stage_format(self) -> str:
         """The encoding of staged files: the one they are published in, if Spark need not write."""
         return self.format if self._plain else "parquet"
+
+    @property
+    def takes_back(self) -> bool:
+        """The files of later steps can be removed."""
+        return True
 
     def refuses(self, schema: pa.Schema) -> str | None:
         """Say which columns this format cannot hold."""
@@ -151,6 +157,10 @@ class FilePublisher:
             create_file(path, encode_manifest(manifest), within=self.target)
         except NameTaken:
             self._published(path, manifest)
+
+    def take_back(self, step: int) -> None:
+        """Remove the files and manifests of later steps."""
+        take_back(self.target, step)
 
     def _manifest(self, step: int, files: Sequence[StagedFile]) -> Manifest:
         published = tuple(

@@ -44,6 +44,11 @@ class MemorySink:
         """Staged rows are Arrow IPC streams."""
         return "arrow"
 
+    @property
+    def takes_back(self) -> bool:
+        """What was published can be forgotten."""
+        return True
+
     def refuses(self, schema: pa.Schema) -> str | None:
         """Refuse nothing: Arrow holds every type."""
         return None
@@ -101,6 +106,13 @@ class MemoryPublisher:
         with _lock:
             published = _registry.setdefault(self.sink.id, _Published())
             published.steps.setdefault(step, pa.concat_tables(tables))
+
+    def take_back(self, step: int) -> None:
+        """Forget the steps after this one."""
+        with _lock:
+            published = _registry.get(self.sink.id)
+            if published is not None:
+                published.steps = {s: rows for s, rows in published.steps.items() if s <= step}
 
 
 def _decoded(data: pa.Buffer) -> pa.Table:

@@ -98,6 +98,18 @@ class Publisher(Protocol):
 
 
 @runtime_checkable
+class TakingBack(Publisher, Protocol):
+    """A publisher that can take back what it has published, when a pipeline is set back."""
+
+    def take_back(self, step: int) -> None:
+        """Remove what was published after a step, durably; what is gone already is fine.
+
+        Called before anything is published, and again after a crash.
+        """
+        ...
+
+
+@runtime_checkable
 class Sink(Protocol):
     """What a user passes to ``Stream.sink``: frozen and picklable."""
 
@@ -119,9 +131,19 @@ class Sink(Protocol):
         ...
 
 
+def takes_back(sink: Sink) -> bool:
+    """Whether the publishers of a sink are ``TakingBack``: a sink that is says so itself."""
+    return bool(getattr(sink, "takes_back", False))
+
+
 @dataclass(frozen=True, slots=True)
 class DroppedRows:
     """A sink for rows that are to be counted and nothing else: they are not staged."""
+
+    @property
+    def takes_back(self) -> bool:
+        """Nothing was published."""
+        return True
 
     @property
     def stage_format(self) -> str:
@@ -144,3 +166,6 @@ class DroppedRows:
 class _NoPublisher:
     def publish(self, step: int, files: Sequence[StagedFile]) -> None:
         """Do nothing: dropped rows have no files."""
+
+    def take_back(self, step: int) -> None:
+        """Do nothing: nothing was published."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,10 +27,14 @@ from anabranch.sinks.staging import checksum, read_staged
 from anabranch.state.files import (
     create_file,
     ensure_directory,
+    list_names,
     put_file,
     read_file,
+    remove_file,
     store_errors,
     sweep,
+    sync_directory,
+    sync_files,
 )
 
 FORMAT = 1
@@ -37,6 +42,7 @@ FORMAT = 1
 Link = Callable[[Path, Path], None]
 
 _MANIFESTS = "_manifest"
+_OF_STEP = re.compile(r"step-(\d{12})(?:-\d+)?(?:\.|$)")
 _CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -135,6 +141,42 @@ def place(root: Path, file: StagedFile, final: Path, link: Link) -> None:
             if error.errno not in _CANNOT_LINK:
                 raise
             put_file(final, data)
+
+
+def step_of(name: str) -> int | None:
+    """The step that a data file, a manifest or an attempt is of.
+
+    >>> step_of("step-000000000007-0.json"), step_of("step-000000000008"), step_of("step-1.csv")
+    (7, 8, None)
+    """
+    found = _OF_STEP.match(name)
+    return None if found is None else int(found[1])
+
+
+def take_back(target: Path, step: int) -> None:
+    """Remove the manifests of later steps, then their files, durably.
+
+    Files are found by their names, so that a step without a manifest goes too. Manifests go
+    first, newest first: none ever names a file that is gone by this.
+    """
+    manifests = target / _MANIFESTS
+    for name in sorted(_later(list_names(manifests), step), reverse=True):
+        remove_file(manifests / name)
+    sync_directory(manifests)
+    touched = []
+    with store_errors(target, "list"):
+        for parent, directories, names in os.walk(target):
+            directories[:] = [d for d in directories if not d.startswith(("_", ".")) or "=" in d]
+            later = _later(names, step)
+            for name in later:
+                remove_file(Path(parent, name))
+            if later:
+                touched.append(Path(parent))
+    sync_files(touched)
+
+
+def _later(names: list[str], step: int) -> list[str]:
+    return [name for name in names if (step_of(name) or 0) > step]
 
 
 def _check_same(file: StagedFile, final: Path) -> None:

@@ -151,6 +151,19 @@ class FilesPosition(Position, frozen=True, kw_only=True):
     fixed: PathList | None = None
 
 
+class _StepFiles:
+    """What a step has been given: the tags of its files, and the bytes that it has room for."""
+
+    def __init__(self, source: FileSource) -> None:
+        self.tags: set[int] = set()
+        self.room = source.max_bytes_per_step
+
+    def add(self, part: FileSlice) -> None:
+        """Count a file in."""
+        self.tags.add(file_tag(part.path))
+        self.room -= part.size
+
+
 class FileEnumerator:
     """Hands out the files of a `FileSource`.
 
@@ -166,6 +179,7 @@ class FileEnumerator:
         self._ledger = Ledger(start.seen, log)
         self._fixed: PathList | None = None
         self._waiting: deque[str] = deque()
+        self._step = _StepFiles(source)
         if source.watch:
             return
         if start.fixed is None:
@@ -177,6 +191,11 @@ class FileEnumerator:
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
         """Hand out the oldest files that fit into a step. `limit.rows` cannot be heeded."""
+        self._step = _StepFiles(self._source)
+        return self.more(limit)
+
+    def more(self, limit: Limit = NO_LIMIT) -> Batch:
+        """Hand out files that fit into the step beside those that it has."""
         if self._source.watch and not self._waiting:
             self._list()
         slices = self._take(limit.bytes)
@@ -185,7 +204,8 @@ class FileEnumerator:
         if ended:
             # All of it is in the ledger: the list has no more use.
             self._fixed = PathList()
-        return Batch(tuple(slices), encode_position(self._position()), None, ended)
+        position = encode_position(self._position())
+        return Batch(tuple(slices), position, None, ended, full=bool(self._waiting))
 
     def files(self) -> frozenset[str]:
         """Names in the source log that the current position needs."""
@@ -200,29 +220,27 @@ class FileEnumerator:
         self._waiting.extend(found.path for found in find(self._place, self._ledger.names_in))
 
     def _take(self, max_bytes: int | None) -> list[FileSlice]:
-        """Take files off the queue up to the bounds, at least one.
+        """Take files off the queue up to the bounds; at least one for a step that has none.
 
         Files are told apart in a step by their tag: one whose tag is taken waits for the next step.
         """
-        room = self._source.max_bytes_per_step
-        if max_bytes is not None:
-            room = min(room, max_bytes)
+        step = self._step
+        room = step.room if max_bytes is None else min(step.room, max_bytes)
         slices: list[FileSlice] = []
-        tags: set[int] = set()
         passed_over: list[str] = []
-        while self._waiting and len(slices) < self._source.max_files_per_step:
+        while self._waiting and len(step.tags) < self._source.max_files_per_step:
             path = self._waiting.popleft()
             part = self._as_it_is(path)
             if part is None:
                 continue
-            if slices and part.size > room:
+            if step.tags and part.size > room:
                 self._waiting.appendleft(path)
                 break
-            if file_tag(path) in tags:
+            if file_tag(path) in step.tags:
                 passed_over.append(path)
                 continue
-            tags.add(file_tag(path))
             slices.append(part)
+            step.add(part)
             room -= part.size
         self._waiting.extendleft(reversed(passed_over))
         return slices

@@ -126,6 +126,7 @@ class GeneratorEnumerator:
             position=encode_position(position),
             rows=end - start,
             ended=self._source.rows is not None and end >= self._source.rows,
+            full=self._source.rows is None or end < self._source.rows,
         )
 
     def files(self) -> frozenset[str]:

@@ -72,12 +72,14 @@ class Batch:
 
     `position` is where the source stands after these slices: JSON, to be journalled with them.
     `rows` is their number of rows where the source knows it. `ended`: nothing will ever follow.
+    `full`: more waits than fits into the step.
     """
 
     slices: tuple[Slice, ...]
     position: bytes
     rows: int | None
     ended: bool
+    full: bool = False
 
 
 class SourceLog(Protocol):
@@ -109,6 +111,18 @@ class Enumerator(Protocol):
 
     def files(self) -> frozenset[str]:
         """Names in the source log that the current position needs."""
+        ...
+
+
+@runtime_checkable
+class Growing(Enumerator, Protocol):
+    """An enumerator that can add to what it has handed out, while the step waits to be planned."""
+
+    def more(self, limit: Limit = NO_LIMIT) -> Batch:
+        """Hand out what may be added to the step that the last `next` was for.
+
+        The source's own bounds hold for all of it together; `limit` is for what is added.
+        """
         ...
 
 

@@ -1,0 +1,133 @@
+"""Work beside the steps: looking after the files of checkpoints, and removing what is over."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from anabranch.errors import StoreError
+from anabranch.failures import failure_of
+from anabranch.node.checking import NeededFile, check_files, files_of
+from anabranch.node.opening import Opened
+from anabranch.node.port import Checked, CheckOrder, Failure, SweepOrder
+from anabranch.node.retention import Sweeper, needed_files
+from anabranch.plan.step import OperatorState
+from anabranch.sinks.port import StagedFile
+
+AT_ONCE = 64
+"""How many files are looked at before the node says how far it is."""
+
+
+class Chores:
+    """Checks and sweeps that were ordered. One thread works, any may order."""
+
+    def __init__(
+        self, store: Path, code: str, grace_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        """Nothing is ordered yet."""
+        self._store = store
+        self._code = code
+        self._clock = clock
+        self._sweeper = Sweeper(store, grace_seconds)
+        self._guard = threading.Lock()
+        self._check: CheckOrder | None = None
+        self._files: tuple[NeededFile, ...] | None = None
+        self._checked: Checked | None = None
+        self._sweep: SweepOrder | None = None
+        self._swept: SweepOrder | None = None
+
+    @property
+    def checked(self) -> Checked | None:
+        """How far the last check is."""
+        return self._checked
+
+    def to_check(self, order: CheckOrder) -> None:
+        """Check a state; one that is being checked, or was found whole, is not checked again."""
+        with self._guard:
+            failed = self._checked is not None and self._checked.failure is not None
+            if failed or self._check != order:
+                self._check = order
+                self._files = self._checked = None
+
+    def to_sweep(self, order: SweepOrder) -> None:
+        """Sweep; only the newest order counts."""
+        with self._guard:
+            self._sweep = order
+
+    def forget(self) -> None:
+        """Drop all orders: something else is opened."""
+        with self._guard:
+            self._check = self._sweep = self._swept = self._files = self._checked = None
+
+    def check_next(self, opened: Opened | None) -> bool:
+        """Look at some files; False when there are none to look at."""
+        with self._guard:
+            order, files, checked = self._check, self._files, self._checked
+        if opened is None or order is None:
+            return False
+        if files is None or checked is None:
+            files = files_of(order.states, opened.offers.files_of(order.positions))
+            self._tell(order, files, 0, None)
+            return True
+        begin = checked.files_done
+        if begin >= len(files) or checked.failure is not None:
+            return False
+        failure = None
+        end = min(begin + AT_ONCE, len(files))
+        try:
+            check_files(self._store, files[begin:end], whole=order.whole)
+        except Exception as error:
+            failure = failure_of(error)
+        self._tell(order, files, end, failure)
+        return True
+
+    def sweep(
+        self,
+        opened: Opened,
+        states: Sequence[Sequence[OperatorState]],
+        staged: Sequence[StagedFile],
+    ) -> bool:
+        """Carry out the newest order, or the last one again when files may go by now.
+
+        What this node works with stays beside what the order names.
+        """
+        now = self._clock()
+        with self._guard:
+            order, self._sweep = self._sweep, None
+            due = self._sweeper.due()
+            if order is None and due is not None and now >= due:
+                order = self._swept
+            if order is None:
+                return False
+            self._swept = order
+        kept = [file for output in order.outputs for file in output.staged]
+        log_files = opened.offers.files()
+        for positions in order.positions:
+            log_files |= opened.offers.files_of(positions)
+        needed = needed_files(
+            [*order.states, *states], [*kept, *opened.outbox.staged(), *staged], log_files
+        )
+        # What cannot be removed now is tried again with the next order.
+        with contextlib.suppress(StoreError):
+            self._sweeper.sweep_code({*order.codes, self._code})
+            self._sweeper.sweep(order.step, needed, now)
+        return True
+
+    def pause(self) -> float | None:
+        """How long until a file may go; None when none waits for that."""
+        with self._guard:
+            due = self._sweeper.due() if self._swept is not None else None
+        return None if due is None else max(0.0, due - self._clock())
+
+    def _tell(
+        self, order: CheckOrder, files: tuple[NeededFile, ...], done: int, failure: Failure | None
+    ) -> None:
+        with self._guard:
+            if self._check is order:
+                self._files = files
+                told = Checked(order.step, len(files), done)
+                self._checked = msgspec.structs.replace(told, failure=failure)

@@ -1,0 +1,26 @@
+"""What runs a step: Spark, or something that stands in for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from anabranch.messages import Report
+from anabranch.plan.step import OperatorState, Plan
+
+
+class DataPlane(Protocol):
+    """Whoever runs a step: Spark, or something that stands in for it in a simulation."""
+
+    def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
+        """Run a step and give the reports of all its tasks."""
+        ...
+
+
+@runtime_checkable
+class Cancellable(DataPlane, Protocol):
+    """A data plane that can be asked to give up the step under way."""
+
+    def cancel(self) -> None:
+        """Make ``run`` raise soon. Any thread may call, also when nothing runs, and repeatedly."""
+        ...

@@ -1,0 +1,342 @@
+"""The input that waits for the next step: it grows until it is taken.
+
+A source gives one batch to an offer, and adds to it where it can (``Growing``). What it has handed
+out is never asked for again, so an offer that was taken stays until the commit of its step, and
+what comes meanwhile is the offer of the step after it.
+
+Enumerators are not shared between threads: every call of one happens under one lock, which is held
+for as long as the call takes. The offers themselves are guarded by another one, held briefly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from anabranch.failures import failure_of
+from anabranch.node.inputs import open_plainly
+from anabranch.node.port import Failure, InputLimit, Offer
+from anabranch.node.store_log import StoreLog
+from anabranch.plan.physical import Physical
+from anabranch.plan.step import Input
+from anabranch.sources.port import (
+    Attended,
+    Batch,
+    Enumerator,
+    FileSlice,
+    Growing,
+    Limit,
+    Opener,
+    Slice,
+    Source,
+)
+
+RETRY_SECONDS = 1.0
+"""How long a source that failed is left alone."""
+
+
+@dataclass
+class _Share:
+    """What one source has given to an offer."""
+
+    slices: tuple[Slice, ...]
+    position: bytes
+    rows: int
+    full: bool
+
+    def add(self, batch: Batch) -> None:
+        """Take in what the source has added."""
+        self.slices += batch.slices
+        self.position = batch.position
+        self.rows += _rows(batch)
+        self.full = batch.full
+
+
+@dataclass
+class _Gathered:
+    """An offer while it grows, and after it was taken."""
+
+    shares: dict[str, _Share] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def rows(self) -> int:
+        return sum(share.rows for share in self.shares.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(_bytes(share.slices) for share in self.shares.values())
+
+    def add(self, name: str, batch: Batch) -> None:
+        self.asked.add(name)
+        if name in self.shares:
+            self.shares[name].add(batch)
+        else:
+            rows = _rows(batch)
+            self.shares[name] = _Share(batch.slices, batch.position, rows, batch.full)
+
+    def inputs(self) -> tuple[Input, ...]:
+        return tuple(
+            Input(name, share.slices, msgspec.Raw(share.position))
+            for name, share in self.shares.items()
+        )
+
+
+class Offers:
+    """The open sources of a pipeline, and what they offer."""
+
+    def __init__(
+        self,
+        physical: Physical,
+        store: Path,
+        read: Sequence[Input],
+        pending: Sequence[Input],
+        step: int,
+        limit: InputLimit,
+        clock: Callable[[], float],
+        open_source: Opener = open_plainly,
+    ) -> None:
+        """Open every source after ``pending``, else after ``read``, else at its beginning.
+
+        ``step`` is the last committed one; ``pending`` is the input of the step after it, where
+        that is planned already.
+        """
+        self._sources: dict[str, Source] = {n.name: n.source for n in physical.sources()}
+        self._log = StoreLog(store)
+        self._open_source = open_source
+        self._clock = clock
+        self._asking = threading.RLock()
+        self._guard = threading.Lock()
+        self._enumerators: dict[str, Enumerator] = {}
+        self._ended: set[str] = set()
+        self._positions = {g.source: bytes(g.position) for g in (*read, *pending)}
+        self._step = step
+        self._limit = limit
+        self._taken: tuple[Input, ...] | None = tuple(pending) or None
+        self._taken_offer: Offer | None = None
+        self._growing = _Gathered()
+        self._committed: tuple[Input, ...] = tuple(read)
+        self._to_acknowledge: tuple[Input, ...] | None = tuple(read)
+        self._failed: dict[str, Failure] = {}
+        self._retry_at = 0.0
+        try:
+            for name in self._sources:
+                self._open(name)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.close()
+            raise
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why a source gives nothing now."""
+        with self._guard:
+            return next(iter(self._failed.values()), None)
+
+    def offer(self, *, running: bool) -> Offer:
+        """What waits: for the next step, or, while that is ``running``, for the one after it."""
+        with self._guard:
+            if self._taken_offer is not None and not running:
+                return self._taken_offer
+            return self._told()
+
+    def take(self, step: int) -> tuple[Input, ...] | None:
+        """The input of a step, the same whenever it is asked for; None if it is not offered."""
+        with self._guard:
+            if step != self._step + 1:
+                return None
+            if self._taken is None:
+                self._taken_offer = self._told()
+                self._taken = self._growing.inputs()
+                self._growing = _Gathered()
+            return self._taken
+
+    def commit(self, step: int, positions: tuple[Input, ...], limit: InputLimit) -> None:
+        """The step that was taken is committed: what follows is for the next one."""
+        with self._guard:
+            self._step = step
+            self._limit = limit
+            self._taken = self._taken_offer = None
+            self._committed = self._to_acknowledge = positions
+
+    def replayed(self, step: int, limit: InputLimit) -> None:
+        """A step that was read long ago is done again: what waits, or is taken, waits on."""
+        with self._guard:
+            self._step = step
+            self._limit = limit
+
+    def limit(self, limit: InputLimit) -> None:
+        """Let the offer grow up to another limit."""
+        with self._guard:
+            self._limit = limit
+
+    def poll(self) -> bool:
+        """Acknowledge what is committed, and ask for more; whether the offer has changed."""
+        with self._asking:
+            if self._failed and self._clock() < self._retry_at:
+                return False
+            before = self.failure
+            changed = False
+            with self._guard:
+                committed = self._to_acknowledge
+            for name in list(self._sources):
+                with self._watched(name):
+                    if name not in self._enumerators:
+                        self._open(name)
+                    self._acknowledge(name, committed or ())
+                    changed |= self._ask(name)
+            with self._guard:
+                if not self._failed and self._to_acknowledge is committed:
+                    self._to_acknowledge = None
+            return changed or self.failure != before
+
+    def files(self) -> frozenset[str]:
+        """The files of the source log that are needed: by sources, offers and the last commit."""
+        with self._asking:
+            found: frozenset[str] = frozenset()
+            for enumerator in self._enumerators.values():
+                found |= enumerator.files()
+            with self._guard:
+                inputs = (*self._committed, *(self._taken or ()), *self._growing.inputs())
+            return found | self.files_of(inputs)
+
+    def files_of(self, inputs: Sequence[Input]) -> frozenset[str]:
+        """The files of the source log that some positions need."""
+        found: frozenset[str] = frozenset()
+        for given in inputs:
+            source = self._sources.get(given.source)
+            if source is not None:
+                found |= source.log_files(bytes(given.position))
+        return found
+
+    def check(self, inputs: Sequence[Input]) -> None:
+        """Raise if some input is not what it was when it was planned."""
+        for given in inputs:
+            self._sources[given.source].check(given.slices)
+
+    def close(self) -> None:
+        """Let the sources let go: every one is asked, whatever the others raise."""
+        with self._asking, contextlib.ExitStack() as closing:
+            for enumerator in self._enumerators.values():
+                if isinstance(enumerator, Attended):
+                    closing.callback(enumerator.close)
+            self._enumerators = {}
+            self._sources = {}
+
+    def _open(self, name: str) -> None:
+        source = self._sources[name]
+        self._enumerators[name] = self._open_source(
+            name, source, self._positions.get(name), self._log
+        )
+
+    @contextlib.contextmanager
+    def _watched(self, name: str) -> Iterator[None]:
+        """Keep why a source failed; it is opened again where it stood, after a while."""
+        try:
+            yield
+        except Exception as error:
+            failed = self._enumerators.pop(name, None)
+            if isinstance(failed, Attended):
+                with contextlib.suppress(Exception):
+                    failed.close()
+            with self._guard:
+                self._failed[name] = failure_of(error)
+                self._retry_at = self._clock() + RETRY_SECONDS
+        else:
+            with self._guard:
+                self._failed.pop(name, None)
+
+    def _acknowledge(self, name: str, committed: Sequence[Input]) -> None:
+        """Tell a source that wants to know what a commit covers (R5)."""
+        enumerator = self._enumerators[name]
+        if isinstance(enumerator, Attended):
+            for given in committed:
+                if given.source == name:
+                    enumerator.acknowledge(bytes(given.position))
+
+    def _ask(self, name: str) -> bool:
+        """Ask one source for what its share has room for."""
+        with self._guard:
+            room = self._room(name)
+            begun = name in self._growing.shares and bool(self._growing.shares[name].slices)
+        if room is None:
+            return False
+        enumerator = self._enumerators[name]
+        if not begun:
+            batch = enumerator.next(room)
+        elif isinstance(enumerator, Growing):
+            batch = enumerator.more(room)
+        else:
+            return False
+        with self._guard:
+            known = name in self._growing.shares
+            fuller = known and self._growing.shares[name].full != batch.full
+            self._growing.add(name, batch)
+            self._positions[name] = batch.position
+            if batch.ended:
+                self._ended.add(name)
+            return bool(batch.slices) or batch.ended or fuller
+
+    def _room(self, name: str) -> Limit | None:
+        """What a source may add to the offer; None for nothing. Each has its turn in every offer.
+
+        Sources that were not asked yet share what is left, so that the first does not take it all.
+        """
+        if name in self._ended:
+            return None
+        growing, limit = self._growing, self._limit
+        share = growing.shares.get(name)
+        if share is not None and share.full:
+            return None
+        rows = None if limit.rows is None else limit.rows - growing.rows
+        size = None if limit.bytes is None else limit.bytes - growing.bytes
+        spent = (rows is not None and rows <= 0) or (size is not None and size <= 0)
+        if spent and share is not None and share.slices:
+            return None
+        waiting = len(set(self._sources) - growing.asked - self._ended) or 1
+        if name in growing.asked:
+            waiting = 1
+        return Limit(
+            None if rows is None else max(1, rows // waiting),
+            None if size is None else max(1, size // waiting),
+        )
+
+    def _told(self) -> Offer:
+        growing, limit = self._growing, self._limit
+        rows, size = growing.rows, growing.bytes
+        ended = self._ended >= set(self._sources)
+        full = limit.rows is not None and rows >= limit.rows
+        full |= limit.bytes is not None and size >= limit.bytes
+        return Offer(
+            step=self._step + (1 if self._taken is None else 2),
+            rows=rows,
+            bytes=size,
+            by_source={n: s.rows for n, s in growing.shares.items() if s.rows},
+            full=full or (rows > 0 and self._no_more()),
+            ended=ended,
+        )
+
+    def _no_more(self) -> bool:
+        """Whether no source can add anything to this offer."""
+        for name in self._sources:
+            share = self._growing.shares.get(name)
+            given = share is not None and bool(share.slices)
+            growing = isinstance(self._enumerators.get(name), Growing)
+            stuck = share is not None and given and (share.full or not growing)
+            if name not in self._ended and not stuck:
+                return False
+        return True
+
+
+def _rows(batch: Batch) -> int:
+    """Rows, where their number is known and something is there at all; else slices."""
+    return len(batch.slices) if batch.rows is None else max(batch.rows, len(batch.slices))
+
+
+def _bytes(slices: Sequence[Slice]) -> int:
+    return sum(part.size for part in slices if isinstance(part, FileSlice))

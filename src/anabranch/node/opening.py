@@ -1,0 +1,103 @@
+"""Opening a pipeline where its journal says it stands: state, sources and sinks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch.dataflow.graph import SinkNode
+from anabranch.node.checking import check_files, files_of
+from anabranch.node.identity import check_outputs, check_sources, fitting, shapes
+from anabranch.node.offers import Offers
+from anabranch.node.outbox import Outbox
+from anabranch.node.port import Facts, OpenOrder, SinkFacts
+from anabranch.node.program import Program
+from anabranch.plan.step import OperatorState
+from anabranch.sinks.port import Frames, Publisher, SinkContext, takes_back
+from anabranch.sources.port import Opener
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a node needs of the world to open a pipeline."""
+
+    store: Path
+    frames: Frames | None
+    open_source: Opener
+    clock: Callable[[], float]
+    reached: Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A pipeline that is open: its state, and whoever reads and publishes for it."""
+
+    states: tuple[OperatorState, ...]
+    offers: Offers
+    outbox: Outbox
+
+    def close(self) -> None:
+        """Publish nothing any more, and let go of the sources, whatever they raise."""
+        self.outbox.close()
+        with contextlib.suppress(Exception):
+            self.offers.close()
+
+
+def facts_of(program: Program, code: str) -> Facts:
+    """What the coordinator must know of a dataflow."""
+    return Facts(
+        dataflow=program.typed.graph.name,
+        code=code,
+        bins=program.bins,
+        regions=tuple(region.name for region in program.physical.regions),
+        shapes=shapes(program),
+        sources=tuple(node.name for node in program.physical.sources()),
+        sinks=tuple(_sink_facts(name, node) for name, node in program.sinks.items()),
+        endings=program.endings,
+    )
+
+
+def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> Opened:
+    """Check that the dataflow fits and the files are there; then open sources and sinks.
+
+    Raises ``AnabranchError``; then nothing is open.
+    """
+    states = fitting(program, order.states or (), around.store)
+    check_sources(program, (*order.positions, *order.pending), around.store)
+    check_outputs(program, order.outputs, order.published, around.store)
+    check_files(around.store, files_of(states), whole=order.whole)
+    outbox = _opened_sinks(program, order, around)
+    offers = Offers(
+        program.physical,
+        around.store,
+        order.positions,
+        order.pending,
+        order.step,
+        order.limit,
+        around.clock,
+        around.open_source,
+    )
+    return Opened(states, offers, outbox)
+
+
+def _opened_sinks(program: Program, order: OpenOrder, around: Surroundings) -> Outbox:
+    publishers: dict[str, Publisher] = {}
+    for name, node in program.sinks.items():
+        schema = program.physical.schemas[node.id]
+        context = SinkContext(
+            around.store, order.pipeline, name, schema, around.frames, around.reached
+        )
+        publishers[name] = node.sink.open(context)
+    done = {name: order.published.get(name, order.step) for name in publishers}
+    if order.rewound:
+        done = {name: min(step, order.step) for name, step in done.items()}
+    outbox = Outbox(publishers, done, order.outputs, around.clock, around.reached)
+    if order.rewound:
+        outbox.take_back(order.step)
+    return outbox
+
+
+def _sink_facts(name: str, node: SinkNode) -> SinkFacts:
+    return SinkFacts(name, node.sink.stage_format, takes_back(node.sink))

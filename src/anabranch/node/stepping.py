@@ -1,0 +1,66 @@
+"""One step, from its plan to what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anabranch.errors import AttemptsDisagree
+from anabranch.node.data_plane import DataPlane
+from anabranch.node.identity import check_sources
+from anabranch.node.offers import Offers
+from anabranch.node.opening import Surroundings
+from anabranch.node.port import StepResult
+from anabranch.node.program import Program
+from anabranch.node.settle import Settled, expected_tasks, rows_read, settle
+from anabranch.plan.step import OperatorState, Plan
+
+ATTEMPTS = 3
+
+
+def run_plan(
+    program: Program,
+    plane: DataPlane,
+    offers: Offers,
+    around: Surroundings,
+    plan: Plan,
+    states: Sequence[OperatorState],
+) -> StepResult:
+    """Run a step until its tasks agree, three times at most; raises why it came to nothing."""
+    check_sources(program, plan.inputs, around.store)
+    settled = _agreed(program, plane, offers, around, plan, states)
+    return StepResult(
+        step=plan.step,
+        revision=plan.revision,
+        states=settled.states,
+        staged=settled.staged,
+        counts=settled.counts,
+        rows=rows_read(program.physical, settled.counts),
+        rows_merged=settled.rows_merged,
+        seconds={**settled.seconds, **getattr(plane, "timings", {})},
+    )
+
+
+def _agreed(
+    program: Program,
+    plane: DataPlane,
+    offers: Offers,
+    around: Surroundings,
+    plan: Plan,
+    states: Sequence[OperatorState],
+) -> Settled:
+    why = ""
+    expected = expected_tasks(program.physical, plan)
+    for _ in range(ATTEMPTS):
+        offers.check(plan.inputs)
+        reports = plane.run(plan, states)
+        offers.check(plan.inputs)
+        settled = settle(states, reports, expected)
+        if isinstance(settled, Settled):
+            return settled
+        why = settled.why
+        around.reached(f"disagreed: {why}", plan.step)
+    raise AttemptsDisagree(
+        f"Step {plan.step} ran {ATTEMPTS} times and its tasks never agreed: {why}",
+        do="Executors are probably lost again and again; see Spark's log. Running the "
+        "pipeline again repeats the step.",
+    )
