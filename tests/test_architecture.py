@@ -33,6 +33,7 @@ IMPURE_EXCEPTIONS = {"anabranch.coordinator.driver", "anabranch.coordinator.reco
 EDGES = {"node", "spark", "sources", "sinks", "gateway", "http", "cli", "ui", "testing", "run"}
 FILE_MODULES = {
     "anabranch.state.files",
+    "anabranch.state.entry_lists",
     "anabranch.state.journal",
     "anabranch.state.leadership",
     "anabranch.coordinator.driver",

@@ -28,7 +28,6 @@ Failure and recovery
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from anabranch.errors import CorruptEntry, FutureFormat, MissingEntry, NameTaken, StoreUnavailable
+from anabranch.state.entry_lists import EntryLists
 from anabranch.state.entry_names import (
     BRANCHED,
     BranchName,
@@ -55,7 +55,6 @@ from anabranch.state.envelope import Entry, seal, unseal
 from anabranch.state.files import (
     create_file,
     ensure_directory,
-    list_names,
     move_file,
     read_file,
     remove_file,
@@ -84,10 +83,6 @@ __all__ = [
     "Trimmed",
     "Won",
 ]
-
-_NUMBER = re.compile(r"\d{1,9}")
-_STEP_NAME = re.compile(r"\d{12}")
-_NUMBERED_STEP = re.compile(r"(\d{12})\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +121,7 @@ class Fence(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(EntryLists):
     """The journal in a directory.
 
     The directory must exist (``prepare`` makes it); if it vanishes while a pipeline runs,
@@ -134,7 +129,6 @@ class Journal:
     create.
     """
 
-    directory: Path
     fence: Fence | None = None
 
     def prepare(self) -> None:
@@ -162,7 +156,7 @@ class Journal:
         floor = self._floor_above(name)
         if floor is None:
             return Won()
-        remove_file(self._path(name))
+        remove_file(self.path(name))
         return Trimmed(floor)
 
     def read(self, name: EntryName) -> Entry:
@@ -171,7 +165,7 @@ class Journal:
         if entry is None:
             raise MissingEntry(
                 f"The journal has no entry {name}",
-                where=str(self._path(name)),
+                where=str(self.path(name)),
                 do="Nothing was changed. Restore the directory from a copy, or open an older "
                 "checkpoint.",
             )
@@ -179,50 +173,9 @@ class Journal:
 
     def find(self, name: EntryName) -> Entry | None:
         """Give an entry, ``None`` if there is none; damage raises as in ``read``."""
-        path = self._path(name)
+        path = self.path(name)
         data = read_file(path)
         return None if data is None else unseal(name, data, str(path))
-
-    def leaders(self) -> tuple[LeaderName, ...]:
-        """Give the names of the leaders that are remembered, the newest last."""
-        return tuple(map(LeaderName, self._numbers(LeaderName.kind)))
-
-    def branches(self) -> tuple[BranchName, ...]:
-        """Give the names of all branches that have an entry, the newest last."""
-        return tuple(map(BranchName, self._numbers(BranchName.kind)))
-
-    def lines(self) -> tuple[int, ...]:
-        """Give the numbers of all branches that hold anything, in order."""
-        kinds = (self._numbers(kind) for kind in BRANCHED)
-        return tuple(sorted({number for numbers in kinds for number in numbers}))
-
-    def steps(self, branch: int = 0) -> frozenset[int]:
-        """Give all steps that a branch has an entry of, checkpoints apart."""
-        return frozenset(name.step for name in self._listed(branch))
-
-    def commits(self, branch: int = 0) -> tuple[CommitName, ...]:
-        """Give the names of all commits that are kept, oldest first."""
-        return tuple(CommitName(step, branch) for step in self._steps(CommitName.kind, branch))
-
-    def checkpoints(self, branch: int = 0) -> tuple[CheckpointName, ...]:
-        """Give the names of all checkpoints of a branch, oldest first."""
-        steps = self._steps(CheckpointName.kind, branch)
-        return tuple(CheckpointName(step, branch) for step in steps)
-
-    def published(self, branch: int = 0) -> tuple[PublishedName, ...]:
-        """Give the names of the kept statements of what is published, oldest first."""
-        steps = self._steps(PublishedName.kind, branch)
-        return tuple(PublishedName(step, branch) for step in steps)
-
-    def plans(self, branch: int = 0) -> tuple[PlanName, ...]:
-        """Give the names of all plans that are kept, by step and revision."""
-        found = self._numbered_steps(PlanName.kind, branch)
-        return tuple(PlanName(step, revision, branch) for step, revision in found)
-
-    def repairs(self, branch: int = 0) -> tuple[RepairName, ...]:
-        """Give the names of all repairs that are kept, by step and number."""
-        found = self._numbered_steps(RepairName.kind, branch)
-        return tuple(RepairName(step, number, branch) for step, number in found)
 
     def latest_commit(self, branch: int = 0) -> CommitName | None:
         """Give the name of the newest commit, after making sure that it is durable."""
@@ -242,15 +195,11 @@ class Journal:
 
     def settle(self, name: EntryName) -> None:
         """Make an entry durable whose creator may have been killed before it did."""
-        sync_directory(self._path(name).parent)
-
-    def floor(self, branch: int = 0) -> int | None:
-        """Give the step below which entries were trimmed, ``None`` if that never happened."""
-        return max(self._steps(SegmentName.kind, branch), default=None)
+        sync_directory(self.path(name).parent)
 
     def segment(self, branch: int = 0) -> Segment:
         """Give the sum of all steps below the floor: of the newest segment that is whole."""
-        for floor in reversed(self._steps(SegmentName.kind, branch)):
+        for floor in reversed(self.floors(branch)):
             with contextlib.suppress(CorruptEntry, msgspec.DecodeError):
                 entry = self.find(SegmentName(floor, branch))
                 if entry is not None:
@@ -273,23 +222,15 @@ class Journal:
         floor = self.floor(branch) or 0
         if floor < below:
             self._raise_floor(floor, below, branch)
-        old = [name for name in self._listed(branch) if name.step < below and name.step not in keep]
+        old = [name for name in self.listed(branch) if name.step < below and name.step not in keep]
         if checkpoints is not None:
             old += [name for name in self.checkpoints(branch) if name.step not in checkpoints]
         for name in old:
             self._remove(name)
         return tuple(old)
 
-    def _listed(self, branch: int) -> list[StepName]:
-        return [
-            *self.plans(branch),
-            *self.commits(branch),
-            *self.published(branch),
-            *self.repairs(branch),
-        ]
-
     def _put(self, name: EntryName, sealed: bytes) -> None:
-        path = self._path(name)
+        path = self.path(name)
         if self.fence is None:
             create_file(path, sealed, within=self.directory)
             return
@@ -297,7 +238,7 @@ class Journal:
             create_file(path, sealed, within=self.directory, aside=self.fence.aside)
 
     def _remove(self, name: EntryName) -> None:
-        path = self._path(name)
+        path = self.path(name)
         if self.fence is None:
             remove_file(path)
             return
@@ -326,7 +267,7 @@ class Journal:
             self._put(name, seal(name, body, "segment"))
         # The one before stays: a listing that runs meanwhile may miss a name that is just being
         # added, and must then still see a floor.
-        for old in self._steps(SegmentName.kind, branch)[:-2]:
+        for old in self.floors(branch)[:-2]:
             self._remove(SegmentName(old, branch))
 
     def _folded(self, name: CommitName) -> tuple[int, bytes | None]:
@@ -353,27 +294,7 @@ class Journal:
         floor = self.floor(name.branch)
         return floor if floor is not None and name.step < floor else None
 
-    def _path(self, name: EntryName) -> Path:
-        return self.directory / str(name)
-
-    def _branch(self, kind: str, branch: int) -> Path:
-        return self.directory / kind / str(branch)
-
-    def _numbers(self, kind: str) -> list[int]:
-        names = list_names(self.directory / kind)
-        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
-
-    def _steps(self, kind: str, branch: int) -> list[int]:
-        names = list_names(self._branch(kind, branch))
-        return sorted(int(name) for name in names if _STEP_NAME.fullmatch(name))
-
-    def _numbered_steps(self, kind: str, branch: int) -> list[tuple[int, int]]:
-        matches = map(_NUMBERED_STEP.fullmatch, list_names(self._branch(kind, branch)))
-        return sorted((int(found[1]), int(found[2])) for found in matches if found)
-
     def _directories(self) -> list[Path]:
-        branched = [
-            self._branch(kind, number) for kind in BRANCHED for number in self._numbers(kind)
-        ]
+        branched = [self.place(kind, number) for kind in BRANCHED for number in self.numbers(kind)]
         plain = [self.directory / kind for kind in (LeaderName.kind, BranchName.kind)]
         return [self.directory, *plain, *branched]
