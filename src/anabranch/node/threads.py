@@ -1,0 +1,114 @@
+"""A node with threads: one runs steps, one asks sources, one publishes, one does the chores.
+
+They wait for one condition, which every order and every change notifies: nothing on the way of a
+step sleeps. Sources cannot say when they have something, so they are asked when a step begins,
+when a commit comes, and every ``IDLE_SECONDS`` between.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+
+from anabranch.node.core import NodeCore
+from anabranch.node.failures import error_of
+from anabranch.node.port import Closed, CommitOrder, Order, StepResult, Told
+from anabranch.plan.step import Input
+
+IDLE_SECONDS = 0.05
+CHORES_SECONDS = 0.5
+JOIN_SECONDS = 10.0
+
+
+class ThreadedNode:
+    """A node in this process: the protocol of the port, inline."""
+
+    def __init__(self, core: NodeCore) -> None:
+        """Start the threads."""
+        self.core = core
+        self._stopping = threading.Event()
+        self._closed = threading.Event()
+        self._poll_now = threading.Event()
+        work = {
+            "steps": self._steps,
+            "inputs": self._inputs,
+            "publish": self._publish,
+            "chores": self._chores,
+        }
+        self._threads = [
+            threading.Thread(target=self._run, args=(loop,), name=f"anabranch-{name}", daemon=True)
+            for name, loop in work.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def told(self, leader: int, seen: int, seconds: float) -> Told:
+        """What the node says, as soon as it is newer than ``seen`` or so many seconds are over."""
+        told = self.core.told(leader)
+        if told.version > seen or seconds <= 0:
+            return told
+        self.core.wait_told(seen, seconds)
+        return self.core.told(leader)
+
+    def order(self, leader: int, order: Order) -> None:
+        """Give an order. Returns once it is taken; raises ``Fenced``."""
+        self.core.take_order(leader, order)
+        if isinstance(order, CommitOrder):
+            self._poll_now.set()
+            self.core.wake()
+
+    def take(self, leader: int, step: int) -> tuple[Input, ...]:
+        """The input of the offer for a step; from then on the offer does not change."""
+        inputs = self.core.take(leader, step)
+        self._poll_now.set()
+        return inputs
+
+    def result(self, leader: int, step: int, revision: int) -> StepResult:
+        """The result of the last step that was run."""
+        return self.core.result(leader, step, revision)
+
+    def wait_closed(self, seconds: float) -> bool:
+        """Wait until an order to close with ``exit`` was carried out; False after a while."""
+        return self._closed.wait(seconds)
+
+    def shut(self) -> None:
+        """End the threads and let go of everything; a step under way is given up."""
+        self._stopping.set()
+        self.core.give_up_step()
+        self.core.wake()
+        for thread in self._threads:
+            thread.join(JOIN_SECONDS)
+        self.core.shut()
+
+    def _run(self, loop: Callable[[], float | None]) -> None:
+        """Work until there is nothing left to do; then wait until there may be something."""
+        while not self._stopping.is_set():
+            beat = self.core.beat
+            pause = loop()
+            if pause is None or pause > 0:
+                self.core.wait_beat(beat, pause)
+
+    def _steps(self) -> float | None:
+        core = self.core
+        busy = core.open_pending() or core.run_step() or core.close_pending()
+        if core.exit_asked:
+            self._closed.set()
+        return 0.0 if busy else None
+
+    def _inputs(self) -> float | None:
+        self._poll_now.clear()
+        self.core.poll_inputs()
+        self._poll_now.wait(IDLE_SECONDS)
+        return 0.0
+
+    def _publish(self) -> float | None:
+        return 0.0 if self.core.publish_next() else self.core.publish_pause()
+
+    def _chores(self) -> float | None:
+        core = self.core
+        busy = core.check_next() or core.sweep()
+        if core.cancel_pending():
+            self._stopping.wait(CHORES_SECONDS)
+            return 0.0
+        return 0.0 if busy else core.chores_pause()
