@@ -36,7 +36,7 @@ class Coordinator(Protocol):
         """The dataflow that the node has loaded; None until a node was met."""
         ...
 
-    def ask(self, operation: Operation, seconds: float) -> Answered:
+    def ask(self, operation: Operation, seconds: float | None) -> Answered:
         """Ask for an operation, and wait so many seconds at most for what becomes of it."""
         ...
 

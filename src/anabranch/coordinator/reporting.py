@@ -55,7 +55,7 @@ def status_of(memory: Memory, now: float) -> Status:
         failure=memory.phase.failure if isinstance(memory.phase, Closing | Ended) else None,
         node=None if memory.told is None else _node(memory.told, now - memory.heard),
         regions=tuple(_region(each, standing.states) for each in placement),
-        operators=tuple(_operator(state) for state in standing.states),
+        operators=_operators(memory),
         sources=_sources(memory),
         sinks=tuple(
             SinkStatus(name, step, max(memory.step - step, 0) if memory.outputs else 0)
@@ -161,9 +161,16 @@ def _region(assignment: Assignment, states: Sequence[OperatorState]) -> RegionSt
     )
 
 
-def _operator(state: OperatorState) -> OperatorStatus:
-    return OperatorStatus(
-        state.operator, state.shape.region, sum(state.live), _bytes([state]), len(state.runs)
+def _operators(memory: Memory) -> tuple[OperatorStatus, ...]:
+    """Every state that the dataflow keeps, also before anything is in it."""
+    held = {state.operator: state for state in memory.standing.states}
+    shapes = () if memory.facts is None else memory.facts.shapes
+    empty = [OperatorState(each, (), ()) for each in shapes if each.operator not in held]
+    return tuple(
+        OperatorStatus(
+            state.operator, state.shape.region, sum(state.live), _bytes([state]), len(state.runs)
+        )
+        for state in (*held.values(), *empty)
     )
 
 

@@ -135,3 +135,8 @@ class Status(msgspec.Struct, frozen=True):
     last_seconds: float | None
     last_rows: int | None
     batch_rows: int | None
+
+    @property
+    def keys(self) -> dict[str, int]:
+        """How many keys each operator holds."""
+        return {each.operator: each.keys for each in self.operators}

@@ -1,0 +1,398 @@
+"""Performs what the machine decides, and turns every outcome into an event.
+
+One thread runs the loop: it takes an event, lets the machine handle it, and performs the effects
+in their order. Another one listens to the node. Calls to a node in another process are made by a
+third, so that a node that hangs cannot keep the loop from answering.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import pyarrow as pa
+
+from anabranch.coordinator.effects import (
+    Announce,
+    Answer,
+    Effect,
+    End,
+    Fetch,
+    FindNode,
+    Give,
+    Lead,
+    ReplaceNode,
+    StepDone,
+    Take,
+)
+from anabranch.coordinator.events import (
+    Asked,
+    Begun,
+    CommitWritten,
+    EffectFailed,
+    Event,
+    Fenced,
+    InputTaken,
+    Led,
+    Moment,
+    NodeLost,
+    NodeTold,
+    PlanWritten,
+    ResultFetched,
+    TimePassed,
+)
+from anabranch.coordinator.machine import Machine
+from anabranch.coordinator.operations import Operation
+from anabranch.coordinator.port import Answered
+from anabranch.coordinator.reporting import status_of
+from anabranch.coordinator.status import Status
+from anabranch.errors import AnabranchError, NodeUnreachable
+from anabranch.errors import Fenced as FencedError
+from anabranch.failures import error_of, failure_of
+from anabranch.node.port import Facts, Failure, Node
+
+HEARTBEAT = 1.0
+WATCHED_STEPS = 1000
+
+
+class Recorder(Protocol):
+    """Whoever performs the effects that concern the journal."""
+
+    def perform(self, effect: Effect) -> Event | None:
+        """Perform an effect; gives its outcome."""
+        ...
+
+
+class Leading(Protocol):
+    """Whoever can make this process the leader."""
+
+    def lead(self, take_over: bool) -> int:
+        """Become the leader; gives the number. Raises ``DirectoryInUse``."""
+        ...
+
+    def release(self) -> None:
+        """Lead no longer."""
+        ...
+
+
+class Nodes(Protocol):
+    """Whoever finds, starts and ends the node."""
+
+    @property
+    def inline(self) -> bool:
+        """Whether the node is in this process: its calls return at once."""
+        ...
+
+    def find(self, leader: int) -> Node:
+        """The node that runs, or a new one. Takes as long as Spark does to start."""
+        ...
+
+    def replace(self, leader: int, why: str) -> Node:
+        """End the node and start another one. ``NodeUnreachable`` where that cannot be."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether the node's process is still there, as far as this process can tell."""
+        ...
+
+    def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
+        """Run a query on the node."""
+        ...
+
+    def close(self) -> None:
+        """Let go of a node that has been told to end."""
+        ...
+
+
+class Driver:
+    """A running coordinator: ``coordinator.port.Coordinator``."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        records: Recorder,
+        leading: Leading,
+        nodes: Nodes,
+        watch: Callable[[StepDone], None] | None = None,
+        reached: Callable[[str, int], None] = lambda point, step: None,
+    ) -> None:
+        """Nothing is started yet. ``reached`` is told of the named points of a step."""
+        self._machine = machine
+        self._records = records
+        self._leading = leading
+        self._nodes = nodes
+        self._watch = watch
+        self._reached = reached
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._open = threading.Event()
+        self._node: Node | None = None
+        self._listener: _Listener | None = None
+        self._calls = ThreadPoolExecutor(1, thread_name_prefix="anabranch-calls")
+        self._finding = ThreadPoolExecutor(1, thread_name_prefix="anabranch-find")
+        self._asked: dict[int, queue.SimpleQueue[Answered]] = {}
+        self._numbers = 0
+        self._watchers: list[queue.Queue[StepDone]] = []
+        self._raised: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="anabranch-coordinator", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._events.put(Begun())
+        self._thread.start()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end; False if it has not come."""
+        return self._over.wait(seconds)
+
+    def wait_open(self) -> None:
+        """Wait until state is open for the first time, or all is over. Every wait has an end."""
+        self._open.wait()
+
+    def failure(self) -> BaseException | None:
+        """What made the pipeline fail, if anything did."""
+        if self._raised is not None:
+            return self._raised
+        failure = self.status().failure
+        return None if failure is None else error_of(failure)
+
+    def status(self) -> Status:
+        """What the pipeline is doing now."""
+        with self._lock:
+            return status_of(self._machine.memory, time.monotonic())
+
+    def facts(self) -> Facts | None:
+        """The dataflow that the node has loaded."""
+        with self._lock:
+            return self._machine.memory.facts
+
+    def ask(self, operation: Operation, seconds: float | None) -> Answered:
+        """Ask for an operation, and wait so many seconds at most for what becomes of it."""
+        answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
+        with self._lock:
+            self._numbers += 1
+            number = self._numbers
+            self._asked[number] = answers
+        self._events.put(Asked(number, operation))
+        if self._over.is_set():
+            self._refuse_rest()
+        try:
+            return answers.get(timeout=seconds)
+        except queue.Empty:
+            return Answered(step=self.status().step, waiting=True)
+
+    def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
+        """The rows of one SQL query over the state at the last committed step."""
+        return self._nodes.query(sql, rows, bytes, seconds)
+
+    def steps(self, seconds: float) -> Iterator[StepDone | None]:
+        """Every committed step from now on; None whenever so many seconds went by without one."""
+        waiting: queue.Queue[StepDone] = queue.Queue(WATCHED_STEPS)
+        with self._lock:
+            self._watchers.append(waiting)
+        try:
+            while not (self._over.is_set() and waiting.empty()):
+                try:
+                    yield waiting.get(timeout=seconds)
+                except queue.Empty:
+                    yield None
+        finally:
+            with self._lock:
+                self._watchers.remove(waiting)
+
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set():
+                self._handle(self._next_event())
+        except BaseException as error:
+            self._raised = error
+            self._end()
+            if not isinstance(error, AnabranchError):
+                raise
+
+    def _next_event(self) -> Event:
+        wakes = self._machine.wakes_at()
+        timeout = None if wakes is None else max(wakes - time.monotonic(), 0.0)
+        try:
+            return self._events.get(timeout=timeout)
+        except queue.Empty:
+            return TimePassed()
+
+    def _handle(self, event: Event) -> None:
+        waiting: list[Event] = [event]
+        while waiting:
+            now = Moment(time.monotonic(), time.time_ns())
+            with self._lock:
+                effects = self._machine.handle(now, waiting.pop(0))
+                if self._machine.memory.opened is not None:
+                    self._open.set()
+            for effect in effects:
+                outcome = self._perform(effect)
+                if outcome is not None:
+                    self._point(outcome)
+                    waiting.append(outcome)
+
+    def _point(self, outcome: Event) -> None:
+        """Tell of the named points of a step."""
+        match outcome:
+            case PlanWritten(plan):
+                self._reached("planned", plan.step)
+            case CommitWritten(commit):
+                self._reached("committed", commit.step)
+
+    def _perform(self, effect: Effect) -> Event | None:
+        """Perform an effect; gives its outcome where it is known at once."""
+        match effect:
+            case Give() | Take() | Fetch():
+                if self._nodes.inline:
+                    return self._call(effect)
+                self._calls.submit(lambda: self._post(self._call(effect)))
+                return None
+            case FindNode() | ReplaceNode():
+                self._finding.submit(self._find, effect)
+                return None
+            case Announce(done):
+                return self._announce(effect, done)
+            case Answer(number, failure, step):
+                with self._lock:
+                    answers = self._asked.pop(number, None)
+                if answers is not None:
+                    answers.put(Answered(failure, step))
+                return None
+            case End():
+                self._end()
+                return None
+            case Lead(take_over):
+                return self._lead(effect, take_over)
+            case _:
+                return self._records.perform(effect)
+
+    def _lead(self, effect: Lead, take_over: bool) -> Event:
+        try:
+            return Led(self._leading.lead(take_over))
+        except AnabranchError as error:
+            return EffectFailed(effect, failure_of(error))
+
+    def _call(self, effect: Give | Take | Fetch) -> Event | None:
+        """Call the node; any failure is an event."""
+        node, leader = self._node, self._machine.memory.leader
+        try:
+            if node is None:
+                raise NodeUnreachable("The node is gone", do="It is being replaced.")
+            match effect:
+                case Give(order):
+                    node.order(leader, order)
+                    return None
+                case Take(step):
+                    return InputTaken(step, node.take(leader, step))
+                case Fetch(step, revision):
+                    return ResultFetched(node.result(leader, step, revision))
+        except FencedError as error:
+            return Fenced(failure_of(error))
+        except AnabranchError as error:
+            return EffectFailed(effect, failure_of(error))
+
+    def _find(self, effect: FindNode | ReplaceNode) -> None:
+        """Find or replace the node, and listen to it from then on."""
+        leader = self._machine.memory.leader
+        if self._listener is not None:
+            self._listener.stop()
+        try:
+            if isinstance(effect, ReplaceNode):
+                self._node = self._nodes.replace(leader, effect.why)
+            else:
+                self._node = self._nodes.find(leader)
+        except FencedError as error:
+            self._events.put(Fenced(failure_of(error)))
+        except BaseException as error:
+            self._node = None
+            self._events.put(NodeLost(failure_of(error)))
+        else:
+            self._listener = _Listener(self._node, leader, self._nodes.alive, self._events.put)
+            self._listener.start()
+
+    def _post(self, event: Event | None) -> None:
+        if event is not None:
+            self._events.put(event)
+
+    def _announce(self, effect: Announce, done: StepDone) -> Event | None:
+        with self._lock:
+            watchers = tuple(self._watchers)
+        for watcher in watchers:
+            with contextlib.suppress(queue.Full):
+                watcher.put_nowait(done)
+        if self._watch is None:
+            return None
+        try:
+            self._watch(done)
+        except Exception as error:
+            self._raised = error
+            return EffectFailed(effect, failure_of(error))
+        return None
+
+    def _end(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
+        self._calls.shutdown(wait=False, cancel_futures=True)
+        self._finding.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(AnabranchError):
+            self._nodes.close()
+        self._leading.release()
+        self._over.set()
+        self._open.set()
+        self._refuse_rest()
+
+    def _refuse_rest(self) -> None:
+        """Answer whoever asked too late to be heard."""
+        with self._lock:
+            late, self._asked = self._asked, {}
+        over = Failure("operation.refused", "The pipeline is over", do="Run it again to go on.")
+        for answers in late.values():
+            answers.put(Answered(over))
+
+
+class _Listener:
+    """The thread that hears what a node tells."""
+
+    def __init__(
+        self, node: Node, leader: int, alive: Callable[[], bool], post: Callable[[Event], None]
+    ) -> None:
+        self._node = node
+        self._leader = leader
+        self._alive = alive
+        self._post = post
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="anabranch-listen", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        seen = -1
+        while not self._stopped.is_set():
+            try:
+                told = self._node.told(self._leader, seen, HEARTBEAT)
+            except FencedError as error:
+                self._tell(Fenced(failure_of(error)))
+                return
+            except AnabranchError as error:
+                if not self._alive():
+                    self._tell(NodeLost(failure_of(error)))
+                    return
+                self._stopped.wait(HEARTBEAT / 4)
+                continue
+            seen = told.version
+            self._tell(NodeTold(told))
+
+    def _tell(self, event: Event) -> None:
+        if not self._stopped.is_set():
+            self._post(event)
