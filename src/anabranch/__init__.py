@@ -1,10 +1,12 @@
 """Elastic, fault-tolerant, stateful stream processing for Python, on Spark."""
 
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.status import Phase, Status
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
 from anabranch.errors import AnabranchError
-from anabranch.node.runner import Settings, StepDone
-from anabranch.pipeline import Phase, Pipeline, Status
+from anabranch.pipeline import Pipeline
 from anabranch.run import run
 from anabranch.sinks.callback import CallbackSink
 from anabranch.sinks.file import FileSink

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+import secrets
+import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from anabranch.coordinator.driver import Driver
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.machine import Machine
+from anabranch.coordinator.operations import Load
+from anabranch.coordinator.records import Records
+from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
+from anabranch.node.core import NodeCore
+from anabranch.node.inline import InlineNode
 from anabranch.node.program import Program
-from anabranch.node.runner import Runner, Settings, StepDone
-from anabranch.pipeline import Pipeline, wall_clock
+from anabranch.node.threads import ThreadedNode
+from anabranch.pipeline import Pipeline
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.code import save_program
 from anabranch.spark.frames import SparkFrames
@@ -21,9 +32,11 @@ from anabranch.spark.session import open_session
 from anabranch.spark.sources import SparkSources, with_schemas
 from anabranch.state.bins import bin_bits
 from anabranch.state.files import ensure_directory
-from anabranch.state.lock import DirectoryLock
+from anabranch.state.leadership import Leadership
 
 BINS = 256
+
+Reached = Callable[[str, int], None]
 
 
 def run(
@@ -35,8 +48,11 @@ def run(
     master: str | None = None,
     spark_conf: dict[str, str] | None = None,
     settings: Settings | None = None,
+    take_over: bool = False,
+    rewind: int | None = None,
+    accept_duplicates: bool = False,
     watch: Callable[[StepDone], None] | None = None,
-    reached: Callable[[str, int], None] | None = None,
+    reached: Reached | None = None,
 ) -> Pipeline:
     """Start a dataflow and return its handle.
 
@@ -44,39 +60,89 @@ def run(
     number of ``workers``. The Spark of this process is used if there is one; else it is started on
     ``master`` (``local[*]`` unless told otherwise) with ``spark_conf``, of which the settings that
     can change at run time hold for the pipeline in either case. ``bins`` is fixed when the
-    directory is made. ``watch`` is called with every committed step, ``reached`` at the named
-    points of a step (``planned``, ``ran``, ``committed``, ``publishing <sink>``, ``published``;
-    where Spark writes the files of a sink also ``written``, ``decided``, ``placed`` and
-    ``told <sink>``).
+    directory is made. ``rewind`` goes back to a kept checkpoint first, as ``Pipeline.load`` does.
+    ``take_over`` fences a process that runs the pipeline, instead of being refused. ``watch`` is
+    called with every committed step, ``reached`` at the named points of a step (``planned``,
+    ``ran``, ``committed``, ``publishing <sink>``, ``published``; where Spark writes the files of a
+    sink also ``written``, ``decided``, ``placed`` and ``told <sink>``).
 
     Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` when the
     directory belongs to something else; then nothing was started.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, not {workers}")
-    bin_bits(bins)
     chosen = replace(settings or Settings(), workers=workers)
+    path = Path(directory).absolute()
+    points = reached or (lambda point, step: None)
+    node = build_node(
+        flow,
+        path,
+        bins=bins,
+        master=master,
+        spark_conf=spark_conf,
+        grace_seconds=chosen.grace_seconds,
+        reached=points,
+    )
+    wish = None if rewind is None else Load(rewind, accept_duplicates)
+    machine = Machine(chosen, take_over=take_over, rewind=wish)
+    leading = ThisProcess(path)
+    records = Records(leading.leadership.journal, lambda: secrets.token_hex(16))
+    driver = Driver(machine, records, leading, node, watch, points)
+    driver.start()
+    pipeline = Pipeline(path, driver, node, chosen)
+    driver.wait_open()
+    failure = driver.failure()
+    if failure is not None:
+        driver.wait()
+        raise failure
+    return pipeline
+
+
+def build_node(
+    flow: Dataflow,
+    directory: Path,
+    *,
+    bins: int = BINS,
+    master: str | None = None,
+    spark_conf: dict[str, str] | None = None,
+    grace_seconds: float = 120.0,
+    reached: Reached = lambda point, step: None,
+) -> InlineNode:
+    """A node in this process, on the Spark that runs here or on a new one."""
+    bin_bits(bins)
     spark = open_session(master, spark_conf)
     typed = validate(with_schemas(flow.graph(), spark), SparkAnalyzer(spark))
     program = Program(typed, bins)
-    path = Path(directory).absolute()
-    ensure_directory(path)
-    lock = DirectoryLock(path)
-    lock.acquire()
-    try:
-        code = save_program(path, program)
-        sources = SparkSources(spark, path)
-        plane = SparkPlane(spark, program, path, code, sources)
-        points = reached or (lambda point, step: None)
-        frames = SparkFrames(lambda: open_session(master, spark_conf))
-        runner = Runner(
-            program, path, plane, code, chosen, wall_clock, points, frames, sources.open
-        )
-        runner.recover()
-    except BaseException:
-        lock.release()
-        raise
-    queries = SparkQueries(spark, path)
-    pipeline = Pipeline(path, runner, watch, lock.release, queries)
-    pipeline.start()
-    return pipeline
+    ensure_directory(directory)
+    code = save_program(directory, program)
+    sources = SparkSources(spark, directory)
+    core = NodeCore(
+        program,
+        directory,
+        SparkPlane(spark, program, directory, code, sources),
+        code,
+        clock=time.time,
+        boot=secrets.token_hex(8),
+        application=spark.sparkContext.applicationId or "",
+        frames=SparkFrames(lambda: open_session(master, spark_conf)),
+        open_source=sources.open,
+        grace_seconds=grace_seconds,
+        reached=reached,
+    )
+    return InlineNode(ThreadedNode(core), SparkQueries(spark, directory))
+
+
+class ThisProcess:
+    """This process as the leader of a pipeline."""
+
+    def __init__(self, directory: Path) -> None:
+        """Nobody leads yet."""
+        self.leadership = Leadership(directory / "journal")
+
+    def lead(self, take_over: bool) -> int:
+        """Become the leader; ``DirectoryInUse`` if another process is it."""
+        return self.leadership.lead(take_over, socket.gethostname(), os.getpid(), time.time_ns())
+
+    def release(self) -> None:
+        """Lead no longer."""
+        self.leadership.release()

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from anabranch.cli.demo_view import Frame, LineView, LiveView, Tier, draw, sparkline, view_for
-from anabranch.node.runner import StepDone
+from anabranch.coordinator.effects import StepDone
 
 STEPS = (
     StepDone(1, 1_000, 700, 5.0, {}),

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from anabranch.coordinator.settings import Settings
 from anabranch.node.program import Program
-from anabranch.node.runner import Runner, Settings
+from anabranch.node.state_reader import Snapshot
 from anabranch.sinks.memory import MemorySink
-from tests.node.memory_plane import MemoryPlane
+from tests.node.engine import Engine
 from tests.node.shop import PAGES, Page, program, scripted, shop
 
 
 def finished(
     directory: Path, pages: Sequence[Page] = PAGES, *, workers: int = 2, made: Program | None = None
-) -> Runner:
-    """Run a program, the shop unless told otherwise, until its input ends."""
+) -> Snapshot:
+    """Run a program, the shop unless told otherwise, until its input ends; gives its state."""
     made = made or program(shop(scripted(pages), MemorySink(), MemorySink()))
-    clock = itertools.count(1000)
-    plane = MemoryPlane(made, directory)
-    settings = Settings(workers=workers)
-    runner = Runner(made, directory, plane, "code", settings, lambda: float(next(clock)))
-    try:
-        runner.recover()
-        while (plan := runner.next_plan()) is not None or not runner.ended():
-            if plan is not None:
-                runner.run(plan)
-        runner.close()
-    finally:
-        runner.give_up()
-    return runner
+    engine = Engine(made, directory, settings=Settings(workers=workers))
+    engine.run()
+    return engine.node.snapshot

@@ -11,7 +11,7 @@ import pytest
 from anabranch.dataflow.flow import Dataflow
 from anabranch.sinks.memory import MemorySink
 from tests.node.shop import PAGES, program, remember, scripted
-from tests.node.test_runner import Shop
+from tests.node.test_restarts import Shop
 
 
 def touchy(key: Any, row: Any, seen: Any) -> Any:

@@ -2,51 +2,52 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.status import Phase
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import ReadFailed, UnknownOperator
 from anabranch.node.program import Program
-from anabranch.node.runner import Runner, Settings, StepDone
-from anabranch.pipeline import Phase, Pipeline
+from anabranch.pipeline import Pipeline
+from anabranch.run import ThisProcess
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import Fail, ScriptedSource
-from tests.node.memory_plane import MemoryPlane
+from tests.node.engine import Engine
 from tests.node.shop import PAGES, Story, program, scripted, shop
 
 WAIT = 20.0
 
 
-def started(made: Program, directory: Path, watch: Any = None) -> tuple[Pipeline, list[str]]:
-    clock = itertools.count(1000)
-    plane = MemoryPlane(made, directory)
-    runner = Runner(made, directory, plane, "code", Settings(), lambda: float(next(clock)))
-    runner.recover()
-    released: list[str] = []
-    pipeline = Pipeline(directory, runner, watch, lambda: released.append("lock"))
-    pipeline.start()
-    return pipeline, released
+def started(made: Program, directory: Path, watch: Any = None) -> Pipeline:
+    return Engine(made, directory, watch=watch).start().pipeline
+
+
+def is_free(directory: Path) -> bool:
+    """Whether nobody leads in a directory."""
+    leading = ThisProcess(directory)
+    leading.lead(take_over=False)
+    leading.release()
+    return True
 
 
 def test_a_pipeline_whose_sources_have_ended_completes(tmp_path: Path) -> None:
     rows = MemorySink()
     done: list[StepDone] = []
-    pipeline, released = started(
-        program(shop(scripted(), rows, MemorySink())), tmp_path, done.append
-    )
+    made = program(shop(scripted(), rows, MemorySink()))
+    pipeline = started(made, tmp_path, done.append)
     status = pipeline.wait(WAIT)
     story = Story()
     assert (status.phase, status.step, status.published) == (Phase.COMPLETED, 4, 4)
     assert status.keys == {"seen": len(story.seen), "times": len(story.counts)}
-    assert status.last == done[-1]
+    assert (status.last_rows, status.last_seconds) == (done[-1].rows, done[-1].seconds)
     assert [step.step for step in done] == [1, 2, 3, 4]
     assert len(rows.rows()) == 12
-    assert released == ["lock"]
+    assert is_free(tmp_path)
 
 
 def test_state_is_shown_under_the_users_names(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_state_is_shown_under_the_users_names(tmp_path: Path) -> None:
     source = ScriptedSource("v_key string, k_value bigint", [[("a", 1), ("a", 5), (None, 2)]])
     keyed = flow.source("in", source).key_distribute("r", "v_key")
     keyed.aggregate("totals", k_n="count(*)", v_best="max(k_value)").sink("out", MemorySink())
-    pipeline, _ = started(program(flow), tmp_path)
+    pipeline = started(program(flow), tmp_path)
     while pipeline.status().step < 1:
         pipeline.wait(0.01)
     found = pipeline.state_table("totals").to_pylist()
@@ -72,14 +73,14 @@ def test_a_step_that_fails_ends_the_pipeline_with_the_reason(tmp_path: Path) -> 
     rows = MemorySink()
     pages: list[object] = [PAGES[0], Fail("the line is dead", times=None), PAGES[1]]
     source = scripted(pages, scratch=tmp_path / "scratch")
-    pipeline, released = started(program(shop(source, rows, MemorySink())), tmp_path / "state")
+    pipeline = started(program(shop(source, rows, MemorySink())), tmp_path / "state")
     with pytest.raises(ReadFailed, match="the line is dead"):
         pipeline.wait(WAIT)
     status = pipeline.status()
     assert (status.phase, status.step, status.published) == (Phase.FAILED, 1, 1)
     # What was committed is out, the directory is free, and nobody goes on in the background.
     assert list(rows.steps()) == [1]
-    assert released == ["lock"]
+    assert is_free(tmp_path / "state")
     assert "anabranch-publish" not in [thread.name for thread in threading.enumerate()]
 
 
@@ -93,7 +94,7 @@ def test_shutting_down_finishes_the_step_and_the_next_start_goes_on(tmp_path: Pa
         first.set()
         assert go_on.wait(WAIT)
 
-    pipeline, _ = started(made, tmp_path, watch)
+    pipeline = started(made, tmp_path, watch)
     assert first.wait(WAIT)
     stopper = threading.Thread(target=pipeline.shutdown)
     stopper.start()
@@ -103,7 +104,7 @@ def test_shutting_down_finishes_the_step_and_the_next_start_goes_on(tmp_path: Pa
     stopper.join(WAIT)
     assert (pipeline.status().phase, pipeline.status().step) == (Phase.STOPPED, 1)
     assert list(rows.steps()) == [1]
-    again, _ = started(made, tmp_path)
+    again = started(made, tmp_path)
     assert again.wait(WAIT).step == 4
     published = {
         step: sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)

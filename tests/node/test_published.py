@@ -11,17 +11,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.operations import Shutdown
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import ChangedDataflow
 from anabranch.node.identity import check_sinks
 from anabranch.node.program import Program
-from anabranch.node.runner import Runner, Settings
 from anabranch.plan.step import Commit
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.port import SinkContext, StagedFile
-from tests.node.memory_plane import MemoryPlane
+from tests.node.engine import Engine, Killed
 from tests.node.shop import program, scripted
-from tests.node.test_runner import Killed
 
 PAGES = [[("ann", 1), ("bob", 2)], [("ann", 3)], [("cid", 4)], [("bob", 5)]]
 
@@ -69,17 +69,21 @@ class Place:
         reached: Callable[[str, int], None] = lambda point, step: None,
     ) -> None:
         """Run up to that step, and end."""
-        made = self.program(names)
-        plane = MemoryPlane(made, self.directory)
-        clock = lambda: float(next(self.clock))  # noqa: E731
-        runner = Runner(made, self.directory, plane, code, Settings(), clock, reached)
-        try:
-            runner.recover()
-            while runner.step < steps and (plan := runner.next_plan()) is not None:
-                runner.run(plan)
-            runner.close()
-        finally:
-            runner.give_up()
+        engine: Engine
+
+        def watch(done: StepDone) -> None:
+            if done.step == steps:
+                engine.driver.ask(Shutdown(), 0.0)
+
+        engine = Engine(
+            self.program(names),
+            self.directory,
+            code=code,
+            reached=reached,
+            clock_ns=lambda: next(self.clock) * 10**9,
+            watch=watch,
+        )
+        engine.run()
 
     def asked(self, name: str) -> list[int]:
         return self.sinks[name].asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.node.runner import Settings
+from anabranch.coordinator.settings import Settings
 
 
 def test_the_defaults_fit_together() -> None:

@@ -66,18 +66,18 @@ def test_every_step_in_the_journal_is_seen_as_it_was(tmp_path: Path) -> None:
 
 
 def test_the_last_step_is_read_unless_told(tmp_path: Path) -> None:
-    runner = finished(tmp_path)
-    assert read_snapshot(tmp_path) == read_snapshot(tmp_path, 4) == runner.snapshot
+    found = finished(tmp_path)
+    assert read_snapshot(tmp_path) == read_snapshot(tmp_path, 4) == found
 
 
 def test_rows_name_their_bin_and_its_worker(tmp_path: Path) -> None:
-    runner = finished(tmp_path, workers=3)
+    found = finished(tmp_path, workers=3)
     snapshot = read_snapshot(tmp_path)
     by_bin = snapshot.workers["by-customer"]
     assert set(by_bin) == {0, 1, 2}
     rows = shown(snapshot, "seen", tmp_path)
     assert all(row["_worker"] == by_bin[row["_bin"]] for row in rows)
-    live = next(s.live for s in runner.states if s.operator == "seen")
+    live = next(s.live for s in found.states if s.operator == "seen")
     counted = [sum(row["_bin"] == number for row in rows) for number in range(BINS)]
     assert counted == list(live)
 
@@ -136,16 +136,16 @@ def test_a_table_has_the_users_columns_also_when_it_is_empty(tmp_path: Path) -> 
     journal = Journal(tmp_path / "journal")
     assert journal.commits() == ()
     assert read_snapshot(tmp_path).operators == []
-    runner = finished(tmp_path / "other", [[("ann", 1)], [("ann", -1)]])
-    table = read_table(runner.snapshot.view("seen"), tmp_path / "other")
+    found = finished(tmp_path / "other", [[("ann", 1)], [("ann", -1)]])
+    table = read_table(found.view("seen"), tmp_path / "other")
     assert (table.schema.names, table.num_rows) == (["customer", "state"], 0)
 
 
 def test_a_removed_file_is_an_expired_snapshot_unless_the_last_step_needs_it(
     tmp_path: Path,
 ) -> None:
-    runner = finished(tmp_path)
-    old, last = read_snapshot(tmp_path, 1), runner.snapshot
+    found = finished(tmp_path)
+    old, last = read_snapshot(tmp_path, 1), found
     gone = old.view("times").runs[0].run.name
     assert not last.lists(gone)
     os.unlink(tmp_path / gone)

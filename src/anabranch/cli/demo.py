@@ -16,8 +16,9 @@ from anabranch.cli.demo_check import Comparison, check
 from anabranch.cli.demo_flow import TIERS, TOTALS, Places, demo_flow
 from anabranch.cli.demo_orders import OrderWriter
 from anabranch.cli.demo_view import Frame, Tier, View, view_for
-from anabranch.node.runner import StepDone
-from anabranch.pipeline import Pipeline, Status
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.status import Status
+from anabranch.pipeline import Pipeline
 from anabranch.run import run
 
 RIGHT, WRONG, INTERRUPTED = 0, 1, 130

@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.node.runner import StepDone
+from anabranch.coordinator.effects import StepDone
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SHOWN_STEPS = 30

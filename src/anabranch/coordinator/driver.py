@@ -49,6 +49,7 @@ from anabranch.coordinator.events import (
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.port import Answered
+from anabranch.coordinator.records import RecordEffect
 from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.status import Status
 from anabranch.errors import AnabranchError, NodeUnreachable
@@ -63,8 +64,8 @@ WATCHED_STEPS = 1000
 class Recorder(Protocol):
     """Whoever performs the effects that concern the journal."""
 
-    def perform(self, effect: Effect) -> Event | None:
-        """Perform an effect; gives its outcome."""
+    def perform(self, effect: RecordEffect) -> Event | None:
+        """Perform an effect; gives its outcome, None if there is nothing to tell of it."""
         ...
 
 
@@ -120,15 +121,21 @@ class Driver:
         nodes: Nodes,
         watch: Callable[[StepDone], None] | None = None,
         reached: Callable[[str, int], None] = lambda point, step: None,
+        clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Nothing is started yet. ``reached`` is told of the named points of a step."""
+        """Nothing is started yet. ``reached`` is told of the named points of a step.
+
+        ``watch`` is called in a thread of its own: a slow one sees steps late, and holds up
+        nothing but the end.
+        """
         self._machine = machine
         self._records = records
         self._leading = leading
         self._nodes = nodes
-        self._watch = watch
+        self._watch = None if watch is None else _Watch(watch, self._watch_failed)
         self._reached = reached
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._clock_ns = clock_ns
+        self._events: queue.SimpleQueue[Event | _Abandoned] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._open = threading.Event()
@@ -161,6 +168,11 @@ class Driver:
             return self._raised
         failure = self.status().failure
         return None if failure is None else error_of(failure)
+
+    def abandon(self) -> None:
+        """End as a process does that is killed: the node is told nothing. Nothing is lost by it."""
+        self._events.put(_Abandoned())
+        self._over.wait()
 
     def status(self) -> Status:
         """What the pipeline is doing now."""
@@ -209,14 +221,18 @@ class Driver:
     def _run(self) -> None:
         try:
             while not self._over.is_set():
-                self._handle(self._next_event())
+                event = self._next_event()
+                if isinstance(event, _Abandoned):
+                    self._end()
+                else:
+                    self._handle(event)
         except BaseException as error:
             self._raised = error
             self._end()
             if not isinstance(error, AnabranchError):
                 raise
 
-    def _next_event(self) -> Event:
+    def _next_event(self) -> Event | _Abandoned:
         wakes = self._machine.wakes_at()
         timeout = None if wakes is None else max(wakes - time.monotonic(), 0.0)
         try:
@@ -227,7 +243,7 @@ class Driver:
     def _handle(self, event: Event) -> None:
         waiting: list[Event] = [event]
         while waiting:
-            now = Moment(time.monotonic(), time.time_ns())
+            now = Moment(time.monotonic(), self._clock_ns())
             with self._lock:
                 effects = self._machine.handle(now, waiting.pop(0))
                 if self._machine.memory.opened is not None:
@@ -258,7 +274,8 @@ class Driver:
                 self._finding.submit(self._find, effect)
                 return None
             case Announce(done):
-                return self._announce(effect, done)
+                self._announce(done)
+                return None
             case Answer(number, failure, step):
                 with self._lock:
                     answers = self._asked.pop(number, None)
@@ -321,20 +338,18 @@ class Driver:
         if event is not None:
             self._events.put(event)
 
-    def _announce(self, effect: Announce, done: StepDone) -> Event | None:
+    def _announce(self, done: StepDone) -> None:
         with self._lock:
             watchers = tuple(self._watchers)
         for watcher in watchers:
             with contextlib.suppress(queue.Full):
                 watcher.put_nowait(done)
-        if self._watch is None:
-            return None
-        try:
-            self._watch(done)
-        except Exception as error:
-            self._raised = error
-            return EffectFailed(effect, failure_of(error))
-        return None
+        if self._watch is not None:
+            self._watch.put(done)
+
+    def _watch_failed(self, done: StepDone, error: Exception) -> None:
+        self._raised = error
+        self._events.put(EffectFailed(Announce(done), failure_of(error)))
 
     def _end(self) -> None:
         if self._listener is not None:
@@ -344,6 +359,8 @@ class Driver:
         with contextlib.suppress(AnabranchError):
             self._nodes.close()
         self._leading.release()
+        if self._watch is not None:
+            self._watch.finish()
         self._over.set()
         self._open.set()
         self._refuse_rest()
@@ -355,6 +372,40 @@ class Driver:
         over = Failure("operation.refused", "The pipeline is over", do="Run it again to go on.")
         for answers in late.values():
             answers.put(Answered(over))
+
+
+class _Abandoned:
+    """What the loop is told when it is to end at once."""
+
+
+class _Watch:
+    """The thread in which a user's function sees the committed steps, in their order."""
+
+    def __init__(
+        self, watch: Callable[[StepDone], None], failed: Callable[[StepDone, Exception], None]
+    ) -> None:
+        self._watch = watch
+        self._failed = failed
+        self._waiting: queue.SimpleQueue[StepDone | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="anabranch-watch", daemon=True)
+        self._thread.start()
+
+    def put(self, done: StepDone) -> None:
+        self._waiting.put(done)
+
+    def finish(self) -> None:
+        """Wait until everything was seen."""
+        self._waiting.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (done := self._waiting.get()) is not None:
+            try:
+                self._watch(done)
+            except Exception as error:
+                self._failed(done, error)
+                return
 
 
 class _Listener:

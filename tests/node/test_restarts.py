@@ -1,4 +1,4 @@
-"""The runner's journal logic, with every part real but Spark."""
+"""Steps, deaths and restarts, with every part real but Spark."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.status import Phase
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import (
     AttemptsDisagree,
@@ -23,7 +26,6 @@ from anabranch.errors import (
     UserFunctionFailed,
 )
 from anabranch.node.program import Program
-from anabranch.node.runner import Runner, Settings, StepDone
 from anabranch.plan.step import Commit, Plan, decode_commit, decode_plan
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
@@ -32,14 +34,11 @@ from anabranch.sources.scripted import PAUSE, Fail, ScriptedSource
 from anabranch.state.bins import BinSet
 from anabranch.state.journal import CommitName, Journal, PlanName
 from anabranch.state.region_state import OperatorState
+from tests.node.engine import Engine, Killed
 from tests.node.memory_plane import MemoryPlane
 from tests.node.shop import BINS, PAGES, Story, make_program, program, remember, scripted, shop
 
 POINTS = ["planned", "ran", "committed", "publishing rows", "publishing counts", "published"]
-
-
-class Killed(Exception):
-    """The process ends here."""
 
 
 class Death:
@@ -67,7 +66,7 @@ class Shop:
         self.program = make_program(directory, self.rows, source)
         self.clock = itertools.count(1000)
 
-    def runner(
+    def engine(
         self,
         *,
         reached: Callable[[str, int], None] = lambda point, step: None,
@@ -75,31 +74,20 @@ class Shop:
         code: str = "code",
         program: Program | None = None,
         plane: MemoryPlane | None = None,
-    ) -> Runner:
-        chosen = program or self.program
-        return Runner(
-            chosen,
+    ) -> Engine:
+        return Engine(
+            program or self.program,
             self.directory / "state",
-            plane or MemoryPlane(chosen, self.directory / "state"),
-            code,
-            Settings(workers=workers),
-            lambda: float(next(self.clock)),
-            reached,
+            plane=plane,
+            code=code,
+            settings=Settings(workers=workers),
+            reached=reached,
+            clock_ns=lambda: next(self.clock) * 10**9,
         )
 
     def run(self, **more: Any) -> list[StepDone]:
         """Run until the input ends or something fails; leaves no thread behind."""
-        runner = self.runner(**more)
-        done = []
-        try:
-            runner.recover()
-            while (plan := runner.next_plan()) is not None or not runner.ended():
-                if plan is not None:
-                    done.append(runner.run(plan))
-            runner.close()
-        finally:
-            runner.give_up()
-        return done
+        return self.engine(**more).run()
 
     def run_and_die(self, point: str, step: int, **more: Any) -> None:
         with pytest.raises(Killed):
@@ -391,17 +379,11 @@ def test_one_source_that_ends_neither_ends_the_pipeline_nor_is_read_again(tmp_pa
     made = two_sources(rows, numbers)
     steps = 0
     for _ in range(3):
-        runner = Runner(
-            made, tmp_path, MemoryPlane(made, tmp_path), "code", Settings(), lambda: 0.0
-        )
-        runner.recover()
-        for _ in range(5):
-            plan = runner.next_plan()
-            if plan is not None:
-                runner.run(plan)
-                steps += 1
-            assert not runner.ended()
-        runner.close()
+        engine = Engine(made, tmp_path).start()
+        engine.pipeline.wait(0.3)
+        assert engine.pipeline.status().phase is Phase.RUNNING
+        engine.pipeline.shutdown()
+        steps += len(engine.done)
     assert steps == 3
     assert [row["n"] for row in numbers.rows()] == [1, 2]
     assert sum(table.num_rows for table in rows.steps().values()) == len(PAGES[0])

@@ -1,0 +1,109 @@
+"""A pipeline without Spark: coordinator, journal, node and tasks are real, rows move in memory."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from anabranch.coordinator.driver import Driver
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.machine import Machine
+from anabranch.coordinator.records import Records
+from anabranch.coordinator.settings import Settings
+from anabranch.node.core import NodeCore
+from anabranch.node.inline import InlineNode
+from anabranch.node.program import Program
+from anabranch.node.threads import ThreadedNode
+from anabranch.pipeline import Pipeline
+from anabranch.run import ThisProcess
+from tests.node.memory_plane import MemoryPlane
+
+WAIT = 60.0
+_clock = itertools.count(10**12, 10**9)
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class Engine:
+    """A pipeline in a directory, from start to end or death."""
+
+    def __init__(
+        self,
+        program: Program,
+        directory: Path,
+        *,
+        plane: Any = None,
+        code: str = "code",
+        settings: Settings | None = None,
+        reached: Callable[[str, int], None] = lambda point, step: None,
+        clock_ns: Callable[[], int] = lambda: next(_clock),
+        watch: Callable[[StepDone], None] | None = None,
+        **options: Any,
+    ) -> None:
+        self.dead = threading.Event()
+        self._killer: BaseException | None = None
+        self._reached = reached
+        self.done: list[StepDone] = []
+        self._watch = watch
+        directory.mkdir(parents=True, exist_ok=True)
+        chosen = settings or Settings()
+        core = NodeCore(
+            program,
+            directory,
+            plane or MemoryPlane(program, directory),
+            code,
+            clock=lambda: clock_ns() / 1e9,
+            boot=secrets.token_hex(4),
+            reached=self._point,
+            grace_seconds=chosen.grace_seconds,
+        )
+        self.node = InlineNode(ThreadedNode(core), None)
+        self.leading = ThisProcess(directory)
+        records = Records(self.leading.leadership.journal, lambda: secrets.token_hex(16))
+        machine = Machine(chosen, validate=True, **options)
+        self.driver = Driver(
+            machine, records, self.leading, self.node, self._seen, self._point, clock_ns
+        )
+        self.pipeline = Pipeline(directory, self.driver, self.node, chosen)
+
+    def start(self) -> Engine:
+        self.driver.start()
+        return self
+
+    def run(self) -> list[StepDone]:
+        """Run until the input ends or something fails; leaves no thread behind."""
+        self.start()
+        try:
+            while not self.driver.wait(0.01):
+                if self.dead.is_set():
+                    self.driver.abandon()
+        except BaseException:
+            self.driver.abandon()
+            raise
+        if self._killer is not None:
+            raise self._killer
+        failure = self.driver.failure()
+        if failure is not None:
+            raise failure
+        return self.done
+
+    def _seen(self, done: StepDone) -> None:
+        self.done.append(done)
+        if self._watch is not None:
+            self._watch(done)
+
+    def _point(self, point: str, step: int) -> None:
+        if self.dead.is_set():
+            raise Killed(point)
+        try:
+            self._reached(point, step)
+        except BaseException as error:
+            self._killer = error
+            self.dead.set()
+            raise
