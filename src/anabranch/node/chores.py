@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 import msgspec
@@ -26,11 +26,11 @@ class Chores:
     """Checks and sweeps that were ordered. One thread works, any may order."""
 
     def __init__(
-        self, store: Path, code: str, grace_seconds: float, clock: Callable[[], float]
+        self, store: Path, codes: Set[str], grace_seconds: float, clock: Callable[[], float]
     ) -> None:
-        """Nothing is ordered yet."""
+        """Nothing is ordered yet. ``codes`` are the pickled dataflows that this node uses."""
         self._store = store
-        self._code = code
+        self._codes = codes
         self._clock = clock
         self._sweeper = Sweeper(store, grace_seconds)
         self._guard = threading.Lock()
@@ -113,7 +113,7 @@ class Chores:
         )
         # What cannot be removed now is tried again with the next order.
         with contextlib.suppress(StoreError):
-            self._sweeper.sweep_code({*order.codes, self._code})
+            self._sweeper.sweep_code({*order.codes, *self._codes})
             self._sweeper.sweep(order.step, needed, now)
         return True
 

@@ -69,16 +69,21 @@ class NodeCore:
         frames: Frames | None = None,
         open_source: Opener = open_plainly,
         grace_seconds: float = 120.0,
+        pickled: str | None = None,
         reached: Callable[[str, int], None] = lambda point, step: None,
     ) -> None:
-        """Nothing is open, and nobody leads."""
+        """Nothing is open, and nobody leads.
+
+        ``code`` is the hash of the dataflow, ``pickled`` the name that it is kept under in the
+        store, where that is another one.
+        """
         self._program = program
         self._plane = plane
         self._around = Surroundings(store, frames, open_source, clock, reached)
         self._facts = facts_of(program, code)
         self._boot = boot
         self._application = application
-        self._chores = Chores(store, code, grace_seconds, clock)
+        self._chores = Chores(store, {code, pickled or code}, grace_seconds, clock)
         # Guards everything below. Held briefly, never during work.
         self._changed = threading.Condition(threading.RLock())
         self._version = 1
@@ -196,6 +201,10 @@ class NodeCore:
             opened = self._opened
         return None if opened is None else opened.outbox.pause()
 
+    def chores_pause(self) -> float | None:
+        """How long until a file may be removed; None: until something comes."""
+        return self._chores.pause()
+
     # ---------------------------------------------------------------------------------- the work
 
     def open_pending(self) -> bool:
@@ -225,9 +234,9 @@ class NodeCore:
             self._outbox = opened.outbox
             self._opened_number = order.number
             self._failed_open = None
-            self._replaying = False
             self._states = opened.states
             self._committed = order.step
+            self._replaying = False
             self._state = Open(order.step)
             self._snapshot = Snapshot(
                 order.step,
@@ -330,6 +339,12 @@ class NodeCore:
             self._plane.cancel()
         return True
 
+    def give_up_step(self) -> None:
+        """Cancel the step that runs, if one does: the process ends."""
+        with self._changed:
+            self._cancelled = self._to_run is not None
+        self.cancel_pending()
+
     def shut(self) -> None:
         """Let go of everything at once: nothing more is published."""
         with self._changed:
@@ -409,6 +424,7 @@ class NodeCore:
         if order.step == self._committed:
             opened.offers.limit(order.limit)
             self._replaying = order.replayed
+            self._grown()
         if self._state != Open(order.step) or order.step != self._committed + 1:
             return
         assert self._ran is not None, "a node that is open after a step has its result"

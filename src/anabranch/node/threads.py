@@ -11,9 +11,12 @@ import threading
 import traceback
 from collections.abc import Callable
 
+import pyarrow as pa
+
+from anabranch.errors import NodeUnreachable, QueryFailed
 from anabranch.node.core import NodeCore
-from anabranch.node.failures import error_of
-from anabranch.node.port import Closed, CommitOrder, Order, StepResult, Told
+from anabranch.node.port import CommitOrder, Order, StepResult, Told
+from anabranch.node.queries import Queries, QueryLimits
 from anabranch.plan.step import Input
 
 IDLE_SECONDS = 0.05
@@ -24,9 +27,11 @@ JOIN_SECONDS = 10.0
 class ThreadedNode:
     """A node in this process: the protocol of the port, inline."""
 
-    def __init__(self, core: NodeCore) -> None:
+    def __init__(self, core: NodeCore, queries: Queries | None = None) -> None:
         """Start the threads."""
         self.core = core
+        self.queries = queries
+        self._broken: BaseException | None = None
         self._stopping = threading.Event()
         self._closed = threading.Event()
         self._poll_now = threading.Event()
@@ -45,18 +50,20 @@ class ThreadedNode:
 
     def told(self, leader: int, seen: int, seconds: float) -> Told:
         """What the node says, as soon as it is newer than ``seen`` or so many seconds are over."""
+        self._check()
         told = self.core.told(leader)
         if told.version > seen or seconds <= 0:
             return told
         self.core.wait_told(seen, seconds)
+        self._check()
         return self.core.told(leader)
 
     def order(self, leader: int, order: Order) -> None:
         """Give an order. Returns once it is taken; raises ``Fenced``."""
+        self._check()
         self.core.take_order(leader, order)
         if isinstance(order, CommitOrder):
             self._poll_now.set()
-            self.core.wake()
 
     def take(self, leader: int, step: int) -> tuple[Input, ...]:
         """The input of the offer for a step; from then on the offer does not change."""
@@ -67,6 +74,13 @@ class ThreadedNode:
     def result(self, leader: int, step: int, revision: int) -> StepResult:
         """The result of the last step that was run."""
         return self.core.result(leader, step, revision)
+
+    def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
+        """The rows of one SQL query over the state at the last committed step."""
+        if self.queries is None:
+            raise QueryFailed("This node takes no queries", do="Let it run on Spark.")
+        limits = QueryLimits(rows, bytes, seconds)
+        return self.queries.run(sql, lambda: self.core.snapshot, limits)
 
     def wait_closed(self, seconds: float) -> bool:
         """Wait until an order to close with ``exit`` was carried out; False after a while."""
@@ -81,13 +95,29 @@ class ThreadedNode:
             thread.join(JOIN_SECONDS)
         self.core.shut()
 
+    def _check(self) -> None:
+        """A node one of whose threads has ended does not answer: it is to be replaced."""
+        if self._broken is not None:
+            error = self._broken
+            raise NodeUnreachable(
+                f"The node has broken down: {type(error).__name__}: {error}",
+                do="It is replaced by another one; its log has the traceback.",
+            ) from error
+
     def _run(self, loop: Callable[[], float | None]) -> None:
         """Work until there is nothing left to do; then wait until there may be something."""
-        while not self._stopping.is_set():
-            beat = self.core.beat
-            pause = loop()
-            if pause is None or pause > 0:
-                self.core.wait_beat(beat, pause)
+        try:
+            while not self._stopping.is_set():
+                beat = self.core.beat
+                pause = loop()
+                if pause is None or pause > 0:
+                    self.core.wait_beat(beat, pause)
+        except BaseException as error:
+            self._broken = error
+            self._stopping.set()
+            self._closed.set()
+            self.core.wake()
+            traceback.print_exception(error)
 
     def _steps(self) -> float | None:
         core = self.core

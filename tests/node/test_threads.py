@@ -1,0 +1,146 @@
+"""The node with its threads, led by a coordinator of a few lines; only Spark is replaced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import Fenced, NodeUnreachable
+from anabranch.node.port import CancelOrder, Closed, CloseOrder, Open, Running, StepOrder
+from anabranch.node.threads import ThreadedNode
+from tests.node.core_shop import CancellablePlane, CoreShop
+from tests.node.led import Led
+
+Start = Callable[..., ThreadedNode]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[ThreadedNode] = []
+
+    def begin(shop: CoreShop, **more: object) -> ThreadedNode:
+        started.append(ThreadedNode(shop.new_core(**more)))
+        return started[-1]
+
+    yield begin
+    for node in started:
+        node.shut()
+
+
+def test_a_run_gives_what_the_story_gives(tmp_path: Path, start: Start) -> None:
+    shop = CoreShop(tmp_path)
+    led = Led(shop, start(shop))
+    led.open()
+    led.run_all()
+    shop.check()
+
+
+def test_a_new_coordinator_goes_on_with_the_node_it_finds(tmp_path: Path, start: Start) -> None:
+    shop = CoreShop(tmp_path)
+    node = start(shop)
+    first = Led(shop, node)
+    first.open()
+    first.one_step()
+    first.offered()
+    taken = node.take(1, 2)
+    second = Led(shop, node, leader=2)
+    told = second.offered()
+    assert told.state == Open(1)
+    assert node.take(2, 2) == taken
+    with pytest.raises(Fenced):
+        node.order(1, CloseOrder(exit=True))
+    second.run_all()
+    shop.check()
+
+
+def test_a_new_node_goes_on_where_the_journal_ends(tmp_path: Path, start: Start) -> None:
+    shop = CoreShop(tmp_path)
+    node = start(shop)
+    led = Led(shop, node)
+    led.open()
+    led.one_step()
+    led.one_step()
+    node.shut()
+    led = Led(shop, start(shop))
+    assert led.open().state == Open(2)
+    led.run_all()
+    shop.check()
+
+
+def test_a_stuck_step_is_cancelled_and_the_node_answers_meanwhile(
+    tmp_path: Path, start: Start
+) -> None:
+    shop = CoreShop(tmp_path)
+    free = threading.Event()
+
+    class Stuck(CancellablePlane):
+        def cancel(self) -> None:
+            super().cancel()
+            free.set()
+
+    def wait(plan: object) -> None:
+        assert free.wait(60)
+        raise RuntimeError("the job was cancelled")
+
+    plane = Stuck(shop.program, shop.store, before=wait)
+    shop.plane = plane
+    node = start(shop)
+    led = Led(shop, node)
+    led.open()
+    led.offered()
+    plan = shop.plan(node.take(1, 1))
+    node.order(1, StepOrder(plan))
+    assert node.told(1, 0, 0).state == Running(1, 0)
+    node.order(1, CancelOrder(1))
+    seen = 0
+    while (told := node.told(1, seen, 10)).failed_step is None:
+        seen = told.version
+    assert told.failed_step.failure.code == "step.cancelled"
+    assert told.state == Open(0)
+    plane.before = lambda plan: None
+    led.run_plan(shop.plan(plan.inputs, revision=1))
+    led.run_all()
+    shop.check()
+
+
+def test_closing_publishes_what_is_committed_and_ends(tmp_path: Path, start: Start) -> None:
+    shop = CoreShop(tmp_path)
+    node = start(shop)
+    led = Led(shop, node)
+    led.open()
+    led.one_step()
+    assert not node.wait_closed(0)
+    node.order(1, CloseOrder(exit=True))
+    assert node.wait_closed(60)
+    assert node.told(1, 0, 0).state == Closed()
+    assert list(shop.rows.steps()) == [1]
+
+
+def test_told_waits_for_something_new_and_no_longer_than_it_was_asked_to(
+    tmp_path: Path, start: Start
+) -> None:
+    shop = CoreShop(tmp_path)
+    node = start(shop)
+    told = node.told(1, 0, 10)
+    assert node.told(1, told.version, 0.01) == told
+    node.order(1, shop.open_order())
+    assert node.told(1, told.version, 60).version > told.version
+
+
+def test_a_node_whose_thread_breaks_down_says_so(
+    tmp_path: Path, start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def break_down(point: str, step: int) -> None:
+        if point == "ran":
+            raise LookupError("a bug")
+
+    shop = CoreShop(tmp_path)
+    node = start(shop, reached=break_down)
+    led = Led(shop, node)
+    led.open()
+    with pytest.raises(NodeUnreachable, match="a bug"):
+        led.one_step()
+    assert "LookupError: a bug" in capfd.readouterr().err
