@@ -19,6 +19,7 @@ from anabranch.node.inline import InlineNode
 from anabranch.node.program import Program
 from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
+from anabranch.plan.step import Plan
 from anabranch.run import ThisProcess
 from tests.node.memory_plane import MemoryPlane
 
@@ -44,19 +45,21 @@ class Engine:
         reached: Callable[[str, int], None] = lambda point, step: None,
         clock_ns: Callable[[], int] = lambda: next(_clock),
         watch: Callable[[StepDone], None] | None = None,
+        plane_before: Callable[[Plan], None] = lambda plan: None,
         **options: Any,
     ) -> None:
         self.dead = threading.Event()
         self._killer: BaseException | None = None
         self._reached = reached
         self.done: list[StepDone] = []
+        self._started = False
         self._watch = watch
         directory.mkdir(parents=True, exist_ok=True)
         chosen = settings or Settings()
         core = NodeCore(
             program,
             directory,
-            plane or MemoryPlane(program, directory),
+            plane or MemoryPlane(program, directory, before=plane_before),
             code,
             clock=lambda: clock_ns() / 1e9,
             boot=secrets.token_hex(4),
@@ -73,12 +76,14 @@ class Engine:
         self.pipeline = Pipeline(directory, self.driver, self.node, chosen)
 
     def start(self) -> Engine:
+        self._started = True
         self.driver.start()
         return self
 
     def run(self) -> list[StepDone]:
         """Run until the input ends or something fails; leaves no thread behind."""
-        self.start()
+        if not self._started:
+            self.start()
         try:
             while not self.driver.wait(0.01):
                 if self.dead.is_set():
@@ -107,3 +112,8 @@ class Engine:
             self._killer = error
             self.dead.set()
             raise
+
+
+def files_of(directory: Path) -> list[Path]:
+    """Everything in a directory, but for who has led there."""
+    return sorted(path for path in directory.rglob("*") if "leader" not in path.parts)

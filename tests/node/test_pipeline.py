@@ -14,6 +14,7 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import ReadFailed, UnknownOperator
 from anabranch.node.program import Program
 from anabranch.pipeline import Pipeline
+from anabranch.plan.step import Plan
 from anabranch.run import ThisProcess
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import Fail, ScriptedSource
@@ -90,11 +91,11 @@ def test_shutting_down_finishes_the_step_and_the_next_start_goes_on(tmp_path: Pa
     first = threading.Event()
     go_on = threading.Event()
 
-    def watch(done: StepDone) -> None:
+    def slow(plan: Plan) -> None:
         first.set()
         assert go_on.wait(WAIT)
 
-    pipeline = started(made, tmp_path, watch)
+    pipeline = Engine(made, tmp_path, plane_before=slow).start().pipeline
     assert first.wait(WAIT)
     stopper = threading.Thread(target=pipeline.shutdown)
     stopper.start()

@@ -11,17 +11,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Shutdown
 from anabranch.dataflow.flow import Dataflow
-from anabranch.errors import ChangedDataflow
+from anabranch.errors import ChangedDataflow, UserFunctionFailed
 from anabranch.node.identity import check_sinks
 from anabranch.node.program import Program
-from anabranch.plan.step import Commit
+from anabranch.plan.step import Commit, Plan
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.port import SinkContext, StagedFile
-from tests.node.engine import Engine, Killed
-from tests.node.shop import program, scripted
+from anabranch.sources.scripted import EOF, ScriptedSource
+from tests.node.engine import Engine, Killed, files_of
+from tests.node.shop import SCHEMA, program
+
+# Whoever is killed here is a thread.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 PAGES = [[("ann", 1), ("bob", 2)], [("ann", 3)], [("cid", 4)], [("bob", 5)]]
 
@@ -54,9 +57,11 @@ class Place:
         self.sinks = {name: Telling() for name in ("all", "more")}
         self.clock = itertools.count(1000)
 
-    def program(self, names: Sequence[str]) -> Program:
+    def program(self, names: Sequence[str], steps: int = len(PAGES)) -> Program:
+        """A dataflow whose input ends after the last page, and pauses after an earlier one."""
         flow = Dataflow("shop")
-        orders = flow.source("orders", scripted(PAGES))
+        script = [*PAGES[:steps], *([EOF] if steps == len(PAGES) else [])]
+        orders = flow.source("orders", ScriptedSource(SCHEMA, script))
         for name in names:
             orders.sink(name, self.sinks[name])
         return program(flow)
@@ -67,22 +72,22 @@ class Place:
         steps: int = 4,
         code: str = "code",
         reached: Callable[[str, int], None] = lambda point, step: None,
+        before: Callable[[Plan], None] = lambda plan: None,
     ) -> None:
         """Run up to that step, and end."""
-        engine: Engine
-
-        def watch(done: StepDone) -> None:
-            if done.step == steps:
-                engine.driver.ask(Shutdown(), 0.0)
-
         engine = Engine(
-            self.program(names),
+            self.program(names, steps),
             self.directory,
             code=code,
             reached=reached,
             clock_ns=lambda: next(self.clock) * 10**9,
-            watch=watch,
+            plane_before=before,
         )
+        if steps < len(PAGES):
+            engine.start()
+            while engine.pipeline.status().step < steps and not engine.dead.is_set():
+                engine.pipeline.wait(0.01)
+            engine.driver.ask(Shutdown(), 0.0)
         engine.run()
 
     def asked(self, name: str) -> list[int]:
@@ -121,8 +126,12 @@ def test_after_a_clean_end_no_sink_is_asked_again(place: Place) -> None:
 
 
 def test_after_a_failure_what_was_published_is_known_too(place: Place) -> None:
-    with pytest.raises(Killed):
-        place.run("all", reached=killed_at("planned", 3))
+    def fails(plan: Plan) -> None:
+        if plan.step == 3:
+            raise UserFunctionFailed("no")
+
+    with pytest.raises(UserFunctionFailed):
+        place.run("all", before=fails)
     place.run("all")
     assert place.asked("all") == [1, 2, 3, 4]
 
@@ -156,12 +165,12 @@ def test_a_sink_may_leave_when_all_its_output_is_published(place: Place) -> None
 def test_a_sink_may_not_leave_while_output_of_it_waits(place: Place) -> None:
     with pytest.raises(Killed):
         place.run("all", "more", reached=killed_at("planned", 4, holding=("publishing more", 1)))
-    before = sorted(place.directory.rglob("*"))
+    before = files_of(place.directory)
     gone = "Sink 'more' is gone from the dataflow, but 3 steps of its output are not known"
     for _ in range(2):
         with pytest.raises(ChangedDataflow, match=gone):
             place.run("all", code="changed")
-        assert sorted(place.directory.rglob("*")) == before
+        assert files_of(place.directory) == before
     place.run("all", "more")
     assert sorted(set(place.asked("more"))) == [1, 2, 3, 4]
     place.run("all")
@@ -233,9 +242,8 @@ def test_code_of_older_programs_is_removed(place: Place) -> None:
     (room / "second").write_bytes(b"pickled")
     with pytest.raises(Killed):
         place.run("all", code="second", reached=killed_at("planned", 2))
+    # The last commit still names the first, and the plan that was left the second.
+    assert {path.name for path in room.iterdir()} == {"first", "second"}
     (room / "third").write_bytes(b"pickled")
-    # The last commit still names the first: the program of a query may be asked for.
-    place.run("all", steps=1, code="third")
-    assert {path.name for path in room.iterdir()} == {"first", "third"}
-    place.run("all", code="third")
+    place.run("all", steps=2, code="third")
     assert {path.name for path in room.iterdir()} == {"third"}

@@ -34,9 +34,12 @@ from anabranch.sources.scripted import PAUSE, Fail, ScriptedSource
 from anabranch.state.bins import BinSet
 from anabranch.state.journal import CommitName, Journal, PlanName
 from anabranch.state.region_state import OperatorState
-from tests.node.engine import Engine, Killed
+from tests.node.engine import Engine, Killed, files_of
 from tests.node.memory_plane import MemoryPlane
 from tests.node.shop import BINS, PAGES, Story, make_program, program, remember, scripted, shop
+
+# Whoever is killed here is a thread.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 POINTS = ["planned", "ran", "committed", "publishing rows", "publishing counts", "published"]
 
@@ -434,10 +437,10 @@ def test_another_dataflow_is_refused_and_nothing_is_changed(tmp_path: Path) -> N
     mine = Shop(tmp_path)
     mine.run()
     other = program(shop(scripted(), MemorySink(), MemorySink(), name="market"))
-    before = sorted(path for path in tmp_path.rglob("*"))
+    before = files_of(tmp_path)
     with pytest.raises(OtherDataflow, match="'shop', not 'market'"):
         mine.run(program=other)
-    assert sorted(path for path in tmp_path.rglob("*")) == before
+    assert files_of(tmp_path) == before
     mine.check()
 
 

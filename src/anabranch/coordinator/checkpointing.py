@@ -13,6 +13,9 @@ from anabranch.coordinator.triggers import Trigger
 from anabranch.node.port import CheckOrder, Failure, Told
 from anabranch.plan.step import Checkpoint
 
+KEPT_STEPS = 16
+"""So many of the last steps can be looked at, whatever checkpoints there are."""
+
 
 def last_kept(memory: Memory) -> int:
     """The step of the newest checkpoint; 0 when there is none."""
@@ -83,12 +86,12 @@ def give_up(memory: Memory, failure: Failure) -> list[Effect]:
 
 
 def trim(memory: Memory) -> Effect:
-    """Forget the entries that neither a replay nor publishing needs."""
+    """Forget the entries that neither a replay nor publishing needs, but for the newest."""
     oldest = min(each.step for each in memory.standing.checkpoints)
-    below = min(oldest, memory.published_step) + 1
+    needed = min(oldest, memory.published_step) + 1
     return Trim(
         memory.standing.branch,
-        min(below, memory.step),
+        max(min(needed, memory.step - KEPT_STEPS), 0),
         tuple(each.step for each in memory.standing.checkpoints),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublished
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Closing, Ended
+from anabranch.coordinator.plans import sweep_order
 from anabranch.node.port import CloseOrder, Failure
 
 
@@ -21,15 +22,17 @@ def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
 
 
 def close(memory: Memory, now: float) -> list[Effect]:
-    """Let the node publish and let go; ``end`` follows when it has."""
+    """Let the node publish, clear up and let go; ``end`` follows when it has."""
     memory.phase = Closing(now)
-    return [Give(CloseOrder(exit=True))]
+    swept = sweep_order(memory)
+    orders = [] if swept is None else [swept]
+    return [Give(order) for order in [*orders, CloseOrder(exit=True)]]
 
 
 def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
     """The node has let go."""
     effects: list[Effect] = []
-    if phase.failure is None and memory.step and not memory.outputs:
+    if memory.step and not memory.outputs:
         effects.append(WritePublished(memory.standing.branch, memory.step))
     return [*effects, *end(memory, phase.failure)]
 

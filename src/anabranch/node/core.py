@@ -325,6 +325,7 @@ class NodeCore:
             self._to_close = self._opened = None
             self._state = Closed()
         if opened is not None:
+            self._chores.sweep(opened, [self._states], [])
             opened.close()
         with self._changed:
             self._exit = self._exit or order.exit
