@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
+from anabranch.node.core import NodeCore
 from anabranch.node.program import Program
 from anabranch.node.runner import Runner, Settings, StepDone
+from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline, wall_clock
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.code import save_program
@@ -80,3 +84,44 @@ def run(
     pipeline = Pipeline(path, runner, watch, lock.release, queries)
     pipeline.start()
     return pipeline
+
+
+def build_node(
+    flow: Dataflow,
+    *,
+    directory: str | os.PathLike[str],
+    bins: int = BINS,
+    master: str | None = None,
+    spark_conf: dict[str, str] | None = None,
+    code: str | None = None,
+    grace_seconds: float = 120.0,
+    reached: Callable[[str, int], None] = lambda point, step: None,
+) -> ThreadedNode:
+    """A node for a dataflow, with Spark, in this process. Nothing is open yet.
+
+    ``code`` is the hash that the dataflow goes by, that of the pickled dataflow unless told
+    otherwise. Raises ``InvalidDataflow`` with all problems of the dataflow.
+    """
+    bin_bits(bins)
+    spark = open_session(master, spark_conf)
+    typed = validate(with_schemas(flow.graph(), spark), SparkAnalyzer(spark))
+    program = Program(typed, bins)
+    path = Path(directory).absolute()
+    ensure_directory(path)
+    pickled = save_program(path, program)
+    sources = SparkSources(spark, path)
+    core = NodeCore(
+        program,
+        path,
+        SparkPlane(spark, program, path, pickled, sources),
+        code or pickled,
+        clock=time.monotonic,
+        boot=secrets.token_hex(8),
+        application=str(spark.sparkContext.applicationId),
+        frames=SparkFrames(lambda: open_session(master, spark_conf)),
+        open_source=sources.open,
+        grace_seconds=grace_seconds,
+        pickled=pickled,
+        reached=reached,
+    )
+    return ThreadedNode(core, SparkQueries(spark, path))
