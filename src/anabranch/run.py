@@ -74,14 +74,16 @@ def run(
     chosen = replace(settings or Settings(), workers=workers)
     path = Path(directory).absolute()
     points = reached or (lambda point, step: None)
-    node = build_node(
-        flow,
-        path,
-        bins=bins,
-        master=master,
-        spark_conf=spark_conf,
-        grace_seconds=chosen.grace_seconds,
-        reached=points,
+    node = InlineNode(
+        build_node(
+            flow,
+            directory=path,
+            bins=bins,
+            master=master,
+            spark_conf=spark_conf,
+            grace_seconds=chosen.grace_seconds,
+            reached=points,
+        )
     )
     wish = None if rewind is None else Load(rewind, accept_duplicates)
     machine = Machine(chosen, take_over=take_over, rewind=wish)
@@ -100,36 +102,43 @@ def run(
 
 def build_node(
     flow: Dataflow,
-    directory: Path,
     *,
+    directory: str | os.PathLike[str],
     bins: int = BINS,
     master: str | None = None,
     spark_conf: dict[str, str] | None = None,
+    code: str | None = None,
     grace_seconds: float = 120.0,
-    reached: Reached = lambda point, step: None,
-) -> InlineNode:
-    """A node in this process, on the Spark that runs here or on a new one."""
+    reached: Callable[[str, int], None] = lambda point, step: None,
+) -> ThreadedNode:
+    """A node for a dataflow, with Spark, in this process. Nothing is open yet.
+
+    ``code`` is the hash that the dataflow goes by, that of the pickled dataflow unless told
+    otherwise. Raises ``InvalidDataflow`` with all problems of the dataflow.
+    """
     bin_bits(bins)
     spark = open_session(master, spark_conf)
     typed = validate(with_schemas(flow.graph(), spark), SparkAnalyzer(spark))
     program = Program(typed, bins)
-    ensure_directory(directory)
-    code = save_program(directory, program)
-    sources = SparkSources(spark, directory)
+    path = Path(directory).absolute()
+    ensure_directory(path)
+    pickled = save_program(path, program)
+    sources = SparkSources(spark, path)
     core = NodeCore(
         program,
-        directory,
-        SparkPlane(spark, program, directory, code, sources),
-        code,
-        clock=time.time,
+        path,
+        SparkPlane(spark, program, path, pickled, sources),
+        code or pickled,
+        clock=time.monotonic,
         boot=secrets.token_hex(8),
-        application=spark.sparkContext.applicationId or "",
+        application=str(spark.sparkContext.applicationId),
         frames=SparkFrames(lambda: open_session(master, spark_conf)),
         open_source=sources.open,
         grace_seconds=grace_seconds,
+        pickled=pickled,
         reached=reached,
     )
-    return InlineNode(ThreadedNode(core), SparkQueries(spark, directory))
+    return ThreadedNode(core, SparkQueries(spark, path))
 
 
 class ThisProcess:

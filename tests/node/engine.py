@@ -66,7 +66,7 @@ class Engine:
             reached=self._point,
             grace_seconds=chosen.grace_seconds,
         )
-        self.node = InlineNode(ThreadedNode(core), None)
+        self.node = InlineNode(ThreadedNode(core))
         self.leading = ThisProcess(directory)
         records = Records(self.leading.leadership.journal, lambda: secrets.token_hex(16))
         machine = Machine(chosen, validate=True, **options)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from anabranch.cli.demo import INTERRUPTED, WRONG, Wish, run_demo
+from anabranch.cli.node import node
 from anabranch.cli.state import state
 from anabranch.errors import AnabranchError
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 
 
 app.add_typer(state, name="state")
+app.command()(node)
 
 
 def _print_version(wanted: bool) -> None:

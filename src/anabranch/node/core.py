@@ -171,6 +171,11 @@ class NodeCore:
         return self._snapshot
 
     @property
+    def boot(self) -> str:
+        """What this node process calls itself."""
+        return self._boot
+
+    @property
     def exit_asked(self) -> bool:
         """Whether the node is closed and its process is to end."""
         return self._exit
@@ -424,7 +429,8 @@ class NodeCore:
             return
         if order.step == self._committed:
             opened.offers.limit(order.limit)
-            self._replaying = order.replayed
+            # A late order of the replay does not begin it again.
+            self._replaying = self._replaying and order.replayed
             self._grown()
         if self._state != Open(order.step) or order.step != self._committed + 1:
             return

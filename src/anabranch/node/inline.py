@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from anabranch.errors import NodeUnreachable, QueryFailed
+from anabranch.errors import NodeUnreachable
 from anabranch.node.port import Node
-from anabranch.node.queries import Queries, QueryLimits
+from anabranch.node.queries import Queries
 from anabranch.node.state_reader import Snapshot
 from anabranch.node.threads import ThreadedNode
 
@@ -16,10 +16,14 @@ class InlineNode:
 
     inline = True
 
-    def __init__(self, node: ThreadedNode, queries: Queries | None) -> None:
-        """``queries`` is Spark, where the node runs on it."""
+    def __init__(self, node: ThreadedNode) -> None:
+        """``node`` is running."""
         self._node = node
-        self.queries = queries
+
+    @property
+    def queries(self) -> Queries | None:
+        """Spark, where the node runs on it."""
+        return self._node.queries
 
     @property
     def snapshot(self) -> Snapshot:
@@ -38,16 +42,12 @@ class InlineNode:
         )
 
     def alive(self) -> bool:
-        """Whether the process lives: it asks itself."""
-        return True
+        """Whether all its threads live."""
+        return not self._node.broken
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
         """Run a query."""
-        if self.queries is None:
-            raise QueryFailed(
-                "This pipeline takes no queries", do="Run it with Spark in this process."
-            )
-        return self.queries.run(sql, lambda: self.snapshot, QueryLimits(rows, bytes, seconds))
+        return self._node.query(sql, rows, bytes, seconds)
 
     def close(self) -> None:
         """End the node's threads."""

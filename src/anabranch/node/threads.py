@@ -48,6 +48,11 @@ class ThreadedNode:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def broken(self) -> bool:
+        """Whether a thread has ended that should not have: a bug, or a point that was killed."""
+        return self._broken is not None
+
     def told(self, leader: int, seen: int, seconds: float) -> Told:
         """What the node says, as soon as it is newer than ``seen`` or so many seconds are over."""
         self._check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -51,6 +52,8 @@ class DataSourceEnumerator:
         """Make the reader, and start after ``position``."""
         self._name = name
         self._source = source
+        # A step asks for partitions while the offer of the next one grows.
+        self._lock = threading.RLock()
         with self._asking("streamReader"):
             made = instance_of(source)
             self._format = type(made).name()
@@ -135,7 +138,8 @@ class DataSourceEnumerator:
     @contextmanager
     def _asking(self, verb: str) -> Iterator[None]:
         try:
-            yield
+            with self._lock:
+                yield
         except AnabranchError:
             raise
         except Exception as error:

@@ -7,6 +7,7 @@ assignment alone, are kept.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import sys
 import threading
 import time
@@ -81,6 +82,7 @@ class SparkPlane:
     _readers: dict[tuple[int, int], FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     _thread: int | None = None
+    _group: str = field(default_factory=lambda: f"anabranch-steps-{secrets.token_hex(8)}")
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
@@ -88,6 +90,7 @@ class SparkPlane:
         if self._thread != threading.get_ident():
             self._thread = threading.get_ident()
             use_pool(self.spark, STEP_POOL)
+            self.spark.sparkContext.setJobGroup(self._group, "steps", interruptOnCancel=True)
         try:
             job = self._job(plan, states)
             if job is None:
@@ -104,6 +107,11 @@ class SparkPlane:
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
         return [_decode_report(bytes(row[0])) for row in rows]
+
+    def cancel(self) -> None:
+        """Let Spark give up the step that runs. Its tasks may go on for a while."""
+        if self.spark.sparkContext._jsc is not None:
+            self.spark.sparkContext.cancelJobGroup(self._group)
 
     def _explained(self, plan: Plan, error: Exception) -> AnabranchError:
         """The error of ours; for a malformed row with the row itself, which is looked for now."""

@@ -13,9 +13,9 @@ from anabranch.state.files import store_errors
 class DirectoryLock:
     """Held from ``acquire`` to ``release``, or until the process ends, however it ends."""
 
-    def __init__(self, directory: Path) -> None:
-        """Nothing is locked yet."""
-        self._path = directory / "lock"
+    def __init__(self, directory: Path, name: str = "lock") -> None:
+        """Nothing is locked yet. ``name`` is the file that stands for the lock."""
+        self._path = directory / name
         self._handle: int | None = None
 
     def acquire(self) -> None:

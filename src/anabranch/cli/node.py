@@ -1,0 +1,85 @@
+"""``anabranch node``: the process that owns Spark and runs the steps of a pipeline."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch.node.address import remove_address, write_address
+from anabranch.node.flow_code import code_of, load_flow
+from anabranch.node.server import NodeServer
+from anabranch.run import BINS, build_node
+from anabranch.state.files import ensure_directory
+from anabranch.state.lock import DirectoryLock
+
+LOOK_SECONDS = 0.2
+
+
+def node(
+    flow: Annotated[str, typer.Argument(metavar="MODULE.py:FLOW", help="The dataflow to run.")],
+    directory: Annotated[
+        Path, typer.Option(metavar="DIR", file_okay=False, help="The pipeline's directory.")
+    ],
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs; local[*] unless told otherwise.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's.")
+    ] = None,
+    bins: Annotated[int, typer.Option(help="How many bins each region has, for ever.")] = BINS,
+    grace_seconds: Annotated[
+        float, typer.Option(min=0, help="How long a file stays that no step needs any more.")
+    ] = 120.0,
+    orphan_seconds: Annotated[
+        float, typer.Option(min=1, help="End when no coordinator has called for so long.")
+    ] = 60.0,
+) -> None:
+    """Run the node of a pipeline: Spark, sources and sinks, at a coordinator's orders.
+
+    It is found through the file node.json in the directory, and ends when it is told to, on
+    SIGTERM, and when no coordinator has called for a while. Started by anabranch run.
+    """
+    told_to_end = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told_to_end.set())
+    path = directory.absolute()
+    settings = _settings(conf or [])
+    ensure_directory(path)
+    lock = DirectoryLock(path, "node.lock")
+    lock.acquire()
+    code = code_of(flow)
+    running = build_node(
+        load_flow(flow),
+        directory=path,
+        bins=bins,
+        master=master,
+        spark_conf=settings,
+        code=code,
+        grace_seconds=grace_seconds,
+    )
+    server = NodeServer(running, running.core.boot)
+    server.start()
+    write_address(path, server.address)
+    try:
+        while not told_to_end.is_set() and server.idle_seconds() < orphan_seconds:
+            if running.wait_closed(LOOK_SECONDS):
+                break
+    finally:
+        remove_address(path, running.core.boot)
+        server.stop()
+        running.shut()
+        lock.release()
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"--conf takes KEY=VALUE, not {pair!r}")
+        found[key] = value
+    return found
