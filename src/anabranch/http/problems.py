@@ -1,0 +1,154 @@
+"""Errors as problem documents (RFC 9457), and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from anabranch.errors import AnabranchError, InvalidRequest, UnknownPath
+from anabranch.http.answers import Problem
+from anabranch.node.port import Failure
+
+CONTENT_TYPE = "application/problem+json"
+
+STATUS = {
+    "request.invalid": 400,
+    "request.unauthorized": 401,
+    "request.forbidden": 403,
+    "request.unknown": 404,
+    "request.too_slow": 408,
+    "request.too_large": 413,
+    "request.too_many": 503,
+    "query": 400,
+    "query.snapshot_expired": 410,
+    "query.too_large": 413,
+    "query.failed": 422,
+    "query.timeout": 504,
+    "operation": 409,
+    "directory": 409,
+    "store.disk_full": 507,
+    "anabranch": 500,
+}
+"""The HTTP status of a code, or of the branch before its dot."""
+
+ELSE = 503
+"""Of whatever else keeps a pipeline from doing something: it may be otherwise later."""
+
+
+def status_of(code: str) -> int:
+    """The HTTP status that goes with a code.
+
+    >>> status_of("query.timeout"), status_of("query.invalid"), status_of("step.failed")
+    (504, 400, 503)
+    """
+    return STATUS.get(code, STATUS.get(code.partition(".")[0], ELSE))
+
+
+def title_of(code: str) -> str:
+    """A code as words, the same for every error of the code.
+
+    >>> title_of("query.too_large")
+    'Query: too large'
+    """
+    branch, _, rest = code.replace("_", " ").partition(".")
+    return f"{branch.capitalize()}: {rest}" if rest else branch.capitalize()
+
+
+def failure_of(error: AnabranchError) -> Failure:
+    """An error as it travels."""
+    # Some errors say more in their text than in their parts.
+    plain = type(error).__str__ is AnabranchError.__str__
+    what = error.what if plain else str(error).removeprefix(f"[{error.code}] ")
+    return Failure(error.code, what, error.where, error.do)
+
+
+def problem_of(failure: Failure, status: int | None = None) -> Problem:
+    """A failure as a problem document."""
+    return Problem(
+        type=f"urn:anabranch:error:{failure.code}",
+        title=title_of(failure.code),
+        status=status_of(failure.code) if status is None else status,
+        detail=failure.what,
+        code=failure.code,
+        where=failure.where,
+        do=failure.do,
+    )
+
+
+def problem_response(
+    failure: Failure, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A failure as an answer."""
+    problem = problem_of(failure, status)
+    return Response(
+        msgspec.json.encode(problem), problem.status, headers=headers, media_type=CONTENT_TYPE
+    )
+
+
+def error_of(failure: Failure) -> AnabranchError:
+    """A failure as the error that it was, of the same class where the code is known.
+
+    >>> error_of(Failure("query.timeout", "It took 60 s", do="Ask for less."))
+    QueryTimeout('It took 60 s')
+    """
+    for kind in _kinds(AnabranchError):
+        if kind.code == failure.code and kind.__init__ is AnabranchError.__init__:
+            return kind(failure.what, where=failure.where, do=failure.do)
+    return AnabranchError(f"{failure.what} [{failure.code}]", where=failure.where, do=failure.do)
+
+
+def _kinds(base: type[AnabranchError]) -> Iterator[type[AnabranchError]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from _kinds(kind)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Let every error of the application become a problem document."""
+
+    @app.exception_handler(AnabranchError)
+    async def known(request: Request, error: AnabranchError) -> Response:
+        return problem_response(failure_of(error), headers=_headers_of(error.code))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return problem_response(failure_of(InvalidRequest(_sentence(error), where=_place(request))))
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        return problem_response(
+            failure_of(_of_framework(request, error)), error.status_code, error.headers
+        )
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        # What it was stands in the log; strangers are told no more than the kind.
+        what = f"The coordinator met an error of its own: {type(error).__name__}"
+        failure = Failure("anabranch", what, _place(request), "See the coordinator's log.")
+        return problem_response(failure)
+
+
+def _headers_of(code: str) -> dict[str, str] | None:
+    return {"Retry-After": "1"} if code == "request.too_many" else None
+
+
+def _place(request: Request) -> str:
+    return f"{request.method} {request.url.path}"
+
+
+def _of_framework(request: Request, error: HTTPException) -> AnabranchError:
+    if error.status_code == 404:
+        return UnknownPath(
+            "There is no such call", where=_place(request), do="See /openapi.json for those."
+        )
+    return InvalidRequest(str(error.detail), where=_place(request))
+
+
+def _sentence(error: RequestValidationError) -> str:
+    found = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+    return "; ".join(found)
