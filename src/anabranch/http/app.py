@@ -17,9 +17,9 @@ from anabranch.http.guard import BoundedBody, Guard
 from anabranch.http.metrics import Meter
 from anabranch.http.openapi import complete
 from anabranch.http.operations import operation_calls
-from anabranch.http.problems import add_handlers
 from anabranch.http.querying import query_calls
 from anabranch.http.reading import reading_calls
+from anabranch.http.responses import add_handlers
 
 
 class Application(FastAPI):

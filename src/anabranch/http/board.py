@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
-
-import msgspec
-from fastapi.responses import Response
 
 from anabranch.coordinator.port import Coordinator
 from anabranch.coordinator.status import Status
 from anabranch.http.calling import Callers
 from anabranch.http.feed import Feed
 from anabranch.http.metrics import Meter
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +25,3 @@ class Board:
     async def status(self) -> Status:
         """The coordinator's status, without holding up the event loop."""
         return await self.quick.call(self.coordinator.status)
-
-    async def ask_quickly(self, function: Callable[[], T]) -> T:
-        """Whatever the coordinator answers at once."""
-        return await self.quick.call(function)
-
-
-def json_response(value: msgspec.Struct, status: int = 200) -> Response:
-    """A value as an answer."""
-    return Response(msgspec.json.encode(value), status, media_type="application/json")

@@ -22,6 +22,17 @@ from anabranch.http.openapi import answers
 KEEP_ALIVE_SECONDS = 5.0
 LONGEST_SECONDS = 86_400.0
 
+EVENT = {
+    "description": "One event. The data of `step` is a StepDone, that of `missed` a number.",
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "The step."},
+        "event": {"enum": ["step", "missed", "end"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+}
+
 After = Annotated[
     int | None,
     Query(ge=0, le=(1 << 53) - 1, description="Begin with the remembered steps after this one."),
@@ -45,7 +56,7 @@ def event_calls(board: Board) -> APIRouter:
             200: {
                 "description": "An event `step` for each committed step, `missed` when the "
                 "caller was too slow for some, `end` when the pipeline is over.",
-                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                "content": {"text/event-stream": {"schema": EVENT}},
             },
         },
         response_class=Response,

@@ -10,11 +10,11 @@ from fastapi.responses import Response
 from anabranch.coordinator.operations import Load, Operation, Pause, Shutdown, Start, TakeCheckpoint
 from anabranch.coordinator.port import Answered
 from anabranch.http.answers import LONGEST_SECONDS, LoadRequest, OperationAnswer
-from anabranch.http.board import Board, json_response
+from anabranch.http.board import Board
 from anabranch.http.body import read_body
 from anabranch.http.calling import Callers
 from anabranch.http.openapi import answers, body
-from anabranch.http.problems import problem_response
+from anabranch.http.responses import json_response, problem_response
 
 AT_ONCE_SECONDS = 0.5
 """How long calls wait that the coordinator answers at once: its thread may be busy so long."""

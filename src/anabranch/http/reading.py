@@ -10,10 +10,10 @@ from fastapi.responses import Response
 from anabranch.coordinator.status import Phase, Status
 from anabranch.errors import CoordinatorStarting
 from anabranch.http.answers import Checkpoints, Health, Metadata, RegionFacts, Stats
-from anabranch.http.board import Board, json_response
+from anabranch.http.board import Board
 from anabranch.http.metrics import CONTENT_TYPE
 from anabranch.http.openapi import answers
-from anabranch.http.problems import problem_response
+from anabranch.http.responses import json_response, problem_response
 from anabranch.http.stats import stats_of
 from anabranch.node.port import Facts, Failure
 

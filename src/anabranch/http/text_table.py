@@ -20,9 +20,7 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     ada        20.5
     bob        NULL
     """
-    numeric = [
-        any(isinstance(row[at], int | float) for row in rows) for at in range(len(columns))
-    ]
+    numeric = [any(isinstance(row[at], int | float) for row in rows) for at in range(len(columns))]
     cells = [[_shown(name) for name in columns], *([_shown(part) for part in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip_longest(*cells, fillvalue="")]
     lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
