@@ -192,18 +192,25 @@ def watch(wanted: Wanted, serve: Serve, console: Console) -> Exit:
 
 def _until_end(serving: Serving, view: RunView) -> bool:
     """Show until the end; whether nothing was given up on the way there."""
-    interrupted = 0
+    interrupted = answered = 0
     while True:
         try:
+            # Not where it is caught: the next Ctrl-C may come at any time.
+            if answered < interrupted:
+                answered = interrupted
+                _stop(serving, view, at_once=interrupted > 1)
             ended = serving.wait(SHOW_SECONDS)
-            view.show(serving.coordinator.status())
-            if ended or serving.coordinator.status().phase in ENDED:
+            status = serving.coordinator.status()
+            view.show(status)
+            if ended or status.phase in ENDED:
                 return interrupted < 2
         except KeyboardInterrupt:
             interrupted += 1
-            at_once = interrupted > 1
-            serving.coordinator.ask(Shutdown(at_once=at_once), 0)
-            view.say("Stopping at once" if at_once else "Stopping; Ctrl-C again to stop at once")
+
+
+def _stop(serving: Serving, view: RunView, *, at_once: bool) -> None:
+    serving.coordinator.ask(Shutdown(at_once=at_once), 0)
+    view.say("Stopping at once" if at_once else "Stopping; Ctrl-C again to stop at once")
 
 
 def _last_words(status: Status) -> str:
