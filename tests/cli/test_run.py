@@ -73,7 +73,7 @@ class LittleServing:
 class Stuck(Little):
     """A pipeline whose step under way does not end."""
 
-    def ask(self, operation: Operation, seconds: float) -> Answered:
+    def ask(self, operation: Operation, seconds: float | None) -> Answered:
         if operation == Shutdown():
             self.asked.append(operation)
             return Answered(waiting=True)

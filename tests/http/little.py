@@ -36,6 +36,7 @@ from anabranch.node.queries import STEP
 from anabranch.plan.step import OperatorShape
 
 BINS = 8
+LONG = 600.0
 SHAPE = OperatorShape("totals", "aggregate", "by-step", "step bigint", "rows bigint")
 FACTS = Facts(
     dataflow="little",
@@ -138,9 +139,9 @@ class Little:
     def facts(self) -> Facts | None:
         return FACTS if self.met else None
 
-    def ask(self, operation: Operation, seconds: float) -> Answered:
+    def ask(self, operation: Operation, seconds: float | None) -> Answered:
         self.asked.append(operation)
-        until = time.monotonic() + seconds
+        until = time.monotonic() + (LONG if seconds is None else seconds)
         with self._changed:
             if self.phase in ENDED and not isinstance(operation, Shutdown):
                 return _refused(f"The pipeline is {self.phase.value}")
@@ -158,7 +159,7 @@ class Little:
             self._changed.notify_all()
             return Answered(step=self.step)
 
-    def _shutdown(self, seconds: float) -> Answered:
+    def _shutdown(self, seconds: float | None) -> Answered:
         if self.phase not in ENDED:
             self.phase = Phase.STOPPED
             self._changed.notify_all()

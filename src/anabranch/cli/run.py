@@ -21,7 +21,7 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Shutdown
 from anabranch.coordinator.port import Coordinator
 from anabranch.coordinator.status import ENDED, Phase, Status
-from anabranch.http.problems import error_of
+from anabranch.failures import error_of
 
 SHOW_SECONDS = 1.0
 WORKERS = 2

@@ -21,6 +21,7 @@ import pyarrow as pa
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.status import Status
 from anabranch.errors import AnabranchError, CoordinatorUnreachable
+from anabranch.failures import error_of
 from anabranch.http.address import read_address
 from anabranch.http.answers import (
     LONGEST_SECONDS,
@@ -32,7 +33,6 @@ from anabranch.http.answers import (
     QueryRequest,
     Stats,
 )
-from anabranch.http.problems import error_of
 from anabranch.node.port import Failure
 
 AT_ONCE_SECONDS = 10.0
@@ -151,7 +151,10 @@ class Client:
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
-        kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+        kinds: dict[str, type[http.client.HTTPConnection]] = {
+            "http": http.client.HTTPConnection,
+            "https": http.client.HTTPSConnection,
+        }
         if parts.scheme not in kinds or not parts.hostname:
             raise CoordinatorUnreachable(
                 "This is no address of a coordinator",

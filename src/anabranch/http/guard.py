@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.errors import AnabranchError, Forbidden, RequestTooLarge, Unauthorized
-from anabranch.http.problems import failure_of
+from anabranch.failures import failure_of
 from anabranch.http.responses import problem_response
 
 MOST_BODY_BYTES = 1 << 20

@@ -1,10 +1,7 @@
-"""Errors as problem documents (RFC 9457), and back."""
+"""Errors as problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from anabranch.errors import AnabranchError
 from anabranch.http.answers import Problem
 from anabranch.node.port import Failure
 
@@ -53,14 +50,6 @@ def title_of(code: str) -> str:
     return f"{branch.capitalize()}: {rest}" if rest else branch.capitalize()
 
 
-def failure_of(error: AnabranchError) -> Failure:
-    """An error as it travels."""
-    # Some errors say more in their text than in their parts.
-    plain = type(error).__str__ is AnabranchError.__str__
-    what = error.what if plain else str(error).removeprefix(f"[{error.code}] ")
-    return Failure(error.code, what, error.where, error.do)
-
-
 def problem_of(failure: Failure, status: int | None = None) -> Problem:
     """A failure as a problem document."""
     return Problem(
@@ -72,21 +61,3 @@ def problem_of(failure: Failure, status: int | None = None) -> Problem:
         where=failure.where,
         do=failure.do,
     )
-
-
-def error_of(failure: Failure) -> AnabranchError:
-    """A failure as the error that it was, of the same class where the code is known.
-
-    >>> error_of(Failure("query.timeout", "It took 60 s", do="Ask for less."))
-    QueryTimeout('It took 60 s')
-    """
-    for kind in _kinds(AnabranchError):
-        if kind.code == failure.code and kind.__init__ is AnabranchError.__init__:
-            return kind(failure.what, where=failure.where, do=failure.do)
-    return AnabranchError(f"{failure.what} [{failure.code}]", where=failure.where, do=failure.do)
-
-
-def _kinds(base: type[AnabranchError]) -> Iterator[type[AnabranchError]]:
-    yield base
-    for kind in base.__subclasses__():
-        yield from _kinds(kind)

@@ -11,7 +11,8 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError, InvalidRequest, UnknownPath
-from anabranch.http.problems import CONTENT_TYPE, failure_of, problem_of
+from anabranch.failures import failure_of
+from anabranch.http.problems import CONTENT_TYPE, problem_of
 from anabranch.node.port import Failure
 
 
