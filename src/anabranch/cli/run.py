@@ -20,11 +20,12 @@ from anabranch.cli.run_view import RunView
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Shutdown
 from anabranch.coordinator.port import Coordinator
+from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import ENDED, Phase, Status
 from anabranch.failures import error_of
 
 SHOW_SECONDS = 1.0
-WORKERS = 2
+USUAL = Settings()
 
 
 class NodeKind(StrEnum):
@@ -92,7 +93,7 @@ def register(app: typer.Typer, serve: Serve) -> None:
         directory: Annotated[
             Path, typer.Option(metavar="DIR", file_okay=False, help="Where the state lives.")
         ],
-        workers: Annotated[int, typer.Option(min=1, help="Shares of each region.")] = WORKERS,
+        workers: Annotated[int, typer.Option(min=1, help="Shares of each region.")] = USUAL.workers,
         master: Annotated[
             str | None, typer.Option(help="Spark's master; local[*] unless told.")
         ] = None,
@@ -108,11 +109,13 @@ def register(app: typer.Typer, serve: Serve) -> None:
         ] = None,
         target_latency: Annotated[
             float, typer.Option(min=0.01, max=600, help="Seconds that a step should take.")
-        ] = 0.5,
+        ] = USUAL.target_latency_seconds or 0.5,
         checkpoint_seconds: Annotated[
-            float, typer.Option(min=0, help="Time between checkpoints; 0 for none.")
-        ] = 60,
-        keep_checkpoints: Annotated[int, typer.Option(min=1, help="How many to keep.")] = 2,
+            float, typer.Option(min=0, help="Seconds from one checkpoint to the next.")
+        ] = USUAL.checkpoint_seconds,
+        keep_checkpoints: Annotated[int, typer.Option(min=1, help="How many to keep.")] = (
+            USUAL.keep_checkpoints
+        ),
         take_over: Annotated[
             bool, typer.Option("--take-over", help="Also where another coordinator leads.")
         ] = False,
