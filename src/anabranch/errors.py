@@ -53,7 +53,21 @@
     │   ├── QueryTimeout          query.timeout
     │   ├── QueryTooLarge         query.too_large
     │   └── QueryFailed           query.failed
+    ├── RequestError              a call over HTTP that was not carried out
+    │   ├── InvalidRequest        request.invalid
+    │   ├── UnknownPath           request.unknown
+    │   ├── Unauthorized          request.unauthorized
+    │   ├── Forbidden             request.forbidden
+    │   ├── RequestTooLarge       request.too_large
+    │   ├── RequestTooSlow        request.too_slow
+    │   └── TooManyRequests       request.too_many
+    ├── OperationError            something that was asked of a pipeline and not done
+    │   └── OperationRefused      operation.refused
     ├── CoordinatorError          the coordinator as others see it
+    │   ├── CoordinatorUnreachable  coordinator.unreachable
+    │   ├── CoordinatorStarting   coordinator.starting
+    │   ├── TokenMissing          coordinator.token_missing
+    │   ├── AddressTaken          coordinator.address_taken
     │   ├── DeadlinePassed        coordinator.deadline
     │   └── Fenced                coordinator.fenced
     ├── NodeError                 the process that runs steps
@@ -448,10 +462,94 @@ class QueryFailed(QueryError):
     code = "query.failed"
 
 
+class RequestError(AnabranchError):
+    """A call over HTTP was not carried out. Nothing was changed by it."""
+
+    code = "request"
+
+
+class InvalidRequest(RequestError):
+    """The call's parameters, body or headers are not what the call takes."""
+
+    code = "request.invalid"
+
+
+class UnknownPath(RequestError):
+    """There is no such call."""
+
+    code = "request.unknown"
+
+
+class Unauthorized(RequestError):
+    """The call lacks the token, or has another one."""
+
+    code = "request.unauthorized"
+
+
+class Forbidden(RequestError):
+    """The call comes from a page of another origin, or by another host's name."""
+
+    code = "request.forbidden"
+
+
+class RequestTooLarge(RequestError):
+    """The call's body is larger than any that is taken."""
+
+    code = "request.too_large"
+
+
+class RequestTooSlow(RequestError):
+    """The call's body did not arrive in time."""
+
+    code = "request.too_slow"
+
+
+class TooManyRequests(RequestError):
+    """As many calls of this kind are under way as are carried out at a time."""
+
+    code = "request.too_many"
+
+
+class OperationError(AnabranchError):
+    """Something that was asked of a pipeline was not done."""
+
+    code = "operation"
+
+
+class OperationRefused(OperationError):
+    """The pipeline cannot do this now. Nothing was changed."""
+
+    code = "operation.refused"
+
+
 class CoordinatorError(AnabranchError):
     """The coordinator cannot be reached, or cannot answer."""
 
     code = "coordinator"
+
+
+class CoordinatorUnreachable(CoordinatorError):
+    """No coordinator answers: no pipeline runs there, or its process cannot be reached."""
+
+    code = "coordinator.unreachable"
+
+
+class CoordinatorStarting(CoordinatorError):
+    """The coordinator has not met its node yet and cannot say this."""
+
+    code = "coordinator.starting"
+
+
+class TokenMissing(CoordinatorError):
+    """Listening elsewhere than on loopback needs a token, and there is none."""
+
+    code = "coordinator.token_missing"
+
+
+class AddressTaken(CoordinatorError):
+    """The coordinator cannot listen at this address."""
+
+    code = "coordinator.address_taken"
 
 
 class DeadlinePassed(CoordinatorError):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from anabranch.coordinator.driver import Driver
+from anabranch.coordinator.driver import Driver, Nodes
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Load
@@ -18,8 +18,11 @@ from anabranch.coordinator.records import Records
 from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
+from anabranch.http.serving import Served, served
 from anabranch.node.core import NodeCore
+from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.inline import InlineNode
+from anabranch.node.process import NodeCommand, ProcessNode
 from anabranch.node.program import Program
 from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
@@ -85,11 +88,15 @@ def run(
             reached=points,
         )
     )
-    wish = None if rewind is None else Load(rewind, accept_duplicates)
-    machine = Machine(chosen, take_over=take_over, rewind=wish)
-    leading = ThisProcess(path)
-    records = Records(leading.leadership.journal, lambda: secrets.token_hex(16))
-    driver = Driver(machine, records, leading, node, watch, points)
+    driver = _driver(
+        path,
+        chosen,
+        node,
+        take_over=take_over,
+        rewind=None if rewind is None else Load(rewind, accept_duplicates),
+        watch=watch,
+        reached=points,
+    )
     driver.start()
     pipeline = Pipeline(path, driver, node, chosen)
     driver.wait_open()
@@ -98,6 +105,70 @@ def run(
         driver.wait()
         raise failure
     return pipeline
+
+
+def serve(
+    flow: str,
+    *,
+    directory: Path,
+    settings: Settings,
+    master: str | None = None,
+    bins: int = BINS,
+    inline: bool = False,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    take_over: bool = False,
+    rewind: int | None = None,
+    accept_duplicates: bool = False,
+    watch: Callable[[StepDone], None] | None = None,
+) -> Served:
+    """Run the dataflow of a Python file and serve it over HTTP; what ``anabranch run`` does.
+
+    The node is a process of its own unless ``inline``: it outlives this one for a while, and a
+    coordinator that comes back finds it and goes on.
+    """
+    path = directory.absolute()
+    ensure_directory(path)
+    wish = None if rewind is None else Load(rewind, accept_duplicates)
+    nodes: InlineNode | ProcessNode
+    if inline:
+        grace = settings.grace_seconds
+        made = load_flow(flow)
+        node = build_node(made, directory=path, bins=bins, master=master, grace_seconds=grace)
+        nodes = InlineNode(node)
+    else:
+        command = NodeCommand(
+            flow, path, master=master, bins=bins, grace_seconds=settings.grace_seconds
+        )
+        nodes = ProcessNode(command, settings.deadlines.start_node)
+    driver = _driver(
+        path,
+        settings,
+        nodes,
+        code=None if inline else code_of(flow),
+        take_over=take_over,
+        rewind=wish,
+        watch=watch,
+    )
+    return served(driver, path, host, port, token)
+
+
+def _driver(
+    directory: Path,
+    settings: Settings,
+    nodes: Nodes,
+    *,
+    code: str | None = None,
+    take_over: bool,
+    rewind: Load | None,
+    watch: Callable[[StepDone], None] | None,
+    reached: Reached = lambda point, step: None,
+) -> Driver:
+    machine = Machine(settings, code=code, take_over=take_over, rewind=rewind)
+    leading = ThisProcess(directory)
+    records = Records(leading.leadership.journal, lambda: secrets.token_hex(16))
+    return Driver(machine, records, leading, nodes, watch, reached)
 
 
 def build_node(

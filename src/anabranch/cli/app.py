@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +14,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from anabranch.cli.demo import INTERRUPTED, WRONG, Wish, run_demo
+from anabranch.cli import remote
+from anabranch.cli.demo import Wish, run_demo
+from anabranch.cli.doctor import doctor
+from anabranch.cli.exits import Exit, exit_of
 from anabranch.cli.node import node
+from anabranch.cli.run import register as register_run
+from anabranch.cli.serving import serve_wanted
 from anabranch.cli.state import state
 from anabranch.errors import AnabranchError
 
@@ -29,6 +35,9 @@ app = typer.Typer(
 
 app.add_typer(state, name="state")
 app.command()(node)
+app.command()(doctor)
+remote.register(app)
+register_run(app, serve_wanted)
 
 
 def _print_version(wanted: bool) -> None:
@@ -44,6 +53,9 @@ def anabranch(
         typer.Option(
             "--version", help="Print the version.", is_eager=True, callback=_print_version
         ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print the traceback of an error, anywhere.")
     ] = False,
 ) -> None:
     """Stateful stream processing for Python, on Spark."""
@@ -84,20 +96,32 @@ def demo(
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
+    """Run the command line. ``Exit`` lists the codes that it ends with."""
     # Bars and arrows must not end a program whose terminal cannot show them.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     # Whoever is told to end cleans up like someone who is interrupted.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Taken out here, so that it may stand after a command too.
+    debug = "--debug" in sys.argv[1:]
     try:
-        app()
+        app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
     except AnabranchError as error:
-        Console(stderr=True).print(Text(f"error: {error}", "bold red"), soft_wrap=True)
-        sys.exit(WRONG)
+        sys.exit(_say(str(error), exit_of(error), debug))
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(Exit.INTERRUPTED)
+    except Exception as error:
+        what = f"[anabranch] {type(error).__name__}: {error}. anabranch --debug shows where."
+        sys.exit(_say(what, Exit.FAILED, debug))
+
+
+def _say(what: str, code: Exit, debug: bool) -> Exit:
+    """Print an error as one paragraph, its traceback before it where that is wanted."""
+    if debug:
+        traceback.print_exc()
+    Console(stderr=True).print(Text(f"error: {what}", "bold red"), soft_wrap=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import typer
 
 from anabranch.node.address import remove_address, write_address
 from anabranch.node.flow_code import code_of, load_flow
+from anabranch.node.process import tell_failure
 from anabranch.node.server import NodeServer
 from anabranch.run import BINS, build_node
 from anabranch.state.files import ensure_directory
@@ -50,17 +51,21 @@ def node(
     settings = _settings(conf or [])
     ensure_directory(path)
     lock = DirectoryLock(path, "node.lock")
-    lock.acquire()
-    code = code_of(flow)
-    running = build_node(
-        load_flow(flow),
-        directory=path,
-        bins=bins,
-        master=master,
-        spark_conf=settings,
-        code=code,
-        grace_seconds=grace_seconds,
-    )
+    try:
+        lock.acquire()
+        code = code_of(flow)
+        running = build_node(
+            load_flow(flow),
+            directory=path,
+            bins=bins,
+            master=master,
+            spark_conf=settings,
+            code=code,
+            grace_seconds=grace_seconds,
+        )
+    except BaseException as error:
+        tell_failure(path, error)
+        raise
     server = NodeServer(running, running.core.boot)
     server.start()
     write_address(path, server.address)

@@ -6,7 +6,7 @@ from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublis
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Closing, Ended
 from anabranch.coordinator.plans import sweep_order
-from anabranch.node.port import CloseOrder, Failure
+from anabranch.node.port import CloseOrder, Failure, Order
 
 
 def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
@@ -25,7 +25,7 @@ def close(memory: Memory, now: float) -> list[Effect]:
     """Let the node publish, clear up and let go; ``end`` follows when it has."""
     memory.phase = Closing(now)
     swept = sweep_order(memory)
-    orders = [] if swept is None else [swept]
+    orders: list[Order] = [] if swept is None else [swept]
     return [Give(order) for order in [*orders, CloseOrder(exit=True)]]
 
 

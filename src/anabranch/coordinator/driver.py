@@ -55,7 +55,7 @@ from anabranch.coordinator.status import Status
 from anabranch.errors import AnabranchError, NodeUnreachable
 from anabranch.errors import Fenced as FencedError
 from anabranch.failures import error_of, failure_of
-from anabranch.node.port import Facts, Failure, Node
+from anabranch.node.port import CloseOrder, Facts, Failure, Node
 
 HEARTBEAT = 1.0
 WATCHED_STEPS = 1000
@@ -105,8 +105,8 @@ class Nodes(Protocol):
         """Run a query on the node."""
         ...
 
-    def close(self) -> None:
-        """Let go of a node that has been told to end."""
+    def close(self, exiting: bool) -> None:
+        """Let go of the node; if it was told to end (``exiting``), see that it does."""
         ...
 
 
@@ -139,6 +139,7 @@ class Driver:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._open = threading.Event()
+        self._led = threading.Event()
         self._node: Node | None = None
         self._listener: _Listener | None = None
         self._calls = ThreadPoolExecutor(1, thread_name_prefix="anabranch-calls")
@@ -147,6 +148,7 @@ class Driver:
         self._numbers = 0
         self._watchers: list[queue.Queue[StepDone]] = []
         self._raised: BaseException | None = None
+        self._exiting = False
         self._thread = threading.Thread(target=self._run, name="anabranch-coordinator", daemon=True)
 
     def start(self) -> None:
@@ -157,6 +159,10 @@ class Driver:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the end; False if it has not come."""
         return self._over.wait(seconds)
+
+    def wait_led(self) -> None:
+        """Wait until this process leads, or all is over."""
+        self._led.wait()
 
     def wait_open(self) -> None:
         """Wait until state is open for the first time, or all is over. Every wait has an end."""
@@ -248,6 +254,8 @@ class Driver:
                 effects = self._machine.handle(now, waiting.pop(0))
                 if self._machine.memory.opened is not None:
                     self._open.set()
+                if self._machine.memory.leader:
+                    self._led.set()
             for effect in effects:
                 outcome = self._perform(effect)
                 if outcome is not None:
@@ -305,6 +313,7 @@ class Driver:
             match effect:
                 case Give(order):
                     node.order(leader, order)
+                    self._exiting |= isinstance(order, CloseOrder) and order.exit
                     return None
                 case Take(step):
                     return InputTaken(step, node.take(leader, step))
@@ -357,12 +366,13 @@ class Driver:
         self._calls.shutdown(wait=False, cancel_futures=True)
         self._finding.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(AnabranchError):
-            self._nodes.close()
+            self._nodes.close(self._exiting)
         self._leading.release()
         if self._watch is not None:
             self._watch.finish()
         self._over.set()
         self._open.set()
+        self._led.set()
         self._refuse_rest()
 
     def _refuse_rest(self) -> None:

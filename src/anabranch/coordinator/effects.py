@@ -134,7 +134,10 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A committed step in numbers. ``lag`` is what waited of each source when it was planned."""
+    """A committed step in numbers. ``lag`` is what waited of each source when it was planned.
+
+    ``rows_merged`` are the state rows that merging of runs has written.
+    """
 
     step: int
     rows: int
@@ -143,6 +146,7 @@ class StepDone:
     parts: dict[str, float]
     trigger: str = ""
     lag: dict[str, int] = field(default_factory=dict)
+    rows_merged: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def step_done(memory: Memory, result: StepResult, seconds: float, trigger: str) 
         result.seconds,
         trigger,
         {} if offer is None else dict(offer.by_source),
+        result.rows_merged,
     )
 
 

@@ -74,13 +74,17 @@ class SinkStatus(msgspec.Struct, frozen=True):
 
 
 class CheckpointStatus(msgspec.Struct, frozen=True):
-    """A kept checkpoint. ``files`` and ``bytes`` are those that it names."""
+    """A kept checkpoint. ``files`` and ``bytes`` are those that it names.
+
+    ``seconds`` is how long it took to make, where this coordinator has made it.
+    """
 
     step: int
     branch: int
     clock_ns: int
     files: int
     bytes: int
+    seconds: float | None = None
 
 
 class CheckpointUnderWay(msgspec.Struct, frozen=True):

@@ -49,6 +49,6 @@ class InlineNode:
         """Run a query."""
         return self._node.query(sql, rows, bytes, seconds)
 
-    def close(self) -> None:
+    def close(self, exiting: bool) -> None:
         """End the node's threads."""
         self._node.shut()

@@ -1,0 +1,43 @@
+"""How commands end: the same codes everywhere. ``docs/cli.md`` lists them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from anabranch.errors import (
+    AnabranchError,
+    CoordinatorStarting,
+    CoordinatorUnreachable,
+    Forbidden,
+    OperationError,
+    TooManyRequests,
+    Unauthorized,
+)
+
+
+class Exit(IntEnum):
+    """The exit codes."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    REFUSED = 3
+    UNREACHABLE = 4
+    GOING_ON = 5
+    INTERRUPTED = 130
+
+
+def exit_of(error: AnabranchError) -> Exit:
+    """The code that an error ends a command with.
+
+    >>> from anabranch.errors import DiskFull
+    >>> exit_of(Unauthorized("The token is another one")), exit_of(DiskFull("No space"))
+    (<Exit.REFUSED: 3>, <Exit.FAILED: 1>)
+    """
+    match error:
+        case OperationError() | Unauthorized() | Forbidden() | TooManyRequests():
+            return Exit.REFUSED
+        case CoordinatorUnreachable() | CoordinatorStarting():
+            return Exit.UNREACHABLE
+        case _:
+            return Exit.FAILED

@@ -1,0 +1,36 @@
+"""From what ``anabranch run`` was told to a pipeline that is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anabranch.cli.run import NodeKind, Wanted
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.settings import Settings
+from anabranch.http.serving import Served
+from anabranch.run import serve
+
+
+def serve_wanted(wanted: Wanted, watch: Callable[[StepDone], None]) -> Served:
+    """Serve a dataflow as it was asked for on the command line."""
+    settings = Settings(
+        workers=wanted.workers,
+        target_latency_seconds=wanted.target_latency,
+        checkpoint_seconds=wanted.checkpoint_seconds,
+        keep_checkpoints=wanted.keep_checkpoints,
+        accept_divergence=wanted.accept_divergence,
+    )
+    return serve(
+        wanted.flow,
+        directory=wanted.directory,
+        settings=settings,
+        master=wanted.master,
+        inline=wanted.node is NodeKind.INLINE,
+        host=wanted.host,
+        port=wanted.port,
+        token=wanted.token,
+        take_over=wanted.take_over,
+        rewind=wanted.rewind,
+        accept_duplicates=wanted.accept_duplicates,
+        watch=watch,
+    )

@@ -1,0 +1,133 @@
+"""A pipeline's status as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from anabranch.coordinator.status import CheckpointStatus, Phase, Status
+
+STYLES = {
+    Phase.RUNNING: "bold green",
+    Phase.COMPLETED: "bold green",
+    Phase.PAUSED: "bold yellow",
+    Phase.PAUSING: "bold yellow",
+    Phase.FAILED: "bold red",
+}
+
+
+def status_picture(status: Status) -> RenderableType:
+    """Everything that there is to say of a pipeline."""
+    parts: list[RenderableType] = [_heading(status), *_notes(status), Text()]
+    parts += [table for table in (_operators(status), _edges(status)) if table.row_count]
+    if status.checkpoints:
+        parts.append(checkpoint_table(status.checkpoints))
+    title = f"{status.dataflow or 'pipeline'}, leader {status.leader}, branch {status.branch}"
+    return Panel(Group(*parts), title=title, title_align="left", border_style="cyan")
+
+
+def status_line(status: Status) -> str:
+    """A pipeline on one line, for logs and pipes."""
+    last = "" if status.last_seconds is None else f"  {status.last_seconds:.2f} s"
+    waiting = sum(source.waiting for source in status.sources)
+    why = "" if status.waiting_for is None else f"  waiting for {status.waiting_for}"
+    return (
+        f"{status.phase.value:10} step {status.step}  published {status.published}  "
+        f"{status.rows:,} rows  {keys_of(status):,} keys  lag {waiting:,}{last}{why}"
+    )
+
+
+def keys_of(status: Status) -> int:
+    """How many keys all regions hold."""
+    return sum(region.keys for region in status.regions)
+
+
+def checkpoint_table(checkpoints: Sequence[CheckpointStatus]) -> Table:
+    """The kept checkpoints."""
+    table = Table("checkpoint", "branch", "clock", "files", "bytes", box=None, padding=(0, 2, 0, 0))
+    for kept in checkpoints:
+        table.add_row(
+            str(kept.step),
+            str(kept.branch),
+            clock(kept.clock_ns),
+            f"{kept.files:,}",
+            size(kept.bytes),
+        )
+    return table
+
+
+def clock(nanoseconds: int) -> str:
+    """A step's clock, in UTC.
+
+    >>> clock(1_700_000_000_000_000_000)
+    '2023-11-14 22:13:20'
+    """
+    return f"{datetime.fromtimestamp(nanoseconds // 10**9, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def size(count: float) -> str:
+    """Bytes for people.
+
+    >>> size(0), size(2048), size(5 << 30)
+    ('0 B', '2.0 KiB', '5.0 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _heading(status: Status) -> Text:
+    style = STYLES.get(status.phase, "bold")
+    text = Text.assemble(
+        (status.phase.value, style),
+        f"  step {status.step:,} committed, {status.published:,} published, "
+        f"{status.rows:,} rows, {keys_of(status):,} keys, {status.workers} workers",
+    )
+    if status.last_seconds is not None and status.last_rows is not None:
+        text.append(f"\nlast step {status.last_seconds:.2f} s for {status.last_rows:,} rows")
+    return text
+
+
+def _notes(status: Status) -> Iterator[Text]:
+    if status.failure is not None:
+        found = status.failure
+        yield Text(f"[{found.code}] {found.what}. {found.do or ''}".strip(), "bold red")
+    if status.under_way is not None:
+        doing = status.under_way
+        yield Text(f"step {doing.step}: {doing.doing} for {doing.seconds:.1f} s")
+    if status.replaying is not None:
+        yield Text(f"replaying up to step {status.replaying}", "yellow")
+    if status.waiting_for is not None:
+        yield Text(f"waiting for {status.waiting_for}", "yellow")
+    if status.checkpoint is not None:
+        making = status.checkpoint
+        why = f", waits for {making.waiting_for}" if making.waiting_for else ""
+        yield Text(f"checkpoint: {making.files_done:,} of {making.files:,} files{why}")
+    for queued in status.queued:
+        yield Text(f"queued: {queued}")
+
+
+def _operators(status: Status) -> Table:
+    table = Table("operator", "region", "keys", "bytes", "runs", box=None, padding=(0, 2, 0, 0))
+    for held in status.operators:
+        table.add_row(
+            held.operator, held.region, f"{held.keys:,}", size(held.bytes), str(held.runs)
+        )
+    return table
+
+
+def _edges(status: Status) -> Table:
+    table = Table("source or sink", "", box=None, padding=(0, 2, 0, 0))
+    for source in status.sources:
+        table.add_row(source.source, f"{source.waiting:,} waiting")
+    for sink in status.sinks:
+        behind = f", {sink.steps_behind} behind" if sink.steps_behind else ""
+        table.add_row(sink.sink, f"step {sink.published:,} published{behind}")
+    return table

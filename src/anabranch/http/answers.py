@@ -1,0 +1,143 @@
+"""What goes over HTTP beside ``Status``: the bodies of calls and of answers.
+
+The OpenAPI document is made from these classes, so that it cannot say something else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.status import CheckpointStatus, CheckpointUnderWay, Phase, Status
+from anabranch.node.port import SinkFacts
+from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS, LIMIT_SECONDS
+from anabranch.plan.step import OperatorShape
+
+LONGEST_SECONDS = 600.0
+"""How long a call may wait at most."""
+
+MOST_ROWS = 1_000_000
+MOST_BYTES = 256 << 20
+"""What a query over HTTP may ask for at most."""
+
+QueryFormat = Literal["json", "arrow", "text"]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An error (RFC 9457): ``code`` is that of ``anabranch.errors``, ``do`` says what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    where: str | None = None
+    do: str | None = None
+
+
+class OperationAnswer(msgspec.Struct, frozen=True):
+    """What became of an operation, and how the pipeline stands now.
+
+    ``done`` is false while it still goes on. ``step`` is the step that it was about, if any.
+    """
+
+    operation: str
+    done: bool
+    step: int | None
+    status: Status
+
+
+class LoadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which kept checkpoint to go back to."""
+
+    step: Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
+    accept_duplicates: bool = False
+
+
+class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One SQL query over state, and how much it may cost. ``format`` goes before ``Accept``."""
+
+    sql: Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
+    format: QueryFormat | None = None
+    rows: Annotated[int, msgspec.Meta(ge=0, le=MOST_ROWS)] = LIMIT_ROWS
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)] = LIMIT_BYTES
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_SECONDS)] = LIMIT_SECONDS
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a query's result; the type as Arrow names it."""
+
+    name: str
+    type: str
+
+
+class QueryAnswer(msgspec.Struct, frozen=True):
+    """The rows of a query, each a list with one value per column; ``step`` is what it saw."""
+
+    step: int | None
+    columns: list[Column]
+    rows: list[list[Any]]
+
+
+class Checkpoints(msgspec.Struct, frozen=True):
+    """The kept checkpoints, oldest first, and the one that is being made."""
+
+    checkpoints: tuple[CheckpointStatus, ...]
+    under_way: CheckpointUnderWay | None
+
+
+class RegionFacts(msgspec.Struct, frozen=True):
+    """A region of the dataflow: the states in it, and over how many workers it is spread."""
+
+    region: str
+    states: tuple[OperatorShape, ...]
+    workers: int
+    generation: int
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """The dataflow that runs. ``code`` is the hash of it, ``endings`` are told of input's end."""
+
+    dataflow: str
+    code: str
+    bins: int
+    sources: tuple[str, ...]
+    regions: tuple[RegionFacts, ...]
+    sinks: tuple[SinkFacts, ...]
+    endings: tuple[str, ...]
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """How long the recent steps took, in seconds."""
+
+    median: float
+    p95: float
+    longest: float
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """The recent steps in numbers: all that the coordinator remembers, oldest first.
+
+    ``rows_per_second`` is over the last minute at most, ``lag`` what waited of each source when
+    the last step was planned, ``parts`` the seconds that each part of the recent steps took.
+    """
+
+    phase: Phase
+    step: int
+    rows: int
+    keys: int
+    bytes: int
+    rows_per_second: float
+    latency: Latency | None
+    parts: dict[str, float]
+    lag: dict[str, int]
+    recent: tuple[StepDone, ...]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The process answers and has not failed."""
+
+    phase: Phase
+    leader: int

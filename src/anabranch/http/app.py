@@ -1,0 +1,67 @@
+"""The application: a coordinator's calls over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+
+from anabranch.coordinator.port import Coordinator
+from anabranch.http.board import Board
+from anabranch.http.events import event_calls
+from anabranch.http.feed import Feed
+from anabranch.http.guard import BoundedBody, Guard
+from anabranch.http.metrics import Meter
+from anabranch.http.openapi import complete
+from anabranch.http.operations import operation_calls
+from anabranch.http.querying import query_calls
+from anabranch.http.reading import reading_calls
+from anabranch.http.responses import add_handlers
+
+
+class Application(FastAPI):
+    """The calls of one coordinator. ``feed`` listens to it while the application is served."""
+
+    def __init__(self, coordinator: Coordinator, token: str | None) -> None:
+        """Nothing is served yet."""
+        meter = Meter()
+        self.feed = Feed(coordinator, meter.observe)
+        self._secured = token is not None
+        super().__init__(
+            title="Anabranch",
+            version=version("anabranch"),
+            description="A running pipeline: its lifecycle, its state, its numbers.",
+            lifespan=_listening,
+            # The pages would load scripts from elsewhere.
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+        )
+        board = Board(coordinator, meter, self.feed)
+        for calls in (operation_calls, reading_calls, query_calls, event_calls):
+            self.include_router(calls(board))
+        add_handlers(self)
+        self.add_middleware(BoundedBody)
+        self.add_middleware(Guard, token=token)
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = complete(self, self._secured)
+        return self.openapi_schema
+
+
+@asynccontextmanager
+async def _listening(app: FastAPI) -> AsyncIterator[None]:
+    assert isinstance(app, Application)
+    app.feed.start()
+    yield
+    app.feed.close()
+
+
+def build_app(coordinator: Coordinator, token: str | None) -> Application:
+    """The application of a coordinator; with a token, calls need it."""
+    return Application(coordinator, token)

@@ -1,0 +1,27 @@
+"""What all calls share: the coordinator, who listens to it, and how many may call at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from anabranch.coordinator.port import Coordinator
+from anabranch.coordinator.status import Status
+from anabranch.http.calling import Callers
+from anabranch.http.feed import Feed
+from anabranch.http.metrics import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The application's parts. ``quick`` calls never wait for a step, ``waiting`` ones may."""
+
+    coordinator: Coordinator
+    meter: Meter
+    feed: Feed
+    quick: Callers = field(default_factory=lambda: Callers("at once", 64))
+    waiting: Callers = field(default_factory=lambda: Callers("operations", 32))
+    queries: Callers = field(default_factory=lambda: Callers("queries", 16))
+
+    async def status(self) -> Status:
+        """The coordinator's status, without holding up the event loop."""
+        return await self.quick.call(self.coordinator.status)

@@ -1,0 +1,50 @@
+"""Bodies of calls: read within bounds, decoded strictly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from anabranch.errors import InvalidRequest, RequestTooSlow
+
+BODY_SECONDS = 15.0
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """The body as a value; an error where it is not JSON, not that value, or does not come."""
+    stated = request.headers.get("content-type", "application/json").partition(";")[0]
+    if stated.strip().lower() != "application/json":
+        raise HTTPException(415, f"The body must be application/json, not {stated[:100]}")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            raw = await request.body()
+    except TimeoutError:
+        raise RequestTooSlow(
+            f"The body did not arrive within {BODY_SECONDS:g} s", do="Send it at once."
+        ) from None
+    except ClientDisconnect:
+        raise InvalidRequest("The caller went away before the body had arrived") from None
+    try:
+        return msgspec.convert(_whole_numbers(msgspec.json.decode(raw)), kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # ValidationError is a DecodeError: its text names the field.
+        raise InvalidRequest(
+            f"The body is not what this call takes: {error}", do="See /openapi.json."
+        ) from None
+
+
+def _whole_numbers(value: Any) -> Any:  # noqa: ANN401  (whatever the caller sent)
+    """The value with its 5.0 as 5: JSON has one kind of numbers."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: int(part) if isinstance(part, float) and part.is_integer() else part
+        for name, part in value.items()
+    }

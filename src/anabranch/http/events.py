@@ -1,0 +1,108 @@
+"""Committed steps as server-sent events.
+
+Each event has the step as its ``id``: a browser that reconnects names the last one it has, and
+gets those after it that are still remembered. A comment keeps quiet connections alive.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import Response, StreamingResponse
+
+from anabranch.coordinator.effects import StepDone
+from anabranch.http.board import Board
+from anabranch.http.feed import Watcher
+from anabranch.http.openapi import answers
+
+KEEP_ALIVE_SECONDS = 5.0
+LONGEST_SECONDS = 86_400.0
+
+EVENT = {
+    "description": "One event. The data of `step` is a StepDone, that of `missed` a number.",
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "The step."},
+        "event": {"enum": ["step", "missed", "end"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+}
+
+After = Annotated[
+    int | None,
+    Query(ge=0, le=(1 << 53) - 1, description="Begin with the remembered steps after this one."),
+]
+LastId = Annotated[str | None, Header(alias="Last-Event-ID", include_in_schema=False)]
+Most = Annotated[int | None, Query(ge=1, le=1_000_000, description="End after so many steps.")]
+Longest = Annotated[
+    float,
+    Query(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False, description="End after so many seconds."),
+]
+
+
+def event_calls(board: Board) -> APIRouter:
+    """``events``."""
+    calls = APIRouter(tags=["looking"])
+
+    @calls.get(
+        "/events",
+        responses={
+            **answers(None),
+            200: {
+                "description": "An event `step` for each committed step, `missed` when the "
+                "caller was too slow for some, `end` when the pipeline is over.",
+                "content": {"text/event-stream": {"schema": EVENT}},
+            },
+        },
+        response_class=Response,
+    )
+    async def events(
+        after: After = None, most: Most = None, seconds: Longest = 3600, last: LastId = None
+    ) -> Response:
+        """One event for each committed step, as they come."""
+        begin = int(last) if last and last.isascii() and last.isdigit() else after
+        board.feed.refuse_if_full()
+
+        async def stream() -> AsyncIterator[bytes]:
+            with board.feed.watching(begin) as watcher:
+                async for text in _events(watcher, most, time.monotonic() + seconds):
+                    yield text
+
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
+
+    return calls
+
+
+async def _events(watcher: Watcher, most: int | None, until: float) -> AsyncIterator[bytes]:
+    told = missed = 0
+    yield b": committed steps\n\n"
+    while most is None or told < most:
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        step = await watcher.next(min(left, KEEP_ALIVE_SECONDS))
+        if watcher.missed > missed:
+            yield _event("missed", str(watcher.missed - missed).encode())
+            missed = watcher.missed
+        if step is not None:
+            told += 1
+            yield _step(step)
+        elif watcher.ended:
+            yield _event("end", b"{}")
+            return
+        else:
+            yield b": still here\n\n"
+
+
+def _step(done: StepDone) -> bytes:
+    return f"id: {done.step}\n".encode() + _event("step", msgspec.json.encode(done))
+
+
+def _event(kind: str, data: bytes) -> bytes:
+    return f"event: {kind}\ndata: ".encode() + data + b"\n\n"

@@ -1,0 +1,151 @@
+"""Committed steps for whoever watches: one thread listens to the coordinator for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.port import Coordinator
+from anabranch.errors import TooManyRequests
+
+REMEMBERED = 600
+QUEUED = 1000
+MOST_WATCHERS = 32
+LISTEN_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A step, and when it was heard of by the monotonic clock."""
+
+    done: StepDone
+    at: float
+
+
+class Watcher:
+    """One who watches: a queue between the listening thread and an event loop.
+
+    It holds ``QUEUED`` steps at most. A watcher that is slower misses the oldest, and is told how
+    many.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, queued: int = QUEUED) -> None:
+        """Nothing has come yet."""
+        self._loop = loop
+        self._steps: deque[StepDone] = deque(maxlen=queued)
+        self._come = asyncio.Event()
+        self._ended = False
+        self.missed = 0
+
+    def tell(self, done: StepDone | None) -> None:
+        """Give it a step, or None for the end. Any thread may call."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the watcher
+            self._loop.call_soon_threadsafe(self._put, done)
+
+    def _put(self, done: StepDone | None) -> None:
+        if done is None:
+            self._ended = True
+        else:
+            self.missed += len(self._steps) == self._steps.maxlen
+            self._steps.append(done)
+        self._come.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will come any more."""
+        return self._ended and not self._steps
+
+    async def next(self, seconds: float) -> StepDone | None:
+        """The next step; None when so many seconds went by without one, or when it is over."""
+        if not self._steps and not self._ended:
+            self._come.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._come.wait()
+        return self._steps.popleft() if self._steps else None
+
+
+@dataclass(slots=True)
+class Feed:
+    """Listens to a coordinator from ``start`` on; remembers the last steps."""
+
+    coordinator: Coordinator
+    observe: Callable[[StepDone], None]
+    _seen: deque[Seen] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _watchers: set[Watcher] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closing: threading.Event = field(default_factory=threading.Event)
+    _over: bool = False
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to listen."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._listen, name="anabranch-feed", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Let all watchers end; the thread ends by itself soon after."""
+        self._closing.set()
+        self._end()
+
+    def recent(self) -> list[Seen]:
+        """The last steps, oldest first."""
+        with self._lock:
+            return list(self._seen)
+
+    def refuse_if_full(self) -> None:
+        """``TooManyRequests`` when as many watch as may."""
+        with self._lock:
+            if len(self._watchers) >= MOST_WATCHERS:
+                raise TooManyRequests(
+                    f"{MOST_WATCHERS} watch already, which is the most",
+                    do="Wait until some of them have ended.",
+                )
+
+    @contextmanager
+    def watching(self, after: int | None) -> Iterator[Watcher]:
+        """A watcher of all steps from now on, and before them of those remembered after a step."""
+        watcher = Watcher(asyncio.get_running_loop())
+        with self._lock:
+            for seen in self._seen if after is not None else ():
+                if after is not None and seen.done.step > after:
+                    watcher.tell(seen.done)
+            self._watchers.add(watcher)
+            if self._over:
+                watcher.tell(None)
+        try:
+            yield watcher
+        finally:
+            with self._lock:
+                self._watchers.discard(watcher)
+
+    def _listen(self) -> None:
+        try:
+            for done in self.coordinator.steps(LISTEN_SECONDS):
+                if done is not None:
+                    self._tell(done)
+                if self._closing.is_set():
+                    return
+        finally:
+            self._end()
+
+    def _tell(self, done: StepDone) -> None:
+        self.observe(done)
+        with self._lock:
+            self._seen.append(Seen(done, time.monotonic()))
+            for watcher in self._watchers:
+                watcher.tell(done)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._over = True
+            for watcher in self._watchers:
+                watcher.tell(None)

@@ -1,0 +1,95 @@
+"""The calls that change what a pipeline does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from anabranch.coordinator.operations import Load, Operation, Pause, Shutdown, Start, TakeCheckpoint
+from anabranch.coordinator.port import Answered
+from anabranch.http.answers import LONGEST_SECONDS, LoadRequest, OperationAnswer
+from anabranch.http.board import Board
+from anabranch.http.body import read_body
+from anabranch.http.calling import Callers
+from anabranch.http.openapi import answers, body
+from anabranch.http.responses import json_response, problem_response
+
+AT_ONCE_SECONDS = 0.5
+"""How long calls wait that the coordinator answers at once: its thread may be busy so long."""
+
+Seconds = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=LONGEST_SECONDS,
+        allow_inf_nan=False,
+        description="How long to wait for the end of it. It goes on after that: see status.",
+    ),
+]
+
+STILL_GOING_ON = {202: "Taken, and not over yet."}
+REFUSALS = (409, 507)
+
+
+def operation_calls(board: Board) -> APIRouter:
+    """``start``, ``pause``, ``shutdown``, ``checkpoint`` and ``load``."""
+    calls = APIRouter(tags=["operations"])
+    said = answers(OperationAnswer, *REFUSALS, also=STILL_GOING_ON)
+
+    @calls.post("/start", responses=said, response_class=Response)
+    async def start() -> Response:
+        """Go on after a pause. Answers at once."""
+        return await _ask(board, board.quick, "start", Start(), AT_ONCE_SECONDS)
+
+    @calls.post("/pause", responses=said, response_class=Response)
+    async def pause() -> Response:
+        """Plan no further step. Answers at once; the step under way is finished."""
+        return await _ask(board, board.quick, "pause", Pause(), AT_ONCE_SECONDS)
+
+    @calls.post("/shutdown", responses=said, response_class=Response)
+    async def shutdown(at_once: bool = False, wait: bool = True, seconds: Seconds = 30) -> Response:
+        """Finish the step under way, publish, keep a checkpoint, and end.
+
+        With `at_once` the step under way is given up and no checkpoint is kept; nothing committed
+        is lost. With `wait=false` it answers at once.
+        """
+        asked = Shutdown(at_once=at_once)
+        if not wait:
+            return await _ask(board, board.quick, "shutdown", asked, 0)
+        return await _ask(board, board.waiting, "shutdown", asked, seconds)
+
+    @calls.post("/checkpoint", responses=said, response_class=Response)
+    async def checkpoint(seconds: Seconds = 30) -> Response:
+        """Keep the last committed step. Answers when it is durable."""
+        return await _ask(board, board.waiting, "checkpoint", TakeCheckpoint(), seconds)
+
+    @calls.post(
+        "/load",
+        responses=answers(OperationAnswer, *REFUSALS, 408, 413, 415, also=STILL_GOING_ON),
+        response_class=Response,
+        openapi_extra=body(LoadRequest),
+    )
+    async def load(request: Request, seconds: Seconds = 30) -> Response:
+        """Go back to a kept checkpoint; the steps after it stay behind in their own branch.
+
+        Refused when a sink that has published later steps cannot take them back, unless
+        duplicates are accepted. Answers when the state is open.
+        """
+        wanted = await read_body(request, LoadRequest)
+        asked = Load(wanted.step, wanted.accept_duplicates)
+        return await _ask(board, board.waiting, "load", asked, seconds)
+
+    return calls
+
+
+async def _ask(
+    board: Board, callers: Callers, name: str, operation: Operation, seconds: float
+) -> Response:
+    answered: Answered = await callers.call(lambda: board.coordinator.ask(operation, seconds))
+    if answered.failure is not None:
+        return problem_response(answered.failure)
+    status = await board.status()
+    answer = OperationAnswer(name, not answered.waiting, answered.step, status)
+    return json_response(answer, 202 if answered.waiting else 200)

@@ -1,0 +1,63 @@
+"""Errors as problem documents (RFC 9457)."""
+
+from __future__ import annotations
+
+from anabranch.http.answers import Problem
+from anabranch.node.port import Failure
+
+CONTENT_TYPE = "application/problem+json"
+
+STATUS = {
+    "request.invalid": 400,
+    "request.unauthorized": 401,
+    "request.forbidden": 403,
+    "request.unknown": 404,
+    "request.too_slow": 408,
+    "request.too_large": 413,
+    "request.too_many": 503,
+    "query": 400,
+    "query.snapshot_expired": 410,
+    "query.too_large": 413,
+    "query.failed": 422,
+    "query.timeout": 504,
+    "operation": 409,
+    "directory": 409,
+    "store.disk_full": 507,
+    "anabranch": 500,
+}
+"""The HTTP status of a code, or of the branch before its dot."""
+
+ELSE = 503
+"""Of whatever else keeps a pipeline from doing something: it may be otherwise later."""
+
+
+def status_of(code: str) -> int:
+    """The HTTP status that goes with a code.
+
+    >>> status_of("query.timeout"), status_of("query.invalid"), status_of("step.failed")
+    (504, 400, 503)
+    """
+    return STATUS.get(code, STATUS.get(code.partition(".")[0], ELSE))
+
+
+def title_of(code: str) -> str:
+    """A code as words, the same for every error of the code.
+
+    >>> title_of("query.too_large")
+    'Query: too large'
+    """
+    branch, _, rest = code.replace("_", " ").partition(".")
+    return f"{branch.capitalize()}: {rest}" if rest else branch.capitalize()
+
+
+def problem_of(failure: Failure, status: int | None = None) -> Problem:
+    """A failure as a problem document."""
+    return Problem(
+        type=f"urn:anabranch:error:{failure.code}",
+        title=title_of(failure.code),
+        status=status_of(failure.code) if status is None else status,
+        detail=failure.what,
+        code=failure.code,
+        where=failure.where,
+        do=failure.do,
+    )

@@ -1,0 +1,77 @@
+"""Answers: values as JSON, and every error of the application as a problem document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from anabranch.errors import AnabranchError, InvalidRequest, UnknownPath
+from anabranch.failures import failure_of
+from anabranch.http.problems import CONTENT_TYPE, problem_of
+from anabranch.node.port import Failure
+
+
+def json_response(value: msgspec.Struct, status: int = 200) -> Response:
+    """A value as an answer."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def problem_response(
+    failure: Failure, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A failure as an answer."""
+    problem = problem_of(failure, status)
+    return Response(
+        msgspec.json.encode(problem), problem.status, headers=headers, media_type=CONTENT_TYPE
+    )
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Let every error of the application become a problem document."""
+
+    @app.exception_handler(AnabranchError)
+    async def known(request: Request, error: AnabranchError) -> Response:
+        return problem_response(failure_of(error), headers=_headers_of(error.code))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return problem_response(failure_of(InvalidRequest(_sentence(error), where=_place(request))))
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        return problem_response(
+            failure_of(_of_framework(request, error)), error.status_code, error.headers
+        )
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        # What it was stands in the log; strangers are told no more than the kind.
+        what = f"The coordinator met an error of its own: {type(error).__name__}"
+        failure = Failure("anabranch", what, _place(request), "See the coordinator's log.")
+        return problem_response(failure)
+
+
+def _headers_of(code: str) -> dict[str, str] | None:
+    return {"Retry-After": "1"} if code == "request.too_many" else None
+
+
+def _place(request: Request) -> str:
+    return f"{request.method} {request.url.path}"
+
+
+def _of_framework(request: Request, error: HTTPException) -> AnabranchError:
+    if error.status_code == 404:
+        return UnknownPath(
+            "There is no such call", where=_place(request), do="See /openapi.json for those."
+        )
+    return InvalidRequest(str(error.detail), where=_place(request))
+
+
+def _sentence(error: RequestValidationError) -> str:
+    found = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+    return "; ".join(found)

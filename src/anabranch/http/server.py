@@ -1,0 +1,120 @@
+"""The application on a socket, in a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+
+from anabranch.errors import AddressTaken, TokenMissing
+from anabranch.http.app import Application
+from anabranch.http.guard import is_loopback
+
+START_SECONDS = 30.0
+STOP_SECONDS = 5.0
+"""How long calls under way may take once the server is stopped."""
+
+
+class Server:
+    """Serves an application from ``start`` to ``stop``.
+
+    The socket is bound when it is made, so the address is known before anything is served.
+    """
+
+    def __init__(
+        self, app: Application, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    ) -> None:
+        """Take the address; port 0 takes a free one. ``TokenMissing``, ``AddressTaken``."""
+        if token is None and not is_loopback(host):
+            raise TokenMissing(
+                f"Whoever reaches {host} could stop the pipeline and read its state",
+                do="Give a token, or listen on 127.0.0.1.",
+            )
+        self._app = app
+        self._host = host
+        self._socket = _bound(host, port)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=512,
+                timeout_keep_alive=10,
+                timeout_graceful_shutdown=int(STOP_SECONDS),
+            )
+        )
+        self._thread = threading.Thread(target=self._serve, name="anabranch-http", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where to call: a URL without a slash at its end. Of all addresses, that of loopback."""
+        host, port = self._socket.getsockname()[:2]
+        if host in ("0.0.0.0", "::"):
+            host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> Self:
+        """Serve; returns when calls are answered."""
+        self._thread.start()
+        until = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise AddressTaken(
+                    "The HTTP server did not start", where=self.address, do="See the log for why."
+                )
+            time.sleep(0.005)
+        return self
+
+    def stop(self) -> None:
+        """Take no more calls, let those under way end for a while, and let go of the address."""
+        # Watchers would be waited for until the time is over.
+        self._app.feed.close()
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS + 5)
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+        except BaseException:
+            made.close()
+            raise
+        return made
+    except (OSError, OverflowError) as error:
+        raise AddressTaken(
+            f"Cannot listen: {error}",
+            where=f"{host}:{port}",
+            do="Choose another host or port; port 0 takes a free one.",
+        ) from error

@@ -1,0 +1,53 @@
+"""A coordinator with its HTTP server, from the moment that it leads to its end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from anabranch.coordinator.driver import Driver
+from anabranch.http.address import Address, remove_address, write_address
+from anabranch.http.app import build_app
+from anabranch.http.server import Server
+
+
+class Served:
+    """A pipeline that is served over HTTP, and found by the address in its directory."""
+
+    def __init__(self, driver: Driver, directory: Path, server: Server, token: str | None) -> None:
+        """``driver`` leads already, ``server`` has its socket."""
+        self.coordinator = driver
+        self._directory = directory
+        self._server = server
+        self._address = Address(server.address, os.getpid(), driver.status().leader, token)
+        server.start()
+        write_address(directory, self._address)
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP server listens."""
+        return self._server.address
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so many seconds at most for the pipeline's end; whether it has ended."""
+        return self.coordinator.wait(seconds)
+
+    def close(self) -> None:
+        """Stop the server and take back the address. A pipeline that still runs is let go of."""
+        if not self.coordinator.wait(0):
+            self.coordinator.abandon()
+        remove_address(self._directory, self._address)
+        self._server.stop()
+
+
+def served(driver: Driver, directory: Path, host: str, port: int, token: str | None) -> Served:
+    """Start a coordinator and serve it as soon as it leads; raises why it may not."""
+    server = Server(build_app(driver, token), host, port, token)
+    driver.start()
+    driver.wait_led()
+    failure = driver.failure()
+    if failure is not None:
+        driver.wait()
+        server.stop()
+        raise failure
+    return Served(driver, directory, server, token)

@@ -1,0 +1,43 @@
+"""Rows as aligned text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+from anabranch.operators.state_json import json_text
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+
+
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table with a line for each row; control characters are shown, not sent.
+
+    >>> print(text_table(["customer", "total"], [["ada", 20.5], ["bob", None]]), end="")
+    customer  total
+    --------  -----
+    ada        20.5
+    bob        NULL
+    """
+    numeric = [any(isinstance(row[at], int | float) for row in rows) for at in range(len(columns))]
+    cells = [[_shown(name) for name in columns], *([_shown(part) for part in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip_longest(*cells, fillvalue="")]
+    lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
+    return "".join(_line(line, widths, numeric) for line in lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    aligned = (
+        cell.rjust(width) if right else cell.ljust(width)
+        for cell, width, right in zip(cells, widths, numeric, strict=True)
+    )
+    return "  ".join(aligned).rstrip() + "\n"
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401  (whatever a column holds)
+    if value is None:
+        return "NULL"
+    if isinstance(value, list | dict | tuple):
+        value = json_text(value)
+    return str(value).translate(_CONTROLS)

@@ -1,0 +1,194 @@
+"""The node in a process of its own: found by its address, started, ended, and outliving callers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import psutil
+import pyarrow as pa
+
+from anabranch.errors import Fenced, NodeUnreachable
+from anabranch.failures import error_of, failure_of
+from anabranch.node.address import read_address
+from anabranch.node.client import HttpNode
+from anabranch.node.port import Failure, Node
+from anabranch.state.files import ensure_directory, read_file, remove_file, store_errors
+
+LOG = "node.log"
+FAILED = "node-failed.json"
+LOOK_SECONDS = 0.02
+END_SECONDS = 20.0
+TERM_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCommand:
+    """How the node of a pipeline is started: ``anabranch node`` with these options."""
+
+    flow: str
+    directory: Path
+    master: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
+    bins: int | None = None
+    grace_seconds: float = 120.0
+    orphan_seconds: float = 60.0
+
+    def line(self) -> list[str]:
+        """The command line."""
+        line = [sys.executable, "-m", "anabranch.cli.app", "node", self.flow]
+        line += ["--directory", str(self.directory)]
+        line += ["--grace-seconds", str(self.grace_seconds)]
+        line += ["--orphan-seconds", str(self.orphan_seconds)]
+        line += [] if self.master is None else ["--master", self.master]
+        line += [] if self.bins is None else ["--bins", str(self.bins)]
+        for name, value in self.conf:
+            line += ["--conf", f"{name}={value}"]
+        return line
+
+
+class StartFailure(msgspec.Struct, frozen=True):
+    """Why a node process could not start."""
+
+    pid: int
+    failure: Failure
+
+
+def tell_failure(directory: Path, error: BaseException) -> None:
+    """Leave word of why this process cannot be the node: whoever started it looks for it."""
+    path = directory / FAILED
+    with contextlib.suppress(OSError), store_errors(path, "write"):
+        path.write_bytes(msgspec.json.encode(StartFailure(os.getpid(), failure_of(error))))
+
+
+class ProcessNode:
+    """The node of a pipeline as the coordinator's driver finds it. One thread at a time."""
+
+    inline = False
+
+    def __init__(self, command: NodeCommand, start_seconds: float) -> None:
+        """``start_seconds`` is how long Spark may take to start."""
+        self._command = command
+        self._directory = command.directory
+        self._start_seconds = start_seconds
+        self._node: HttpNode | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def find(self, leader: int) -> Node:
+        """The node whose address is in the directory, if it answers; else a new one."""
+        address = read_address(self._directory)
+        if address is not None:
+            node = HttpNode(address)
+            try:
+                node.told(leader, -1, 0.0)
+            except Fenced:
+                raise
+            except NodeUnreachable:
+                self._end()
+            else:
+                self._node = node
+                return node
+        return self._start(leader)
+
+    def replace(self, leader: int, why: str) -> Node:
+        """End the node, whatever it is doing, and start another one."""
+        self._end()
+        return self._start(leader)
+
+    def alive(self) -> bool:
+        """Whether the node's process is there."""
+        return self._process() is not None
+
+    def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
+        """Run a query on the node."""
+        if self._node is None:
+            raise NodeUnreachable("The node is being started", do="Ask again in a while.")
+        return self._node.query(sql, rows, bytes, seconds)
+
+    def close(self, exiting: bool) -> None:
+        """Wait for a node that was told to end; leave one alone that was not."""
+        process = self._process() if exiting else None
+        if process is not None:
+            with contextlib.suppress(psutil.Error):
+                process.wait(END_SECONDS)
+        if self._child is not None:
+            self._child.poll()
+        self._node = None
+
+    def _start(self, leader: int) -> Node:
+        ensure_directory(self._directory)
+        remove_file(self._directory / FAILED)
+        # A session of its own: it outlives this process, and Ctrl-C in a terminal is not its.
+        with (self._directory / LOG).open("ab") as log:
+            self._child = subprocess.Popen(
+                self._command.line(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + self._start_seconds
+        while time.monotonic() < deadline:
+            address = read_address(self._directory)
+            if address is not None and address.pid == self._child.pid:
+                self._node = HttpNode(address)
+                self._node.told(leader, -1, 0.0)
+                return self._node
+            if self._child.poll() is not None:
+                raise self._not_started(self._child)
+            time.sleep(LOOK_SECONDS)
+        self._end()
+        raise NodeUnreachable(
+            f"The node was not ready after {self._start_seconds:g} seconds",
+            where=str(self._directory / LOG),
+            do="See its log for what it was doing; nothing committed is lost.",
+        )
+
+    def _not_started(self, child: subprocess.Popen[bytes]) -> Exception:
+        told = read_file(self._directory / FAILED)
+        if told is not None:
+            left = msgspec.json.decode(told, type=StartFailure)
+            if left.pid == child.pid:
+                return error_of(left.failure)
+        return NodeUnreachable(
+            f"The node ended with code {child.returncode} before it was ready",
+            where=str(self._directory / LOG),
+            do="See its log for the reason; nothing committed is lost.",
+        )
+
+    def _process(self) -> psutil.Process | None:
+        """The node's process, if it is there and it is a node of this directory."""
+        if self._child is not None and self._child.poll() is None:
+            return psutil.Process(self._child.pid)
+        address = read_address(self._directory)
+        if address is None:
+            return None
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(address.pid)
+            line = process.cmdline()
+            if "node" in line and str(self._directory) in line:
+                return process
+        return None
+
+    def _end(self) -> None:
+        """End the node's process and everything that it has started."""
+        process = self._process()
+        self._node = None
+        if process is None:
+            return
+        with contextlib.suppress(psutil.Error):
+            tree = [process, *process.children(recursive=True)]
+            process.terminate()
+            _, left = psutil.wait_procs(tree, TERM_SECONDS)
+            for each in left:
+                with contextlib.suppress(psutil.Error):
+                    each.kill()
+            psutil.wait_procs(left, TERM_SECONDS)
+        if self._child is not None:
+            self._child.poll()

@@ -1,0 +1,265 @@
+"""The commands that talk to a running pipeline, each against a real server."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from anabranch.cli import app as cli
+from anabranch.cli import remote
+from anabranch.cli.tables import status_picture
+from anabranch.cli.waiting import checkpoint_with_progress
+from anabranch.coordinator.operations import Load, Pause, Shutdown, Start
+from anabranch.coordinator.status import CheckpointUnderWay, Phase, Status, StepUnderWay
+from anabranch.http.address import Address, write_address
+from anabranch.http.app import build_app
+from anabranch.http.client import Client
+from anabranch.http.server import Server
+from anabranch.node.port import Failure
+from tests.http.little import Little
+from tests.http.raw import until
+
+
+@dataclass(frozen=True)
+class Running:
+    """A pipeline that is served, found by its directory."""
+
+    little: Little
+    directory: Path
+    url: str
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        return invoke(*arguments, "--directory", str(self.directory), code=code)
+
+
+def invoke(*arguments: str, code: int = 0) -> str:
+    """What a command prints on stdout, after it has ended with this code."""
+    ran = CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "200", "TERM": "dumb"})
+    assert ran.exit_code == code, ran.output + repr(ran.exception)
+    return ran.stdout
+
+
+@contextmanager
+def served(little: Little, directory: Path, token: str | None = "s3cret") -> Iterator[Running]:
+    with Server(build_app(little.begin(), token)) as server:
+        write_address(directory, Address(server.address, os.getpid(), 3, token))
+        until(lambda: little.step >= 3)
+        yield Running(little, directory, server.address)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    with served(Little(), tmp_path) as found:
+        yield found
+
+
+def failure(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *arguments: str,
+) -> tuple[int, str]:
+    """How the program ends, and what it says on stderr; stdout stays empty."""
+    monkeypatch.setattr(sys, "argv", ["anabranch", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda *handler: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, printed.err
+
+
+def test_status_as_text_and_json(running: Running) -> None:
+    running.little.ask(Pause(), 0)
+    text = running("status")
+    assert "paused" in text
+    assert f"step {running.little.step:,} committed" in text
+    for name in ("totals", "by-step", "numbers", "out", "waiting for a start"):
+        assert name in text
+    found = msgspec.json.decode(running("status", "--json"), type=Status)
+    assert found == running.little.status()
+
+
+def test_by_address_and_token(running: Running) -> None:
+    given = ("--url", running.url, "--token", "s3cret", "--json")
+    assert json.loads(invoke("status", *given))["dataflow"] == "little"
+
+
+def test_watch_prints_until_the_end(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "WATCH_SECONDS", 0.05)
+    threading.Timer(0.4, running.little.ask, (Shutdown(), 0)).start()
+    lines = running("status", "--watch").splitlines()
+    assert lines[0].startswith("running ")
+    assert lines[-1].startswith("stopped ")
+    found = [json.loads(line) for line in running("status", "--watch", "--json").splitlines()]
+    assert [one["phase"] for one in found] == ["stopped"]
+
+
+def test_pause_and_start(running: Running) -> None:
+    assert running("pause") == f"Paused at step {running.little.step}.\n"
+    assert running("start").startswith("Running at step ")
+    found = json.loads(running("pause", "--json"))
+    assert (found["operation"], found["done"]) == ("pause", True)
+    assert running.little.asked == [Pause(), Start(), Pause()]
+
+
+def test_checkpoints_and_load(running: Running) -> None:
+    assert running("checkpoints") == "No checkpoint is kept yet.\n"
+    running("pause")
+    step = running.little.step
+    assert running("checkpoint") == f"Step {step} is kept.\n"
+    assert str(step) in running("checkpoints")
+    kept = json.loads(running("checkpoints", "--json"))["checkpoints"]
+    assert [one["step"] for one in kept] == [step]
+    running("start")
+    until(lambda: running.little.step > step)
+    assert running("load", str(step), "--accept-duplicates") == f"At step {step}, in branch 1.\n"
+    assert running.little.asked[-1] == Load(step, accept_duplicates=True)
+
+
+def test_a_checkpoint_that_takes_longer_ends_with_5(tmp_path: Path) -> None:
+    with served(Little(pace=0.001, file_seconds=0.3), tmp_path) as running:
+        running("pause")
+        text = running("checkpoint", "--seconds", "0.1", code=5)
+        assert text == "The checkpoint still goes on: see `anabranch status`.\n"
+        found = json.loads(running("checkpoint", "--seconds", "0", "--json", code=5))
+        assert found["done"] is False
+
+
+def test_a_checkpoint_shows_its_files_on_a_terminal(tmp_path: Path) -> None:
+    with served(Little(file_seconds=0.2), tmp_path) as running:
+        running("pause")
+        console = Console(force_terminal=True, record=True, width=80, file=io.StringIO())
+        client = Client.of_directory(running.directory)
+        answer = checkpoint_with_progress(client, 30, console)
+        assert answer.step == running.little.step
+        shown = console.export_text()
+        assert f"/{running.little.step}" in shown
+        assert "Checkpoint" in shown
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_shutdown(running: Running, at_once: bool) -> None:
+    text = running("shutdown", *(["--at-once"] if at_once else []))
+    assert text == f"Ended after step {running.little.step}.\n"
+    assert running.little.asked == [Shutdown(at_once=at_once)]
+    assert running.little.phase is Phase.STOPPED
+
+
+def test_query_as_text_and_json(running: Running) -> None:
+    sql = "select step, rows from totals where step <= 2 order by step"
+    assert running("query", sql) == "step  rows\n----  ----\n   1    10\n   2    20\n"
+    assert json.loads(running("query", sql, "--json"))["rows"] == [[1, 10], [2, 20]]
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("load", "1000000"), 3, "[operation.refused] Step 1000000 is not a kept checkpoint"),
+        (("query", "selec"), 1, '[query.invalid] near "selec": syntax error'),
+        (("query", "select * from totals", "--rows", "1"), 1, "[query.too_large] More than 1 rows"),
+        (("status", "--token", "wrong"), 3, "[request.unauthorized]"),
+    ],
+)
+def test_errors_are_one_paragraph_with_a_code(
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    given = (*arguments, "--directory", str(running.directory))
+    ended, text = failure(monkeypatch, capsys, *given)
+    assert (ended, text.count("\n")) == (code, 1)
+    assert text.startswith(f"error: {said}")
+
+
+def test_nobody_there_ends_with_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended, text = failure(monkeypatch, capsys, "status", "--directory", str(tmp_path))
+    assert ended == 4
+    assert text.startswith("error: [coordinator.unreachable] No pipeline runs in this directory")
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    ended, text = failure(monkeypatch, capsys, "pause", "--url", url)
+    assert (ended, "Traceback" in text) == (4, False)
+
+
+def test_debug_prints_the_traceback_wherever_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("status", "--directory", str(tmp_path))
+    for given in (("--debug", *command), (*command, "--debug")):
+        ended, text = failure(monkeypatch, capsys, *given)
+        assert ended == 4
+        assert "Traceback" in text
+        assert "error: [coordinator.unreachable]" in text
+
+
+def test_a_bug_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*arguments: object) -> Client:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(remote, "client_of", broken)
+    ended, text = failure(monkeypatch, capsys, "status", "--url", "http://127.0.0.1:1")
+    assert (ended, "Traceback" in text) == (1, False)
+    assert "ZeroDivisionError: by zero" in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",),
+        ("status", "--directory", "d", "--url", "http://127.0.0.1:1"),
+        ("load", "--directory", "d"),
+        ("load", "0", "--directory", "d"),
+        ("load", "one", "--directory", "d"),
+        ("checkpoint", "--directory", "d", "--seconds", "601"),
+        ("query", "--directory", "d"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
+    invoke(*arguments, code=2)
+
+
+def test_everything_that_keeps_a_pipeline_waiting_is_shown() -> None:
+    console = Console(record=True, width=120, file=io.StringIO())
+    status = msgspec.structs.replace(
+        Little(step=4).status(),
+        under_way=StepUnderWay(5, 0, "running", 12.5),
+        replaying=9,
+        checkpoint=CheckpointUnderWay(4, 10, 3, "the step under way"),
+        queued=("load 2",),
+        failure=Failure("store.disk_full", "No space", do="Make room."),
+    )
+    console.print(status_picture(status))
+    shown = console.export_text()
+    for text in (
+        "step 5: running for 12.5 s",
+        "replaying up to step 9",
+        "checkpoint: 3 of 10 files, waits for the step under way",
+        "queued: load 2",
+        "[store.disk_full] No space. Make room.",
+    ):
+        assert text in shown

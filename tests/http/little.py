@@ -1,0 +1,251 @@
+"""A little coordinator in memory: no journal, no node, but a pipeline that really moves.
+
+Step *s* adds ``10 * s`` rows; the state is one row for each step, ``(step, rows)``, in the table
+``totals``. Queries are run by SQLite. Checkpoints take as many files as there are steps.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.operations import Load, Operation, Pause, Shutdown, Start, TakeCheckpoint
+from anabranch.coordinator.port import Answered
+from anabranch.coordinator.status import (
+    ENDED,
+    CheckpointStatus,
+    CheckpointUnderWay,
+    NodeStatus,
+    OperatorStatus,
+    Phase,
+    RegionStatus,
+    SinkStatus,
+    SourceStatus,
+    Status,
+)
+from anabranch.errors import InvalidQuery, QueryTimeout, QueryTooLarge
+from anabranch.node.port import Facts, Failure, SinkFacts
+from anabranch.node.queries import STEP
+from anabranch.plan.step import OperatorShape
+
+BINS = 8
+LONG = 600.0
+SHAPE = OperatorShape("totals", "aggregate", "by-step", "step bigint", "rows bigint")
+FACTS = Facts(
+    dataflow="little",
+    code="c0de",
+    bins=BINS,
+    regions=("by-step",),
+    shapes=(SHAPE,),
+    sources=("numbers",),
+    sinks=(SinkFacts("out", "parquet", takes_back=False),),
+    endings=(),
+)
+
+
+@dataclass
+class Little:
+    """The coordinator. ``pace`` is the time a step takes, ``file_seconds`` that of a file."""
+
+    pace: float = 0.02
+    file_seconds: float = 0.0
+    met: bool = True
+    phase: Phase = Phase.RUNNING
+    step: int = 0
+    branch: int = 0
+    checkpoints: list[CheckpointStatus] = field(default_factory=list)
+    under_way: CheckpointUnderWay | None = None
+    failure: Failure | None = None
+    asked: list[Operation] = field(default_factory=list)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _listeners: list[queue.Queue[StepDone]] = field(default_factory=list)
+
+    def begin(self) -> Little:
+        threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def _run(self) -> None:
+        with self._changed:
+            while self.phase not in ENDED:
+                if self.phase is Phase.RUNNING:
+                    self._commit()
+                self._changed.wait(self.pace)
+
+    def _commit(self) -> None:
+        self.step += 1
+        done = StepDone(
+            step=self.step,
+            rows=10 * self.step,
+            keys=self.step,
+            seconds=self.pace,
+            parts={"planning": self.pace / 4, "job": self.pace / 2, "commit": self.pace / 4},
+            trigger="rows",
+            lag={"numbers": 7},
+            rows_merged=2,
+        )
+        for listener in self._listeners:
+            listener.put(done)
+
+    def fail(self, failure: Failure) -> None:
+        with self._changed:
+            self.failure, self.phase = failure, Phase.FAILED
+            self._changed.notify_all()
+
+    # ----------------------------------------------------------------------------- the protocol
+
+    def status(self) -> Status:
+        with self._changed:
+            step, spread = self.step, tuple(bin % 2 for bin in range(BINS))
+            workers = (step - step // 2, step // 2)
+            return Status(
+                phase=self.phase,
+                dataflow="little",
+                leader=3,
+                branch=self.branch,
+                step=step,
+                clock_ns=1_700_000_000_000_000_000 + step,
+                published=step,
+                workers=2,
+                under_way=None,
+                waiting_for="a start" if self.phase is Phase.PAUSED else None,
+                replaying=None,
+                failure=self.failure,
+                node=NodeStatus("boot", "app-1", "c0de", "open", 0.1),
+                regions=(
+                    RegionStatus(
+                        "by-step", 1, spread, step, 16 * step, 3, workers, (8 * step, 8 * step)
+                    ),
+                ),
+                operators=(OperatorStatus("totals", "by-step", step, 16 * step, 3),),
+                sources=(SourceStatus("numbers", 7),),
+                sinks=(SinkStatus("out", step, 0),),
+                checkpoints=tuple(self.checkpoints),
+                checkpoint=self.under_way,
+                queued=(),
+                triggers={"rows": step},
+                rows=5 * step * (step + 1),
+                last_seconds=self.pace if step else None,
+                last_rows=10 * step if step else None,
+                batch_rows=1000,
+            )
+
+    def facts(self) -> Facts | None:
+        return FACTS if self.met else None
+
+    def ask(self, operation: Operation, seconds: float | None) -> Answered:
+        self.asked.append(operation)
+        until = time.monotonic() + (LONG if seconds is None else seconds)
+        with self._changed:
+            if self.phase in ENDED and not isinstance(operation, Shutdown):
+                return _refused(f"The pipeline is {self.phase.value}")
+            match operation:
+                case Start():
+                    self.phase = Phase.RUNNING
+                case Pause():
+                    self.phase = Phase.PAUSED
+                case Shutdown():
+                    return self._shutdown(seconds)
+                case TakeCheckpoint():
+                    return self._checkpoint(until)
+                case Load(step, accept):
+                    return self._load(step, accept)
+            self._changed.notify_all()
+            return Answered(step=self.step)
+
+    def _shutdown(self, seconds: float | None) -> Answered:
+        if self.phase not in ENDED:
+            self.phase = Phase.STOPPED
+            self._changed.notify_all()
+        return Answered(step=self.step, waiting=seconds == 0)
+
+    def _checkpoint(self, until: float) -> Answered:
+        if not self.step:
+            return _refused("No step is committed yet")
+        if self.under_way is None:
+            self.under_way = CheckpointUnderWay(self.step, self.step, 0, None)
+            threading.Thread(target=self._write_files, args=(self.step,), daemon=True).start()
+        step = self.under_way.step
+        while self.under_way is not None:
+            left = until - time.monotonic()
+            if left <= 0:
+                return Answered(step=step, waiting=True)
+            self._changed.wait(left)
+        return Answered(step=step)
+
+    def _write_files(self, step: int) -> None:
+        began = time.monotonic()
+        for done in range(step):
+            time.sleep(self.file_seconds)
+            with self._changed:
+                self.under_way = CheckpointUnderWay(step, step, done + 1, None)
+        with self._changed:
+            seconds = time.monotonic() - began
+            made = CheckpointStatus(step, self.branch, step, step, 16 * step, seconds)
+            self.checkpoints = [*self.checkpoints, made][-2:]
+            self.under_way = None
+            self._changed.notify_all()
+
+    def _load(self, step: int, accept: bool) -> Answered:
+        if step not in [one.step for one in self.checkpoints]:
+            return _refused(f"Step {step} is not a kept checkpoint")
+        if not accept and self.step > step:
+            return _refused("Sink out has published later steps and cannot take them back")
+        self.step, self.branch = step, self.branch + 1
+        self._changed.notify_all()
+        return Answered(step=step)
+
+    def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
+        with self._changed:
+            step = self.step
+        until = time.monotonic() + seconds
+        database = sqlite3.connect(":memory:")
+        try:
+            database.execute("create table totals (step integer, rows integer)")
+            values = ((number, 10 * number) for number in range(1, step + 1))
+            database.executemany("insert into totals values (?, ?)", values)
+            database.set_progress_handler(lambda: int(time.monotonic() > until), 1000)
+            cursor = database.execute(sql)
+            names = [column[0] for column in cursor.description or ()]
+            found = cursor.fetchmany(rows + 1)
+        except sqlite3.OperationalError as error:
+            if "interrupted" in str(error):
+                raise QueryTimeout(f"It took more than {seconds:g} s") from error
+            raise InvalidQuery(str(error)) from error
+        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            raise InvalidQuery(str(error)) from error
+        finally:
+            database.close()
+        if len(found) > rows:
+            raise QueryTooLarge(f"More than {rows} rows")
+        columns = [pa.array([row[at] for row in found]) for at in range(len(names))]
+        table = pa.Table.from_arrays(columns, names=names)
+        if table.nbytes > bytes:
+            raise QueryTooLarge(f"More than {bytes} bytes")
+        return table.replace_schema_metadata({STEP: str(step).encode()})
+
+    def steps(self, seconds: float) -> Iterator[StepDone | None]:
+        heard: queue.Queue[StepDone] = queue.Queue()
+        with self._changed:
+            self._listeners.append(heard)
+        try:
+            while True:
+                try:
+                    yield heard.get(timeout=seconds)
+                except queue.Empty:
+                    if self.phase in ENDED:
+                        return
+                    yield None
+        finally:
+            with self._changed:
+                self._listeners.remove(heard)
+
+
+def _refused(what: str) -> Answered:
+    return Answered(failure=Failure("operation.refused", what, do="See anabranch status."))

@@ -1,0 +1,147 @@
+"""Who may call, and how much they may send."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.errors import AddressTaken, TokenMissing
+from anabranch.http import body as http_body
+from anabranch.http.app import build_app
+from anabranch.http.guard import MOST_BODY_BYTES
+from anabranch.http.server import Server
+from tests.http.little import Little
+from tests.http.raw import Site
+
+TOKEN = "Tök3n"
+
+
+@pytest.fixture
+def guarded() -> Iterator[str]:
+    """The address of a server that wants a token."""
+    with Server(build_app(Little().begin(), TOKEN), token=TOKEN) as server:
+        yield server.address
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"],
+)
+def test_without_the_token_nothing_but_health_answers(guarded: str, header: str | None) -> None:
+    site = Site(guarded)
+    headers = {} if header is None else {"Authorization": header}
+    for method, path in [("GET", "/status"), ("POST", "/shutdown"), ("GET", "/openapi.json")]:
+        reply = site.call(method, path, headers=headers)
+        reply.problem(401, "request.unauthorized")
+        assert reply.headers["www-authenticate"] == "Bearer"
+    assert site.call("GET", "/health", headers=headers).status == 200
+    assert site.call("GET", "/nothing", headers=headers).status == 401
+
+
+def test_with_the_token_all_answers(guarded: str) -> None:
+    # The standard library sends headers as Latin-1, others as UTF-8.
+    ascii_site = Site(guarded)
+    for raw in (TOKEN.encode(), TOKEN.encode("latin-1")):
+        text = f"bearer {raw.decode('latin-1')}"
+        expected = 200 if raw == TOKEN.encode() else 401
+        reply = ascii_site.call("GET", "/status", headers={"Authorization": text})
+        assert reply.status == expected
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "10.0.0.1", "[", ""])
+def test_without_a_token_other_names_of_this_host_are_refused(site: Site, host: str) -> None:
+    site.get("/status", Host=host).problem(403, "request.forbidden")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:9", "[::1]:80"])
+def test_without_a_token_names_of_loopback_are_taken(site: Site, host: str) -> None:
+    assert site.get("/status", Host=host).status == 200
+
+
+def test_without_a_token_pages_of_other_origins_are_refused(site: Site) -> None:
+    site.post("/pause", Origin="https://evil.example").problem(403, "request.forbidden")
+    site.post("/pause", Origin="null").problem(403, "request.forbidden")
+    assert site.post("/pause", Origin=site.url).status == 200
+
+
+def test_elsewhere_than_on_loopback_a_token_is_needed() -> None:
+    for host in ("0.0.0.0", "::", "10.1.2.3"):
+        with pytest.raises(TokenMissing):
+            Server(build_app(Little(), None), host)
+    with Server(build_app(Little().begin(), TOKEN), "0.0.0.0", token=TOKEN) as server:
+        assert server.address.startswith("http://127.0.0.1:")
+        assert Site(server.address).get("/health").status == 200
+
+
+def test_an_address_that_is_taken_is_refused() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(AddressTaken, match="port 0 takes a free one"),
+    ):
+        Server(build_app(Little(), None), port=taken.getsockname()[1])
+    with pytest.raises(AddressTaken):
+        Server(build_app(Little(), "t"), "no.such.host.invalid", token="t")
+
+
+# ----------------------------------------------------------------------------------------- bodies
+
+
+def test_a_large_body_is_refused_before_it_is_read(site: Site) -> None:
+    site.call("POST", "/query", b"x" * (MOST_BODY_BYTES + 1)).problem(413, "request.too_large")
+    with socket.create_connection(address(site), timeout=20) as raw:
+        raw.sendall(head("/query", f"Content-Length: {10**18}"))
+        assert raw.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_large_body_in_chunks_is_refused(site: Site) -> None:
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    with socket.create_connection(address(site), timeout=20) as raw:
+        raw.sendall(head("/query", "Transfer-Encoding: chunked"))
+        for _ in range(MOST_BODY_BYTES // 0x10000 + 1):
+            raw.sendall(chunk)
+        assert raw.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_the_largest_body_is_taken(site: Site) -> None:
+    text = b'{"sql": "selec"}'
+    padded = text + b" " * (MOST_BODY_BYTES - len(text))
+    reply = site.call("POST", "/query", padded, {"Content-Type": "application/json"})
+    reply.problem(400, "query.invalid")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_body, "BODY_SECONDS", 0.2)
+    with socket.create_connection(address(site), timeout=20) as raw:
+        raw.sendall(head("/query", "Content-Length: 100") + b'{"sql')
+        assert raw.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_caller_that_goes_away_leaves_nothing_behind(site: Site) -> None:
+    for _ in range(5):
+        with socket.create_connection(address(site), timeout=20) as raw:
+            raw.sendall(head("/query", "Content-Length: 100") + b"{")
+            time.sleep(0.02)
+    assert site.get("/status").status == 200
+
+
+def test_bytes_that_are_not_http_do_not_stop_the_server(site: Site) -> None:
+    for noise in (b"\x00" * 100, b"GET  HTTP/1.1", b"\x16\x03\x01", b"A" * 100_000):
+        with socket.create_connection(address(site), timeout=20) as raw:
+            raw.sendall(noise + b"\r\n\r\n")
+            assert raw.recv(4096).startswith(b"HTTP/1.1 400 ")
+    assert site.get("/status").status == 200
+
+
+def address(site: Site) -> tuple[str, int]:
+    host, _, port = site.url.removeprefix("http://").partition(":")
+    return host, int(port)
+
+
+def head(path: str, *headers: str) -> bytes:
+    kinds = ("Host: 127.0.0.1", "Content-Type: application/json")
+    return "\r\n".join([f"POST {path} HTTP/1.1", *kinds, *headers, "", ""]).encode()
