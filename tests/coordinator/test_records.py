@@ -219,17 +219,30 @@ def test_trimming_removes_what_was_left_behind(office: Office) -> None:
     found = office.standing()
     assert [kept.step for kept in found.checkpoints] == [4]
     assert (found.step, found.replayable) == (6, 4)
-    office.step(7, 6, branch=1)
+    made = office.step(7, 6, branch=1)
     segment = journal.segment()
     assert (segment.steps, segment.first_step, segment.last_step) == (7, 1, 7)
     assert segment.rows == {"out": sum(range(1, 8))}
     # Again, with more to fold: nothing is counted twice.
     office.keep(checkpoint(7, branch=1, published=7))
     office.trim(1, 8, 7)
-    assert journal.commits() == journal.commits(1) == ()
+    assert (journal.commits(), [name.step for name in journal.commits(1)]) == ((), [7])
     assert journal.segment() == segment
-    assert journal.segment(1).rows == {"out": 5 + 6 + 7}
-    assert office.standing().step == 7
+    assert journal.segment(1).rows == {"out": 5 + 6}
+    assert office.standing().commit == made
+
+
+def test_trimming_never_removes_a_repair_of_the_last_step(office: Office) -> None:
+    office.step(1)
+    kept = office.keep(checkpoint(1, published=1))
+    office.repair(0, 1, 1, "r1")
+    office.trim(0, 2, 1)
+    assert office.standing().states == state("r1")
+    office.rewind(kept)
+    office.repair(1, 1, 1, "r2")
+    office.trim(1, 2, 1)
+    found = office.standing()
+    assert (found.branch, found.step, found.states) == (1, 1, state("r2"))
 
 
 # ------------------------------------------------------------------------- copies and damage

@@ -127,7 +127,9 @@ def rewind(office: Office, model: Model, number: int) -> None:
     model.line = [commit for commit in model.line if commit.step <= kept.step]
     model.said = [(b, s) for b, s in model.said if b in model.branches and s <= kept.step]
     model.stands_at(commit_of(kept))
-    model.published = max([kept.published["out"], *(step for _, step in model.said)])
+    # What was folded up had been published.
+    folded = min(model.below - 1, kept.step)
+    model.published = max([kept.published["out"], folded, *(step for _, step in model.said)])
 
 
 def trim(office: Office, model: Model, number: int) -> None:
@@ -135,12 +137,11 @@ def trim(office: Office, model: Model, number: int) -> None:
         return
     model.checkpoints = model.checkpoints[-1 - number % 2 :]
     oldest = model.checkpoints[0].step if model.checkpoints else model.step
-    below = max(min(oldest, model.published) + 1, 1)
-    if below > model.step and not model.checkpoints:
-        below = model.step
+    below = min(oldest, model.published) + 1
     office.trim(model.branch, below, *(kept.step for kept in model.checkpoints))
-    model.below = max(model.below, below)
-    model.said = [(branch, step) for branch, step in model.said if step >= below]
+    # The last step stays in any case.
+    model.below = max(model.below, min(below, model.step))
+    model.said = [(branch, step) for branch, step in model.said if step >= model.below]
 
 
 def restart(office: Office, model: Model, number: int) -> None:
