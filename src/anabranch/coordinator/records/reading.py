@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.coordinator.records.lineage import (
-    Stretch,
-    decoded,
-    lineage,
-    newest_branch,
-    origin_of,
-    owner_of,
-)
 from anabranch.coordinator.standing import Standing, commit_of
 from anabranch.errors import CorruptEntry, MissingEntry
 from anabranch.node.port import Output
@@ -34,6 +26,14 @@ from anabranch.state.journal import (
     IdentityName,
     Journal,
     PlanName,
+)
+from anabranch.state.lineage import (
+    Stretch,
+    decoded,
+    lineage,
+    newest_branch,
+    origin_of,
+    owner_of,
 )
 
 

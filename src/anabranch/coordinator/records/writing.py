@@ -35,13 +35,6 @@ from anabranch.coordinator.events import (
     RepairWritten,
     StepRead,
 )
-from anabranch.coordinator.records.lineage import (
-    decoded,
-    lineage,
-    newest_branch,
-    origin_of,
-    stands_at,
-)
 from anabranch.coordinator.records.reading import read_standing, read_step
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.errors import Fenced as FencedError
@@ -72,6 +65,13 @@ from anabranch.state.journal import (
     RepairName,
     Taken,
     Trimmed,
+)
+from anabranch.state.lineage import (
+    decoded,
+    lineage,
+    newest_branch,
+    origin_of,
+    stands_at,
 )
 
 RecordEffect: TypeAlias = (
