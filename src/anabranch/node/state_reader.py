@@ -182,7 +182,10 @@ def _kept_steps(journal: Journal) -> dict[int, CommitName | CheckpointName]:
     """Where the state of each step stands that can be seen: in its commit, or a checkpoint."""
     found: dict[int, CommitName | CheckpointName] = {}
     for stretch in lineage(journal, newest_branch(journal)):
-        names = (*journal.commits(stretch.branch), *journal.checkpoints(stretch.branch))
+        names: list[CommitName | CheckpointName] = [
+            *journal.commits(stretch.branch),
+            *journal.checkpoints(stretch.branch),
+        ]
         for name in names:
             if stretch.sees(name.step):
                 found.setdefault(name.step, name)

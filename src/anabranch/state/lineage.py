@@ -61,9 +61,10 @@ def origin_of(journal: Journal, branch: int) -> Branch | None:
 
 def stands_at(journal: Journal, branch: int) -> int:
     """The last step of a branch by the names alone: its own, or the one it left from; or 0."""
-    names = (*journal.commits(branch), *journal.checkpoints(branch))
-    if names:
-        return max(name.step for name in names)
+    steps = {name.step for name in journal.commits(branch)}
+    steps |= {name.step for name in journal.checkpoints(branch)}
+    if steps:
+        return max(steps)
     origin = origin_of(journal, branch)
     return 0 if origin is None else origin.parent_step
 
