@@ -36,6 +36,7 @@ FILE_MODULES = {
     "anabranch.state.entry_lists",
     "anabranch.state.journal",
     "anabranch.state.leadership",
+    "anabranch.state.lineage",
     "anabranch.coordinator.driver",
     "anabranch.coordinator.records",
 }

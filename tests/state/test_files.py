@@ -25,8 +25,10 @@ from anabranch.state.files import (
     create_file,
     ensure_directory,
     list_names,
+    move_file,
     put_file,
     read_file,
+    remove_directory,
     remove_file,
     store_errors,
     sweep,
@@ -393,3 +395,49 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         "never overwritten (/s/file). Nothing was changed. If this is not a retry, look at what "
         "made that file.",
     }
+
+
+# ------------------------------------------------------------------------------ written aside
+
+
+def test_a_file_is_written_in_the_directory_given_and_linked_from_there(tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    create_file(tmp_path / "a" / "b" / "c", b"x", within=tmp_path, aside=aside)
+    assert (tmp_path / "a" / "b" / "c").read_bytes() == b"x"
+    assert list(aside.iterdir()) == []
+    with pytest.raises(NameTaken):
+        create_file(tmp_path / "a" / "b" / "c", b"y", within=tmp_path, aside=aside)
+    assert list(aside.iterdir()) == []
+
+
+def test_without_the_directory_nothing_is_created_and_it_is_not_made(tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    with pytest.raises(StoreUnavailable):
+        create_file(tmp_path / "a", b"x", within=tmp_path, aside=aside)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_a_directory_that_was_removed_cannot_be_linked(tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    (aside / "written").write_bytes(b"x")
+    handle = os.open(aside, os.O_RDONLY)
+    assert remove_directory(aside, tmp_path / "other")
+    assert list(tmp_path.iterdir()) == []
+    # Whoever still holds the directory open finds nothing in it to link, either.
+    try:
+        with pytest.raises(FileNotFoundError):
+            os.link("written", tmp_path / "a", src_dir_fd=handle)
+    finally:
+        os.close(handle)
+    assert not remove_directory(aside, tmp_path / "other")
+
+
+def test_a_file_is_moved_if_there_is_one_and_never_without_a_place_for_it(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    with pytest.raises(StoreUnavailable):
+        move_file(tmp_path / "a", tmp_path / "gone" / "a")
+    assert move_file(tmp_path / "a", tmp_path / "b")
+    assert not move_file(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == b"x"

@@ -17,20 +17,38 @@ from hypothesis import strategies as st
 
 from anabranch.errors import CorruptEntry, DiskFull, FutureFormat, MissingEntry, StoreUnavailable
 from anabranch.state import files, journal
+from anabranch.state.envelope import seal
 from anabranch.state.journal import (
+    BranchName,
+    CheckpointName,
     CommitName,
     Entry,
     EntryName,
     IdentityName,
     Journal,
+    LeaderName,
     Outcome,
     PlanName,
+    PublishedName,
+    RepairName,
+    SegmentName,
     Taken,
     Trimmed,
     Won,
 )
+from anabranch.state.segments import Segment
 
-NAMES: list[EntryName] = [IdentityName(), PlanName(7, 2), PlanName(7, 0, branch=3), CommitName(7)]
+NAMES: list[EntryName] = [
+    IdentityName(),
+    LeaderName(3),
+    BranchName(2),
+    PlanName(7, 2),
+    PlanName(7, 0, branch=3),
+    CommitName(7),
+    CheckpointName(7, branch=2),
+    PublishedName(7),
+    RepairName(7, 1),
+]
 
 
 @pytest.fixture
@@ -57,10 +75,15 @@ def test_names_and_envelope_on_disk(book: Journal) -> None:
     for name in NAMES:
         book.create(name, b"{}", "me")
     assert entry_files(book) == [
+        "branch/2",
+        "checkpoint/2/000000000007",
         "commit/0/000000000007",
         "identity",
+        "leader/3",
         "plan/0/000000000007.2",
         "plan/3/000000000007.0",
+        "published/0/000000000007",
+        "repair/0/000000000007.1",
     ]
     crc = zlib.crc32(b"1 commit/0/000000000007 me {}")
     text = (book.directory / "commit/0/000000000007").read_bytes()
@@ -300,6 +323,31 @@ def test_lists_are_in_order_of_number_and_ignore_what_is_not_an_entry(book: Jour
     ]
 
 
+def test_every_kind_has_its_list(book: Journal) -> None:
+    for name in (
+        *(LeaderName(10), LeaderName(9), BranchName(1), BranchName(10), BranchName(9)),
+        *(CheckpointName(3), CheckpointName(12), CheckpointName(4, branch=1)),
+        *(RepairName(3, 1), RepairName(3, 10), RepairName(3, 2), RepairName(2, 1)),
+        *(PublishedName(5), PublishedName(4), PlanName(6, 0, branch=2)),
+    ):
+        book.create(name, b"{}", "a")
+    for stray in ("leader/10.lock", "leader/aside-10", "branch/x", "repair/0/000000000003."):
+        (book.directory / stray).write_bytes(b"")
+    assert [name.number for name in book.leaders()] == [9, 10]
+    assert [name.number for name in book.branches()] == [1, 9, 10]
+    assert book.checkpoints() == (CheckpointName(3), CheckpointName(12))
+    assert book.checkpoints(1) == (CheckpointName(4, branch=1),)
+    assert [(name.step, name.number) for name in book.repairs()] == [
+        (2, 1),
+        (3, 1),
+        (3, 2),
+        (3, 10),
+    ]
+    assert book.published() == (PublishedName(4), PublishedName(5))
+    assert book.lines() == (0, 1, 2)
+    assert [sorted(book.steps(branch)) for branch in (0, 2, 5)] == [[2, 3, 4, 5], [6], []]
+
+
 def test_trim_removes_old_steps_but_those_to_keep(book: Journal) -> None:
     for step in range(1, 6):
         book.create(PlanName(step, 0), b"{}", "a")
@@ -363,7 +411,104 @@ def test_a_long_life_leaves_a_short_list(book: Journal) -> None:
         if step % 10 == 0:
             book.trim(step - 3)
     assert [name.step for name in book.commits()] == [57, 58, 59, 60]
-    assert len(entry_files(book)) == 4 + 4 + 2  # commits, plans and the two newest floors
+    assert len(entry_files(book)) == 4 + 4 + 2  # commits, plans and the two newest segments
+
+
+# --------------------------------------------------------------------------------- segments
+
+
+def committed(step: int, rows: int = 1) -> bytes:
+    staged = f'{{"name":"x","sink":"out","rows":{rows},"bytes":1,"checksum":"0"}}'
+    return f'{{"step":{step},"clock_ns":{step * 10},"staged":[{staged}],"more":[]}}'.encode()
+
+
+def test_a_segment_sums_up_what_was_removed(book: Journal) -> None:
+    assert book.segment() == Segment()
+    for step in range(3, 8):
+        book.create(CommitName(step), committed(step, rows=step), "a")
+    book.trim(6)
+    assert book.segment() == Segment(3, 3, 5, 30, 50, {"out": 3 + 4 + 5})
+    book.trim(7)
+    assert book.segment() == Segment(4, 3, 6, 30, 60, {"out": 3 + 4 + 5 + 6})
+    assert book.segment(branch=1) == Segment()
+
+
+def test_a_step_that_is_kept_is_counted_once(book: Journal) -> None:
+    for step in range(1, 6):
+        book.create(CommitName(step), committed(step), "a")
+    book.trim(4, keep={2})
+    assert book.segment().steps == 3
+    book.trim(5)
+    assert book.segment() == Segment(4, 1, 4, 10, 40, {"out": 4})
+
+
+def test_a_step_is_counted_once_though_its_removal_failed(
+    book: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in range(1, 6):
+        book.create(CommitName(step), committed(step), "a")
+
+    def fail(path: Path) -> bool:
+        raise StoreUnavailable("it is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(journal, "remove_file", fail)
+        with pytest.raises(StoreUnavailable):
+            book.trim(4)
+    assert len(book.commits()) == 5
+    book.trim(5)
+    assert book.segment() == Segment(4, 1, 4, 10, 40, {"out": 4})
+    assert book.commits() == (CommitName(5),)
+
+
+def test_damaged_entries_are_trimmed_and_counted_without_their_rows(book: Journal) -> None:
+    for step in range(1, 5):
+        book.create(CommitName(step), committed(step), "a")
+    (book.directory / "commit/0/000000000002").write_bytes(b"torn")
+    book.trim(4)
+    assert book.segment() == Segment(3, 1, 3, 10, 30, {"out": 2})
+    assert book.commits() == (CommitName(4),)
+
+
+def test_a_damaged_segment_still_says_where_the_floor_is(book: Journal) -> None:
+    for step in range(1, 5):
+        book.create(CommitName(step), committed(step), "a")
+    book.trim(2)
+    book.trim(4)
+    (book.directory / str(SegmentName(4))).write_bytes(b"torn")
+    assert book.floor() == 4
+    assert book.create(CommitName(3), b"late", "b") == Trimmed(4)
+    assert book.segment() == Segment(1, 1, 1, 10, 10, {"out": 1})
+
+
+def test_checkpoints_go_only_when_they_are_not_to_be_kept(book: Journal) -> None:
+    for step in range(1, 7):
+        book.create(CommitName(step), committed(step), "a")
+        book.create(RepairName(step, 1), b"{}", "a")
+        book.create(CheckpointName(step), b"{}", "a")
+    book.trim(4)
+    assert [name.step for name in book.checkpoints()] == [1, 2, 3, 4, 5, 6]
+    assert [name.step for name in book.repairs()] == [4, 5, 6]
+    gone = book.trim(4, checkpoints={3, 6})
+    assert set(gone) == {CheckpointName(step) for step in (1, 2, 4, 5)}
+    assert book.create(CheckpointName(2), b"late", "b") == Trimmed(4)
+    assert book.checkpoints() == (CheckpointName(3), CheckpointName(6))
+
+
+def test_after_many_steps_the_journal_is_as_small_as_ever(book: Journal) -> None:
+    (book.directory / "commit/0").mkdir(parents=True)
+    (book.directory / "plan/0").mkdir(parents=True)
+    sizes = []
+    for step in range(1, 1001):
+        for name in (PlanName(step, 0), CommitName(step)):  # as if created, without the syncs
+            (book.directory / str(name)).write_bytes(seal(name, committed(step), "a"))
+        if step % 50 == 0:
+            book.trim(step - 10)
+            paths = [path for path in book.directory.rglob("*") if path.is_file()]
+            sizes.append((len(paths), sum(path.stat().st_size for path in paths)))
+    assert {files for files, _ in sizes[1:]} == {11 + 11 + 2}
+    assert sizes[-1][1] - sizes[1][1] < 200  # a few digits
+    assert book.segment() == Segment(989, 1, 989, 10, 9890, {"out": 989})
 
 
 actions = st.one_of(

@@ -6,7 +6,7 @@ when its time is over, and who comes later is told ``SnapshotExpired``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +23,20 @@ from anabranch.errors import (
     UnknownStep,
 )
 from anabranch.plan.state_view import StateView, is_shown, user_name
-from anabranch.plan.step import Assignment, OperatorState, decode_commit, decode_identity
+from anabranch.plan.step import (
+    Assignment,
+    Checkpoint,
+    Commit,
+    OperatorState,
+    decode_checkpoint,
+    decode_commit,
+    decode_identity,
+    decode_repair,
+)
 from anabranch.state import region_state
 from anabranch.state.bins import BinSet
-from anabranch.state.journal import CommitName, IdentityName, Journal
+from anabranch.state.journal import CheckpointName, CommitName, IdentityName, Journal
+from anabranch.state.lineage import decoded, lineage, newest_branch
 from anabranch.state.run_list import files
 
 #: How much of the runs is read at a time.
@@ -135,9 +145,11 @@ def missing_or_expired(error: SnapshotExpired, now: Snapshot) -> AnabranchError:
 
 
 def steps_of(directory: Path) -> list[int]:
-    """The steps whose commits the journal still has, oldest first."""
-    journal = _journal(directory)
-    return [name.step for name in journal.commits()]
+    """The steps that the journal still has, oldest first: commits and checkpoints.
+
+    After a rewind they are those of the newest branch, and what it comes from.
+    """
+    return sorted(_kept_steps(_journal(directory)))
 
 
 def read_snapshot(directory: Path, step: int | None = None) -> Snapshot:
@@ -147,18 +159,47 @@ def read_snapshot(directory: Path, step: int | None = None) -> Snapshot:
     """
     journal = _journal(directory)
     bins = decode_identity(journal.read(IdentityName()).body).bins
-    steps = [name.step for name in journal.commits()]
+    kept = _kept_steps(journal)
+    steps = sorted(kept)
     if step is None and not steps:
         return Snapshot(0, 0, bins, (), {})
     wanted = steps[-1] if step is None else step
-    if wanted not in steps:
+    if wanted not in kept:
         raise _no_step(wanted, steps, directory)
     try:
-        entry = journal.read(CommitName(wanted))
+        entry = journal.read(kept[wanted])
     except MissingEntry as error:  # trimmed since it was listed
         raise _no_step(wanted, [s for s in steps if s > wanted], directory) from error
-    commit = decode_commit(entry.body)
-    return snapshot_of(commit.step, commit.clock_ns, bins, commit.states, commit.placement)
+    decode: Callable[[bytes], Commit | Checkpoint] = (
+        decode_commit if isinstance(entry.name, CommitName) else decode_checkpoint
+    )
+    found = decoded(journal, entry, decode)
+    states = _repaired(journal, found.step) or found.states
+    return snapshot_of(found.step, found.clock_ns, bins, states, found.placement)
+
+
+def _kept_steps(journal: Journal) -> dict[int, CommitName | CheckpointName]:
+    """Where the state of each step stands that can be seen: in its commit, or a checkpoint."""
+    found: dict[int, CommitName | CheckpointName] = {}
+    for stretch in lineage(journal, newest_branch(journal)):
+        names: list[CommitName | CheckpointName] = [
+            *journal.commits(stretch.branch),
+            *journal.checkpoints(stretch.branch),
+        ]
+        for name in names:
+            if stretch.sees(name.step):
+                found.setdefault(name.step, name)
+    return found
+
+
+def _repaired(journal: Journal, step: int) -> tuple[OperatorState, ...] | None:
+    """The state of a step by its newest repair; None if it needed none."""
+    for stretch in lineage(journal, newest_branch(journal)):
+        if stretch.sees(step):
+            for name in reversed(journal.repairs(stretch.branch)):
+                if name.step == step:
+                    return decoded(journal, journal.read(name), decode_repair).states
+    return None
 
 
 def _journal(directory: Path) -> Journal:

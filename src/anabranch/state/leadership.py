@@ -230,7 +230,8 @@ class Leadership:
         names = list_names(self._leaders)
         for name in names:
             found = _ASIDE.fullmatch(name)
-            if found and int(found[1]) < number:
+            # Of the same number there may be one of a candidate that never came to lead.
+            if found and int(found[1]) <= number and name != self._own:
                 remove_directory(self._leaders / name, self._removed())
         sync_directory(self._leaders)
         for name in names:

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.coordinator.records.lineage import (
-    Stretch,
-    decoded,
-    lineage,
-    newest_branch,
-    origin_of,
-    owner_of,
-)
 from anabranch.coordinator.standing import Standing, commit_of
 from anabranch.errors import CorruptEntry, MissingEntry
 from anabranch.node.port import Output
@@ -34,6 +26,14 @@ from anabranch.state.journal import (
     IdentityName,
     Journal,
     PlanName,
+)
+from anabranch.state.lineage import (
+    Stretch,
+    decoded,
+    lineage,
+    newest_branch,
+    origin_of,
+    owner_of,
 )
 
 
@@ -157,19 +157,29 @@ class _Reader:
         return None if name is None else decoded(self.journal, self.journal.read(name), decode_plan)
 
     def _published(self, commit: Commit | None) -> dict[str, int]:
-        """How far each sink is known to be: as the commit says, or as was said since."""
+        """How far each sink is known to be: as the commit says, or as was said since.
+
+        What has been folded up was published: it would not have been folded otherwise.
+        """
         if commit is None:
             return {}
-        said = max(
-            (
-                name.step
-                for stretch in self.stretches
-                for name in self.journal.published(stretch.branch)
-                if stretch.sees(name.step) and name.step <= commit.step
-            ),
-            default=0,
-        )
-        return {sink: max(step, said) for sink, step in commit.published.items()}
+        said = [
+            name.step
+            for stretch in self.stretches
+            for name in self.journal.published(stretch.branch)
+            if stretch.sees(name.step) and name.step <= commit.step
+        ]
+        least = min(commit.published.values(), default=commit.step)
+        known = max([least, *said])
+        folded = [step for step in range(known + 1, commit.step + 1) if self._is_folded(step)]
+        known = max([known, *folded])
+        return {sink: max(step, known) for sink, step in commit.published.items()}
+
+    def _is_folded(self, step: int) -> bool:
+        branch = owner_of(self.stretches, step)
+        floor = self.journal.floor(branch)
+        below = floor is not None and step < floor
+        return below and not self.journal.path(CommitName(step, branch)).exists()
 
     def _outputs(self, found: _Found, published: dict[str, int]) -> tuple[Output, ...]:
         commit = found.commit
@@ -178,16 +188,14 @@ class _Reader:
         done = min(published.values(), default=commit.step)
         outputs = []
         for step in range(done + 1, commit.step + 1):
-            branch = owner_of(self.stretches, step)
             if commit.step == step and not found.made_up:
                 outputs.append(Output(step, commit.staged))
                 continue
-            name = CommitName(step, branch)
-            entry = self.journal.find(name)
+            name = CommitName(step, owner_of(self.stretches, step))
+            # A copied checkpoint comes without the commits before it, and without their files.
+            entry = self.journal.find(name) if found.made_up else self.journal.read(name)
             if entry is not None:
                 outputs.append(Output(step, decoded(self.journal, entry, decode_commit).staged))
-            elif not found.made_up and step >= (self.journal.floor(branch) or 0):
-                self.journal.read(name)
         return tuple(outputs)
 
     def _replayable(self, step: int) -> int:

@@ -35,7 +35,6 @@ from anabranch.coordinator.events import (
     RepairWritten,
     StepRead,
 )
-from anabranch.coordinator.records.lineage import decoded, lineage, newest_branch, origin_of
 from anabranch.coordinator.records.reading import read_standing, read_step
 from anabranch.errors import AnabranchError, StoreError
 from anabranch.errors import Fenced as FencedError
@@ -66,6 +65,13 @@ from anabranch.state.journal import (
     RepairName,
     Taken,
     Trimmed,
+)
+from anabranch.state.lineage import (
+    decoded,
+    lineage,
+    newest_branch,
+    origin_of,
+    stands_at,
 )
 
 RecordEffect: TypeAlias = (
@@ -162,20 +168,22 @@ class Records:
     def _trim(self, effect: Trim) -> None:
         """Trim the branch, and of the older ones what it cannot see or does not need.
 
-        Steps that a rewind has left behind go too: nothing leads back to them.
+        The step that the pipeline stands at stays. Steps that a rewind has left behind go: nothing
+        leads back to them.
         """
         seen = {each.branch: each for each in lineage(self._journal, effect.branch)}
+        first = min(effect.below, stands_at(self._journal, effect.branch))
         for branch in self._journal.lines():
-            stretch = seen.get(branch)
             if branch > effect.branch:
                 continue
+            stretch = seen.get(branch)
             kept = {s for s in effect.checkpoints if stretch is not None and stretch.sees(s)}
-            below, keep = effect.below, set[int]()
+            below, keep = first, set[int]()
             if branch != effect.branch:
                 steps = self._journal.steps(branch)
                 below = max(steps, default=-1) + 1
                 if stretch is not None:
-                    keep = {s for s in steps if s >= effect.below and stretch.sees(s)}
+                    keep = {s for s in steps if s >= first and stretch.sees(s)}
             self._journal.trim(below, keep=keep, branch=branch, checkpoints=kept)
 
     def _written(self, name: EntryName, body: T, decode: Callable[[bytes], T]) -> tuple[T, bool]:

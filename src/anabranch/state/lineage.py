@@ -59,6 +59,16 @@ def origin_of(journal: Journal, branch: int) -> Branch | None:
     return found
 
 
+def stands_at(journal: Journal, branch: int) -> int:
+    """The last step of a branch by the names alone: its own, or the one it left from; or 0."""
+    steps = {name.step for name in journal.commits(branch)}
+    steps |= {name.step for name in journal.checkpoints(branch)}
+    if steps:
+        return max(steps)
+    origin = origin_of(journal, branch)
+    return 0 if origin is None else origin.parent_step
+
+
 def owner_of(stretches: tuple[Stretch, ...], step: int) -> int:
     """The branch that a step belongs to."""
     # From the oldest: a step that a parent has made before it was left is the parent's.
