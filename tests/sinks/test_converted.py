@@ -15,7 +15,7 @@ import pytest
 from anabranch.errors import CorruptStaged, PublishFailed, StoreUnavailable
 from anabranch.sinks.converted import ConvertedPublisher
 from anabranch.sinks.file import FileSink
-from anabranch.sinks.port import Publisher, SinkContext, StagedFile
+from anabranch.sinks.port import Publisher, SinkContext, StagedFile, TakingBack
 from anabranch.sinks.staging import Rows, stage
 from anabranch.sinks.target import manifest_path, read_manifest
 from tests.sinks.plain_frames import PlainFrames
@@ -94,6 +94,22 @@ def test_a_step_that_is_told_is_done_also_without_its_files(sink: Sink) -> None:
     sink.open().publish(7, files)
     assert sink.seen() == Counter()
     assert sink.frames.written == 1
+
+
+def test_a_later_step_is_taken_back_with_what_was_decided_for_it(sink: Sink) -> None:
+    publisher = sink.open()
+    assert isinstance(publisher, TakingBack)
+    publisher.publish(7, sink.staged())
+    (sink.out / "_publishing" / "step-000000000008").mkdir()
+    publisher.take_back(7)
+    assert sink.seen() == WHOLE
+    assert sink.left() == []
+    for _ in range(2):
+        publisher.take_back(6)
+        assert not sink.seen()
+        assert os.listdir(sink.out / "_manifest") == ["owner.json"]
+    publisher.publish(7, sink.staged("another", ROWS[:1]))
+    assert sink.seen() == Counter([("mon", 1)])
 
 
 def test_a_step_without_rows_leaves_no_trace(sink: Sink) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -25,7 +26,7 @@ from anabranch.errors import (
     TargetTaken,
 )
 from anabranch.sinks.file import FilePublisher, FileSink, Link
-from anabranch.sinks.port import Sink, SinkContext, StagedFile
+from anabranch.sinks.port import Sink, SinkContext, StagedFile, takes_back
 from anabranch.sinks.staging import Rows, stage
 
 
@@ -385,6 +386,51 @@ def test_a_full_disk_is_told_and_the_repetition_completes(
     assert sorted(os.listdir(out)) == ["_manifest"]
     dataclasses.replace(publisher, link=os.link).publish(7, files)
     assert visible(out) == {"step-000000000007-0.json": b'{"a":5}\n'}
+
+
+def test_later_steps_are_taken_back_and_published_anew(store: Path, out: Path) -> None:
+    sink = FileSink(out, "json")
+    assert takes_back(sink)
+    publisher = opened(sink, store)
+    first = staged(store, sink, 1)
+    for step in (1, 2, 3):
+        publisher.publish(step, first)
+    # As a publisher leaves it that was killed before its manifest.
+    (out / "_manifest" / "step-000000000003.json").unlink()
+    (out / "step-2.json").write_text("a stranger's")
+    for _ in range(2):
+        publisher.take_back(1)
+        assert set(visible(out)) == {"step-000000000001-0.json", "step-2.json"}
+        assert sorted(os.listdir(out / "_manifest")) == ["owner.json", "step-000000000001.json"]
+    publisher.publish(2, staged(store, sink, 7))
+    assert visible(out)["step-000000000002-0.json"] == b'{"a":7}\n'
+
+
+def test_a_kill_while_taking_back_is_mended_by_the_repetition(
+    store: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = FileSink(out, "json")
+    publisher = opened(sink, store)
+    for step in (1, 2, 3):
+        publisher.publish(step, staged(store, sink, step))
+    remove = Path.unlink
+    for lives in range(4):
+        left = [lives]
+
+        def mortal(path: Path, missing_ok: bool = False, left: list[int] = left) -> None:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            remove(path, missing_ok)
+
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            patch.setattr(Path, "unlink", mortal)
+            publisher.take_back(1)
+        for path in (out / "_manifest").glob("step-*"):
+            named = {file["name"] for file in json.loads(path.read_bytes())["files"]}
+            assert named <= set(visible(out)), "no manifest names a file that is gone"
+    publisher.take_back(1)
+    assert set(visible(out)) == {"step-000000000001-0.json"}
 
 
 def test_what_can_never_be_opened_is_refused_when_it_is_built() -> None:

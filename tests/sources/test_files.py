@@ -453,3 +453,53 @@ def test_a_policy_for_malformed_rows_that_cannot_be(
 ) -> None:
     with pytest.raises(ValueError, match="malformed"):
         FileSource(tmp_path, format, "k string", options, malformed=malformed)
+
+
+# ----------------------------------------------------------------------------------------- growing
+
+
+def test_a_step_grows_within_the_bounds_of_the_source(tmp_path: Path) -> None:
+    put(tmp_path / "a", size=3, mtime_ns=1)
+    reader = source(tmp_path, max_files_per_step=3, max_bytes_per_step=10).open(None, MemoryLog())
+    first = reader.next()
+    assert (names(first), first.full) == (["a"], False)
+    assert names(reader.more()) == []
+    put(tmp_path / "b", size=4, mtime_ns=2)
+    put(tmp_path / "c", size=4, mtime_ns=3)
+    added = reader.more()
+    assert (names(added), added.full) == (["b"], True)
+    assert names(reader.more()) == []
+    after = reader.next()
+    assert (names(after), after.full) == (["c"], False)
+
+
+def test_a_step_grows_by_no_more_files_than_fit(tmp_path: Path) -> None:
+    for name in "abcd":
+        put(tmp_path / name, mtime_ns=ord(name))
+    reader = source(tmp_path, max_files_per_step=3).open(None, MemoryLog())
+    assert names(reader.next(Limit(bytes=1))) == ["a"]
+    assert names(reader.more(Limit(bytes=1))) == ["b"]
+    assert names(reader.more()) == ["c"]
+    assert names(reader.more()) == []
+    assert names(reader.next()) == ["d"]
+
+
+def test_twins_never_come_into_one_step_by_growing(tmp_path: Path) -> None:
+    put(tmp_path / TWINS[0], mtime_ns=1)
+    reader = source(tmp_path).open(None, MemoryLog())
+    assert names(reader.next()) == [TWINS[0]]
+    put(tmp_path / TWINS[1], mtime_ns=2)
+    put(tmp_path / "other", mtime_ns=3)
+    assert names(reader.more()) == ["other"]
+    assert names(reader.next()) == [TWINS[1]]
+
+
+def test_what_a_step_has_grown_by_is_in_the_position(tmp_path: Path) -> None:
+    put(tmp_path / "a", mtime_ns=1)
+    log = MemoryLog()
+    reader = source(tmp_path).open(None, log)
+    reader.next()
+    put(tmp_path / "b", mtime_ns=2)
+    position = reader.more().position
+    put(tmp_path / "c", mtime_ns=3)
+    assert names(source(tmp_path).open(position, log).next()) == ["c"]

@@ -65,6 +65,7 @@ class NodeProcess:
 
     def __init__(self, base: Path, *options: str) -> None:
         self._state = base / "state"
+        self._node: HttpNode | None = None
         self._log = (base / "log.txt").open("ab")
         conf = [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
         command = [sys.executable, "-m", "anabranch.cli.app", "node", REFERENCE]
@@ -82,12 +83,15 @@ class NodeProcess:
         while time.monotonic() < end and self.process.poll() is None:
             address = read_address(self._state)
             if address is not None and address.pid == self.process.pid:
-                return HttpNode(address)
+                self._node = HttpNode(address)
+                return self._node
             time.sleep(0.05)
         raise AssertionError(Path(self._log.name).read_text())
 
     def kill(self) -> None:
         """SIGKILL to the whole tree."""
+        if self._node is not None:
+            self._node.close()
         try:
             root = psutil.Process(self.process.pid)
             tree = [root, *root.children(recursive=True)]
@@ -190,7 +194,8 @@ def published(base: Path) -> list[list[tuple[str, int]]]:
     steps: dict[int, list[tuple[str, int]]] = {}
     for path in sorted((base / "out").glob("step-*.json")):
         step = steps.setdefault(int(path.name.split("-")[1]), [])
-        step += [(row["customer"], row["total"]) for row in map(json.loads, path.open())]
+        rows = map(json.loads, path.read_text().splitlines())
+        step += [(row["customer"], row["total"]) for row in rows]
     return [sorted(steps[step]) for step in sorted(steps)]
 
 
@@ -235,6 +240,5 @@ def test_a_node_that_nobody_calls_ends_and_a_second_one_is_refused(
     assert second.process.wait(DEADLINE) == 1
     assert "[directory.in_use]" in (base / "log.txt").read_text()
     assert node.told(1, 0, 0).boot
-    node.close()
     assert first.process.wait(DEADLINE) == 0
     assert read_address(base / "state") is None

@@ -1,0 +1,194 @@
+"""Offers: what waits for a step, from several sources, within a limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import anabranch as ab
+from anabranch.dataflow.validate import validate
+from anabranch.node.offers import Offers
+from anabranch.node.port import InputLimit
+from anabranch.plan.lower import lower
+from anabranch.plan.step import Input
+from anabranch.sources.port import NO_LIMIT, Batch, Limit, RangeSlice
+
+
+@dataclass
+class Counter:
+    """An open source of numbered rows, as many as have come; it can add to a step."""
+
+    start: int
+    there: int
+    told: list[str] = field(default_factory=list)
+    fails: int = 0
+
+    def next(self, limit: Limit = NO_LIMIT) -> Batch:
+        if self.fails:
+            self.fails -= 1
+            self.start += 1  # whatever it has done counts for nothing
+            raise OSError("no line")
+        rows = min(self.there - self.start, limit.rows or self.there)
+        begin, self.start = self.start, self.start + rows
+        slices = (RangeSlice(0, begin, self.start),) if rows else ()
+        return Batch(slices, str(self.start).encode(), rows, False)
+
+    more = next
+
+    def files(self) -> frozenset[str]:
+        return frozenset()
+
+    def acknowledge(self, position: bytes) -> None:
+        self.told.append(position.decode())
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+class Bench:
+    """Sources by name, and the offers over them."""
+
+    def __init__(self, tmp_path: Path, limit: InputLimit, **there: int) -> None:
+        self.there = there
+        self.open_ones: dict[str, Counter] = {}
+        self.now = 0.0
+        flow = ab.Dataflow("offers")
+        for name in there:
+            source = ab.ScriptedSource("k string", [[("a",)]])
+            flow.source(name, source).sink(f"{name}-out", ab.MemorySink())
+        physical = lower(validate(flow.graph()))
+        self.offers = Offers(physical, tmp_path, (), (), 0, limit, lambda: self.now, self._open)
+
+    def _open(self, name: str, source: Any, position: bytes | None, log: Any) -> Any:
+        start = int(position) if position else 0
+        self.open_ones[name] = Counter(start, self.there[name])
+        return self.open_ones[name]
+
+    def arrive(self, name: str, rows: int) -> None:
+        self.there[name] += rows
+        self.open_ones[name].there += rows
+
+
+def rows(inputs: tuple[Input, ...]) -> dict[str, list[tuple[int, int]]]:
+    return {
+        given.source: [(p.start, p.end) for p in given.slices if isinstance(p, RangeSlice)]
+        for given in inputs
+    }
+
+
+def test_the_first_source_does_not_take_the_whole_limit(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(rows=10), first=1000, second=1000)
+    bench.offers.poll()
+    offer = bench.offers.offer(running=False)
+    assert offer.by_source == {"first": 5, "second": 5}
+    assert (offer.rows, offer.full, offer.ended) == (10, True, False)
+
+
+def test_what_one_source_leaves_another_may_have(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(rows=10), first=1000, second=1)
+    bench.offers.poll()
+    bench.offers.poll()
+    assert bench.offers.offer(running=False).by_source == {"first": 9, "second": 1}
+    assert not bench.offers.poll()
+
+
+def test_an_offer_grows_until_it_is_taken_and_then_the_next_one_does(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), only=2)
+    bench.offers.poll()
+    bench.arrive("only", 3)
+    bench.offers.poll()
+    taken = bench.offers.take(1)
+    assert taken is not None
+    assert rows(taken) == {"only": [(0, 2), (2, 5)]}
+    assert [bytes(given.position) for given in taken] == [b"5"]
+    bench.arrive("only", 4)
+    bench.offers.poll()
+    assert bench.offers.take(1) == taken
+    assert bench.offers.take(2) is None
+    assert bench.offers.offer(running=True).step == 2
+    assert bench.offers.offer(running=False).step == 1
+    bench.offers.commit(1, taken, InputLimit())
+    following = bench.offers.take(2)
+    assert following is not None
+    assert rows(following) == {"only": [(5, 9)]}
+
+
+def test_a_source_that_fails_is_opened_again_where_it_stood(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), bad=2, good=2)
+    bench.offers.poll()
+    failing = bench.open_ones["bad"]
+    failing.fails = 1
+    bench.arrive("bad", 1)
+    bench.arrive("good", 1)
+    assert bench.offers.poll()
+    failure = bench.offers.failure
+    assert failure is not None
+    assert failure.what == "OSError: no line"
+    assert failing.told[-1] == "closed"
+    assert not bench.offers.poll()
+    bench.now += 1
+    assert bench.offers.poll()
+    assert bench.offers.failure is None
+    taken = bench.offers.take(1)
+    assert taken is not None
+    assert rows(taken) == {"bad": [(0, 2), (2, 3)], "good": [(0, 2), (2, 3)]}
+
+
+def test_r5_only_what_is_committed_is_acknowledged(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), only=2)
+    bench.offers.poll()
+    told = bench.open_ones["only"].told
+    taken = bench.offers.take(1)
+    bench.offers.poll()
+    assert told == []
+    assert taken is not None
+    bench.offers.commit(1, taken, InputLimit())
+    assert told == [], "the source's own thread tells it"
+    bench.offers.poll()
+    bench.offers.poll()
+    assert told == ["2"]
+    bench.offers.close()
+    assert told == ["2", "closed"]
+
+
+def test_a_replay_leaves_what_waits_alone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), only=2)
+    bench.offers.poll()
+    for step in (1, 2, 3):
+        bench.offers.replayed(step, InputLimit())
+    assert bench.offers.offer(running=False).step == 4
+    bench.offers.poll()
+    assert bench.open_ones["only"].told == []
+    taken = bench.offers.take(4)
+    assert taken is not None
+    assert rows(taken) == {"only": [(0, 2)]}
+
+
+def test_sources_that_cannot_be_opened_are_let_go(tmp_path: Path) -> None:
+    flow = ab.Dataflow("offers")
+    for name in ("first", "second"):
+        source = ab.ScriptedSource("k string", [[("a",)]])
+        flow.source(name, source).sink(f"{name}-out", ab.MemorySink())
+    first = Counter(0, 0)
+
+    def open_source(name: str, *_: Any) -> Counter:
+        if name == "second":
+            raise LookupError(name)
+        return first
+
+    physical = lower(validate(flow.graph()))
+    with pytest.raises(LookupError):
+        Offers(physical, tmp_path, (), (), 0, InputLimit(), lambda: 0.0, open_source)
+    assert first.told == ["closed"]
+
+
+def test_positions_travel_as_they_are(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), only=2)
+    bench.offers.poll()
+    taken = bench.offers.take(1)
+    assert taken is not None
+    assert msgspec.json.decode(msgspec.json.encode(taken), type=tuple[Input, ...]) == taken
