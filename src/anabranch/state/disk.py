@@ -66,6 +66,10 @@ class Disk:
         """Remove a name."""
         os.unlink(path)
 
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
+
     def mkdir(self, path: Path) -> None:
         """Make a directory in one that exists."""
         os.mkdir(path)

@@ -13,7 +13,8 @@ Guarantees
 Non-guarantees
     Of what was not synced anything may be left: a name that was made may be gone, one that was
     removed may be back, each for itself; a file may have all its bytes, its beginning, or zeros
-    in place of its end. Directories are not removed, and files are not changed in place.
+    in place of its end. Renamed and removed directories do not come back, and files are not
+    changed in place.
 
 A process that has crashed goes on as an exception, ``Crash``, through code that would clean up
 after an error. None of that happens in a crash, so each further call of that process is refused.
@@ -197,8 +198,13 @@ class FaultyDisk(Disk):
         self._becomes(target, _Entry(self._entry(source).content))
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename; neither the old name's end nor the new name is durable."""
+        """Rename; neither the old name's end nor the new name is durable.
+
+        The new name of a directory is, and what is in it counts as durable.
+        """
         self._call()
+        if source.is_dir():
+            return os.rename(source, target)
         moved = self._entry(source)
         moved.grave = self._grave()
         os.link(source, moved.grave)
@@ -213,6 +219,12 @@ class FaultyDisk(Disk):
         self._call()
         self._bury(path)
         self._becomes(path, None)
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty directory, for good."""
+        self._call()
+        os.rmdir(path)
+        self._entries.pop(path, None)
 
     def mkdir(self, path: Path) -> None:
         """Make a directory; its name is not durable."""

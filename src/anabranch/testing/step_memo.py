@@ -7,7 +7,7 @@ enough. What is not spared: every run of the state is opened and checked, every 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,7 +158,7 @@ class Recording(Disk):
         self._open[handle][1].extend(data[:written])
         return written
 
-    def sync(self, handles: dict[Path, int]) -> dict[Path, OSError]:  # type: ignore[override]
+    def sync(self, handles: Mapping[Path, int]) -> dict[Path, OSError]:
         """Sync; the files among these are one group."""
         failed = self.inner.sync(handles)
         files = [self._open[handle] for path, handle in handles.items() if not path.is_dir()]
@@ -182,6 +182,10 @@ class Recording(Disk):
     def unlink(self, path: Path) -> None:
         """Remove."""
         self.inner.unlink(path)
+
+    def rmdir(self, path: Path) -> None:
+        """Remove a directory."""
+        self.inner.rmdir(path)
 
     def mkdir(self, path: Path) -> None:
         """Make a directory."""
