@@ -207,6 +207,7 @@ def on_repaired(memory: Memory, repair: Repair, now: float) -> list[Effect]:
 def _open(
     memory: Memory, checkpoint: Checkpoint | None, now: float, *, rewound: bool
 ) -> list[Effect]:
+    rewound = rewound or memory.standing.rewound
     order = open_order(memory, checkpoint, rewound=rewound)
     memory.phase = Opening(order, now)
     memory.again, memory.again_at = (), None
