@@ -11,13 +11,11 @@ of it is compared with a reference. The same seed gives the same run.
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from anabranch.coordinator.effects import (
     Announce,
@@ -86,8 +84,7 @@ CALM_FAILURES = 3
 """So often a pipeline may fail from what went wrong before, once nothing does any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """Something that can happen next."""
 
     name: str
@@ -128,8 +125,7 @@ class SimulatedCluster:
         self.node: NodeProcess | None = None
         #: attempts of nodes that are gone
         self.orphans: deque[Callable[[], None]] = deque()
-        self.history: deque[str] = deque(maxlen=400)
-        self.fingerprint = 0
+        self.history: deque[tuple[int, float, str, str]] = deque(maxlen=3000)
         self.actions = 0
         self.complete = False
         self.failures = 0
@@ -177,8 +173,8 @@ class SimulatedCluster:
                 found += self._of_coordinator(each, now)
         node = self.node
         if node is not None:
-            for kind in node.work(now):
-                found.append(Action(kind, node.name, lambda kind=kind: self._work(node, kind)))
+            work = Action("works", node.name, lambda: self._work(node))
+            found += (work, work) if node.has_work(now) else ()
             if node.plane.late:
                 found.append(Action("late attempt", "executor", node.plane.go_on))
         if self.orphans:
@@ -431,14 +427,20 @@ class SimulatedCluster:
         self.node = NodeProcess(name, core, plane)
         return self.node
 
-    def _work(self, node: NodeProcess, kind: str) -> None:
-        beat = node.core.beat
-        if getattr(node.core, kind)():
-            if kind == "open_pending":
-                self.rules.opened({})
-        else:
+    def _work(self, node: NodeProcess) -> None:
+        """Do one piece of work, of whichever kind has something to do."""
+        self.forget_note()
+        kinds = list(node.work(self.clock.seconds))
+        self.random.shuffle(kinds)
+        for kind in kinds:
+            beat = node.core.beat
+            self.note(node.name, kind)
+            if getattr(node.core, kind)():
+                if kind == "open_pending":
+                    self.rules.opened()
+                break
+            self.forget_note()
             node.idle[kind] = (beat, self.clock.seconds)
-            self.history.pop()
         if node.core.exit_asked:
             self._end_node(node)
 
@@ -500,9 +502,18 @@ class SimulatedCluster:
 
     def note(self, process: str, what: str) -> None:
         """Keep what happened, for the story of a failure."""
-        text = f"{self.actions:5d} {self.clock.seconds:9.3f} {process}: {what}"
-        self.history.append(text)
-        self.fingerprint = zlib.crc32(text.encode(), self.fingerprint)
+        self.history.append((self.actions, self.clock.seconds, process, what))
+
+    def forget_note(self) -> None:
+        """It did not happen after all."""
+        self.history.pop()
+
+    def story(self) -> list[str]:
+        """The last actions, one a line."""
+        return [
+            f"{number:5d} {seconds:9.3f} {process}: {what}"
+            for number, seconds, process, what in self.history
+        ]
 
     def _draw(self) -> str:
         return f"{self.random.getrandbits(128):032x}"

@@ -29,6 +29,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 
@@ -57,7 +58,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Handle:
-    path: Path
+    path: str
     content: _Content | None
     process: str
 
@@ -82,8 +83,8 @@ class FaultyDisk(Disk):
     _failing_syncs: int = 0
     _buried: int = 0
     _handles: dict[int, _Handle] = field(default_factory=dict)
-    _entries: dict[Path, _Entry] = field(default_factory=dict)
-    _changes: dict[Path, dict[Path, list[_Entry | None]]] = field(default_factory=dict)
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _changes: dict[str, dict[str, list[_Entry | None]]] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def acting(self, process: str) -> Iterator[None]:
@@ -129,9 +130,9 @@ class FaultyDisk(Disk):
         self._dead.update(self.calls)
         # Parents first: what was in a directory that is gone is gone with it.
         for directory in sorted(self._changes):
-            if directory.is_dir():
+            if os.path.isdir(directory):
                 for path, history in self._changes[directory].items():
-                    self._take_back(path, history)
+                    self._take_back(Path(path), history)
         self._tear()
         self._changes.clear()
         self._entries.clear()
@@ -145,9 +146,9 @@ class FaultyDisk(Disk):
         if flags & os.O_CREAT:
             content = _Content()
             self._becomes(path, _Entry(content))
-        elif path in self._entries:
-            content = self._entries[path].content
-        self._handles[handle] = _Handle(path, content, self._process)
+        elif str(path) in self._entries:
+            content = self._entries[str(path)].content
+        self._handles[handle] = _Handle(str(path), content, self._process)
         return handle
 
     def write(self, handle: int, data: memoryview) -> int:
@@ -224,7 +225,7 @@ class FaultyDisk(Disk):
         """Remove an empty directory, for good."""
         self._call()
         os.rmdir(path)
-        self._entries.pop(path, None)
+        self._entries.pop(str(path), None)
 
     def mkdir(self, path: Path) -> None:
         """Make a directory; its name is not durable."""
@@ -250,21 +251,20 @@ class FaultyDisk(Disk):
 
     def _entry(self, path: Path) -> _Entry:
         """What a name stands for; a file from before is durable."""
-        found = self._entries.get(path)
+        found = self._entries.get(str(path))
         if found is None:
             size = path.stat().st_size
-            found = self._entries[path] = _Entry(_Content(size, size))
+            found = self._entries[str(path)] = _Entry(_Content(size, size))
         return found
 
     def _becomes(self, path: Path, entry: _Entry | None) -> None:
-        history = self._changes.setdefault(path.parent, {}).setdefault(
-            path, [self._entries.get(path)]
-        )
-        history.append(entry)
+        name = str(path)
+        changes = self._changes.setdefault(os.path.dirname(name), {})
+        changes.setdefault(name, [self._entries.get(name)]).append(entry)
         if entry is None:
-            self._entries.pop(path, None)
+            self._entries.pop(name, None)
         else:
-            self._entries[path] = entry
+            self._entries[name] = entry
 
     def _bury(self, path: Path) -> None:
         # The file must be there before an entry is made up for it.
@@ -286,22 +286,22 @@ class FaultyDisk(Disk):
             path.unlink()
         entry = history[chosen]
         if entry is None:
-            self._entries.pop(path, None)
+            self._entries.pop(str(path), None)
             return
         assert entry.grave is not None
         os.link(entry.grave, path)
-        self._entries[path] = entry
+        self._entries[str(path)] = entry
 
     def _tear(self) -> None:
         """Let files end where their bytes were not synced. Names of one file stay of one kind."""
         torn: dict[_Content, tuple[int, int]] = {}
-        for path, entry in sorted(self._entries.items()):
+        for path, entry in sorted(self._entries.items(), key=itemgetter(0)):
             content = entry.content
-            if content is None or content.synced == content.written or not path.exists():
+            if content is None or content.synced == content.written or not os.path.exists(path):
                 continue
             if content not in torn:
                 torn[content] = self._kept(content)
-            data = path.read_bytes()
+            data = Path(path).read_bytes()
             kept, zeros = torn[content]
             # Another file under the name: this one may be mapped somewhere in this process.
             aside = self._grave()

@@ -32,8 +32,9 @@ HEARTBEAT = 1.0
 
 @dataclass(slots=True, eq=False)
 class NodeProcess:
-    """A node. ``idle`` says when each kind of work had nothing to do, ``stuck`` until when a step
-    makes no progress.
+    """A node.
+
+    ``idle`` says when each kind of work had nothing to do; until ``stuck`` no step makes progress.
     """
 
     name: str
@@ -41,6 +42,10 @@ class NodeProcess:
     plane: MemoryPlane
     idle: dict[str, tuple[int, float]] = field(default_factory=dict)
     stuck: float | None = None
+
+    def has_work(self, now: float) -> bool:
+        """Whether there may be something to do."""
+        return next(self.work(now), None) is not None
 
     def work(self, now: float) -> Iterator[str]:
         """The kinds of work that may have something to do."""

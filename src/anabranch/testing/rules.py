@@ -10,7 +10,7 @@ from anabranch.coordinator.standing import Standing
 from anabranch.plan.step import Checkpoint, Commit, OperatorState, Plan, Repair
 from anabranch.state.run_list import Listed, files
 
-_ROOMS = ("run", "stage")
+_ROOMS = ("run/", "stage/")
 
 
 class RuleBroken(AssertionError):
@@ -107,14 +107,11 @@ class Rules:
 
     def read(self, process: str, path: Path) -> None:
         """A file is about to be read (R3)."""
-        if not path.is_relative_to(self.store):
-            return
-        name = path.relative_to(self.store)
-        if name.parts[0] in _ROOMS:
-            text = str(name)
+        name = str(path).removeprefix(f"{self.store}/")
+        if name.startswith(_ROOMS):
             _require(
-                text in self.named or text in self.replayed,
-                f"R3: {process} reads {text}, which no commit names",
+                name in self.named or name in self.replayed,
+                f"R3: {process} reads {name}, which no commit names",
             )
 
     def acknowledged(self, source: str, position: bytes) -> None:
@@ -126,16 +123,17 @@ class Rules:
 
     def publishing(self, sink: str, step: int) -> None:
         """A sink is about to be given a step (R6)."""
-        _require(step <= self.step, f"R6: {sink!r} publishes step {step} before its commit")
+        known = any(committed == step for _, committed in self.commits)
+        _require(known, f"R6: {sink!r} publishes step {step} before its commit")
         _require(
             step >= self.published.get(sink, 0),
             f"R6: {sink!r} publishes step {step} after {self.published.get(sink)}",
         )
         self.published[sink] = step
 
-    def opened(self, published: Mapping[str, int]) -> None:
-        """A node has opened its sinks, which are this far as it was told."""
-        self.published = dict(published)
+    def opened(self) -> None:
+        """A node has opened its sinks: it may give them again what it is not sure of."""
+        self.published.clear()
 
     def _check_owners(self, commit: Commit) -> None:
         for each in commit.placement:

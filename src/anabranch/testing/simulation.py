@@ -72,7 +72,7 @@ class Simulation:
                 cluster.run()
                 self.scenario.check(self.outcome(cluster))
         except Exception as error:
-            story = "\n".join(cluster.history)
+            story = "\n".join(cluster.story())
             text = f"{type(error).__name__}: {error}"
             raise RuleBroken(f"seed {seed}: {text}\n{story}\nseed {seed}: {text}") from error
         finally:
