@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from anabranch.coordinator.effects import (
     Announce,
@@ -70,7 +71,7 @@ from anabranch.testing.faults import CALM, Weather
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
 from anabranch.testing.memory_plane import MemoryPlane
 from anabranch.testing.processes import CoordinatorProcess, NodeProcess
-from anabranch.testing.rules import RuleBroken, Rules
+from anabranch.testing.rules import Broken, Rules
 from anabranch.testing.step_memo import StepMemo
 from anabranch.testing.trouble import Trouble
 
@@ -84,16 +85,27 @@ CALM_FAILURES = 3
 """So often a pipeline may fail from what went wrong before, once nothing does any more."""
 
 
-class Action(NamedTuple):
-    """Something that can happen next."""
+class Kind(StrEnum):
+    """What can happen next."""
 
-    name: str
-    process: str
-    do: Callable[[], None]
+    THINK = "thinks"
+    CALL = "calls"
+    FIND = "finds the node"
+    LOSE = "loses the node"
+    HEAR = "hears"
+    DELIVER = "is told"
+    WAKE = "wakes"
+    WORK = "works"
+    LATE = "late attempt"
+    ORPHAN = "orphaned attempt"
+    START = "start"
+
+
+_OF_EXECUTORS = frozenset({Kind.LATE, Kind.ORPHAN})
 
 
 class SimulatedCluster:
-    """One schedule. ``run`` goes through it; ``RuleBroken`` says what was wrong."""
+    """One schedule. ``run`` goes through it; ``Broken`` says what was wrong."""
 
     def __init__(
         self,
@@ -131,6 +143,15 @@ class SimulatedCluster:
         self.failures = 0
         self._starts_at = 0.0
         self._numbers = 0
+        self._coordinate: dict[Kind, Callable[[CoordinatorProcess], None]] = {
+            Kind.THINK: self._think,
+            Kind.CALL: self._call,
+            Kind.FIND: self._find,
+            Kind.LOSE: self._lose,
+            Kind.HEAR: self._hear,
+            Kind.DELIVER: self._deliver,
+            Kind.WAKE: self._wake,
+        }
 
     # -------------------------------------------------------------------------------- the schedule
 
@@ -139,7 +160,7 @@ class SimulatedCluster:
         while not self.complete:
             self.actions += 1
             if self.actions > ACTIONS:
-                raise RuleBroken(f"R8: not over after {ACTIONS} actions")
+                raise Broken(f"R8: not over after {ACTIONS} actions")
             if self.actions == TROUBLE:
                 self._calm_down()
             self._happen()
@@ -147,59 +168,85 @@ class SimulatedCluster:
     def _happen(self) -> None:
         if self.trouble.happens():
             return
-        found = list(self._possible())
+        found = self._possible()
         if not found:
             self._let_time_pass()
             return
-        action = self.random.choice(found)
+        kind, process = self.random.choice(found)
         self.clock.pass_time(self.random.random() * 0.01 + self.disk.spent_seconds)
         self.disk.spent_seconds = 0.0
-        self.act(action)
+        self._act(kind, process)
 
-    def act(self, action: Action) -> None:
+    def _act(self, kind: Kind, process: CoordinatorProcess | NodeProcess | None) -> None:
         """Do something as a process, which may be its end."""
-        self.note(action.process, action.name)
-        try:
-            with self.disk.acting(action.process):
-                action.do()
-        except Crash:
-            self.died(action.process)
+        name = "world" if process is None else process.name
+        with self.disk.acting("executor" if kind in _OF_EXECUTORS else name):
+            try:
+                self._do(kind, process)
+            except Crash:
+                self.died(name)
 
-    def _possible(self) -> list[Action]:
+    def _do(self, kind: Kind, process: CoordinatorProcess | NodeProcess | None) -> None:
+        match process:
+            case CoordinatorProcess():
+                if kind is not Kind.THINK:
+                    self.note(process.name, kind)
+                self._coordinate[kind](process)
+            case NodeProcess():
+                if kind is Kind.WORK:
+                    self._work(process)
+                else:
+                    self.note("executor", kind)
+                    process.plane.go_on()
+            case None:
+                self.note("world", kind)
+                if kind is Kind.START:
+                    self.start_coordinator()
+                else:
+                    self._orphan()
+
+    def _possible(self) -> list[tuple[Kind, CoordinatorProcess | NodeProcess | None]]:
+        """All that can happen next."""
         now = self.clock.seconds
-        found: list[Action] = []
+        found: list[tuple[Kind, CoordinatorProcess | NodeProcess | None]] = []
+        idle = True
         for each in self.coordinators:
             if not each.frozen:
-                found += self._of_coordinator(each, now)
+                idle = False
+                self._of_coordinator(each, now, found)
         node = self.node
         if node is not None:
-            work = Action("works", node.name, lambda: self._work(node))
-            found += (work, work) if node.has_work(now) else ()
+            if node.has_work(now):
+                found += ((Kind.WORK, node), (Kind.WORK, node))
             if node.plane.late:
-                found.append(Action("late attempt", "executor", node.plane.go_on))
+                found.append((Kind.LATE, node))
         if self.orphans:
-            found.append(Action("orphaned attempt", "executor", self._orphan))
-        if now >= self._starts_at and not any(not c.frozen for c in self.coordinators):
-            found.append(Action("start", "supervisor", self.start_coordinator))
+            found.append((Kind.ORPHAN, None))
+        if idle and now >= self._starts_at:
+            found.append((Kind.START, None))
         return found
 
-    def _of_coordinator(self, each: CoordinatorProcess, now: float) -> list[Action]:
-        found = []
-        if each.has_something:
-            found.append(Action(_next_of(each), each.name, lambda: self._think(each)))
+    def _of_coordinator(
+        self,
+        each: CoordinatorProcess,
+        now: float,
+        found: list[tuple[Kind, CoordinatorProcess | NodeProcess | None]],
+    ) -> None:
+        if each.effects or each.outcomes or each.inbox:
+            found.append((Kind.THINK, each))
         if each.calls:
-            found.append(Action(_named(each.calls[0]), each.name, lambda: self._call(each)))
+            found.append((Kind.CALL, each))
         if each.finding:
-            found.append(Action("find node", each.name, lambda: self._find(each)))
-        if each.node is not None and each.node is not self.node:
-            found.append(Action("loss", each.name, lambda: self._lose(each)))
-        elif each.hears(now):
-            found.append(Action("hear", each.name, lambda: self._hear(each)))
+            found.append((Kind.FIND, each))
+        if each.node is not None:
+            if each.node is not self.node:
+                found.append((Kind.LOSE, each))
+            elif each.hears(now):
+                found.append((Kind.HEAR, each))
         if each.tellings:
-            found.append(Action("told", each.name, lambda: self._deliver(each)))
+            found.append((Kind.DELIVER, each))
         if each.wakes is not None and each.wakes <= now:
-            found.append(Action("wake", each.name, lambda: self._wake(each)))
-        return found
+            found.append((Kind.WAKE, each))
 
     def _let_time_pass(self) -> None:
         now = self.clock.seconds
@@ -257,6 +304,7 @@ class SimulatedCluster:
         return next((each for each in self.coordinators if not each.frozen), None)
 
     def _think(self, each: CoordinatorProcess) -> None:
+        self.note(each.name, _next_of(each))
         if each.effects:
             outcome = self._perform(each, each.effects.popleft())
             if outcome is not None:
@@ -272,7 +320,7 @@ class SimulatedCluster:
         phase = each.machine.memory.phase
         assert isinstance(phase, Ended)
         if each.waiting - {e.number for e in each.inbox if isinstance(e, Asked)}:
-            raise RuleBroken(f"R8: {each.name} ended without an answer to {each.waiting}")
+            raise Broken(f"R8: {each.name} ended without an answer to {each.waiting}")
         self.note(each.name, f"ended: {phase.failure}")
         each.leadership.release()
         self.coordinators.remove(each)
@@ -282,7 +330,7 @@ class SimulatedCluster:
             self.failures += 1
             fenced = phase.failure.code in ("coordinator.fenced", "directory.in_use")
             if self.failures > CALM_FAILURES and not fenced:
-                raise RuleBroken(f"the pipeline fails although nothing is wrong: {phase.failure}")
+                raise Broken(f"the pipeline fails although nothing is wrong: {phase.failure}")
 
     def _perform(self, each: CoordinatorProcess, effect: Effect) -> Event | None:
         match effect:
@@ -328,6 +376,7 @@ class SimulatedCluster:
     def _call(self, each: CoordinatorProcess) -> None:
         """Make a call to the node; it may be lost on its way there or back, or come twice."""
         effect = each.calls.popleft()
+        self.note(each.name, _named(effect))
         drawn = self.random.random()
         lost, doubled = self.weather.lost_call, self.weather.doubled_call
         if drawn < lost / 2:
@@ -429,7 +478,6 @@ class SimulatedCluster:
 
     def _work(self, node: NodeProcess) -> None:
         """Do one piece of work, of whichever kind has something to do."""
-        self.forget_note()
         kinds = list(node.work(self.clock.seconds))
         self.random.shuffle(kinds)
         for kind in kinds:

@@ -91,11 +91,6 @@ class CoordinatorProcess:
         """The number under which it leads."""
         return self.machine.memory.leader
 
-    @property
-    def has_something(self) -> bool:
-        """Whether there is an effect to perform or an event to handle."""
-        return bool(self.effects or self.outcomes or self.inbox)
-
     def hears(self, now: float) -> bool:
         """Whether there is something to hear of the node."""
         node = self.node

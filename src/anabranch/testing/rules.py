@@ -14,7 +14,11 @@ _ROOMS = ("run/", "stage/")
 
 
 class RuleBroken(AssertionError):
-    """Something happened that must never happen."""
+    """Something happened that must never happen: with the seed, and what led to it."""
+
+
+class Broken(BaseException):
+    """A rule does not hold. No error: nothing of what is simulated may catch it."""
 
 
 @dataclass(slots=True)
@@ -145,4 +149,4 @@ class Rules:
 
 def _require(holds: bool, text: str) -> None:
     if not holds:
-        raise RuleBroken(text)
+        raise Broken(text)

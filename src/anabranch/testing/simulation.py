@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -20,7 +23,7 @@ from anabranch.state.journal import Journal
 from anabranch.state.run_file import forget_runs
 from anabranch.testing.cluster import SimulatedCluster
 from anabranch.testing.plain_columns import typed_without_spark
-from anabranch.testing.rules import RuleBroken
+from anabranch.testing.rules import Broken, RuleBroken
 from anabranch.testing.scenario import Outcome, Row, Scenario, shop
 from anabranch.testing.step_memo import StepMemo
 
@@ -68,12 +71,12 @@ class Simulation:
         """
         cluster = self._fresh(seed)
         try:
-            with use_disk(cluster.disk):
+            with _without_collector(), use_disk(cluster.disk):
                 cluster.run()
                 self.scenario.check(self.outcome(cluster))
-        except Exception as error:
+        except (Exception, Broken) as error:
             story = "\n".join(cluster.story())
-            text = f"{type(error).__name__}: {error}"
+            text = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
             raise RuleBroken(f"seed {seed}: {text}\n{story}\nseed {seed}: {text}") from error
         finally:
             forget_runs()
@@ -113,6 +116,18 @@ class Simulation:
         }
         output = {name: _published(node.sink) for name, node in self.program.sinks.items()}
         return Outcome(output, state)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let nobody look for cycles: a schedule is short and makes many objects."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _published(sink: Sink) -> dict[int, list[Row]]:

@@ -12,7 +12,7 @@ from anabranch.node.state_reader import Snapshot, read_table
 from anabranch.state.run_list import files
 from anabranch.testing.faults import WEIGHTS, Fault
 from anabranch.testing.processes import CoordinatorProcess
-from anabranch.testing.rules import RuleBroken
+from anabranch.testing.rules import Broken
 
 if TYPE_CHECKING:
     from anabranch.testing.cluster import SimulatedCluster
@@ -177,10 +177,10 @@ class Trouble:
             try:
                 rows = read_table(snapshot.view(state.operator), cluster.store).num_rows
             except AnabranchError as error:
-                raise RuleBroken(f"a query of step {snapshot.step} fails: {error}") from error
+                raise Broken(f"a query of step {snapshot.step} fails: {error}") from error
             wanted = cluster.rules.live.get(state.operator, {}).get(snapshot.step)
             if wanted is not None and rows != wanted:
-                raise RuleBroken(
+                raise Broken(
                     f"a query of step {snapshot.step} finds {rows} keys of {state.operator!r}, "
                     f"not {wanted}"
                 )
