@@ -132,25 +132,47 @@ class MemoryPlane:
             task.perform(self._open, states, place, names)
         elif self._happens(self.chances.late):
             self.late.append(lambda: _drop(task.perform(self._open, states, place, names)))
+        def again(attempt: Attempt) -> Report:
+            return self._again(attempt, done, plan, states)
+
         using = [place for place, report in enumerate(reports) if report.consumed]
         if self.mixed > 0:
             self.mixed -= 1
-            reports = self._with_another(reports, using[0], 0)
+            reports = self._with_another(reports, using[0], 0, again)
         elif self._happens(self.chances.mixed):
             chosen = self.random.choice(using)
             number = self.random.randrange(len(reports[chosen].consumed))
-            reports = self._with_another(reports, chosen, number)
+            reports = self._with_another(reports, chosen, number, again)
         if self._happens(self.chances.unreported):
             reports.pop(self.random.randrange(len(reports)))
         return reports
 
-    def _with_another(self, reports: list[Report], place: int, number: int) -> list[Report]:
+    def _with_another(
+        self,
+        reports: list[Report],
+        place: int,
+        number: int,
+        again: Callable[[Attempt], Report],
+    ) -> list[Report]:
         """Reports of which one used another attempt of a task than the others did."""
         used = list(reports[place].consumed)
-        other = self.attempt(used[number].level, used[number].group, used[number].worker)
-        used[number] = other
+        first = next(report for report in reports if report.attempt == used[number])
+        other = msgspec.structs.replace(again(used[number]), consumed=first.consumed)
+        used[number] = other.attempt
         changed = msgspec.structs.replace(reports[place], consumed=tuple(used))
-        return [*reports[:place], changed, *reports[place + 1 :], _empty(other)]
+        return [*reports[:place], changed, *reports[place + 1 :], other]
+
+    def _again(
+        self, attempt: Attempt, done: DoneStep, plan: Plan, states: Sequence[OperatorState]
+    ) -> Report:
+        """Let a task be done by another attempt."""
+        for task in done.tasks:
+            old = task.place.attempt
+            same = (old.level, old.group, old.worker)
+            if same == (attempt.level, attempt.group, attempt.worker):
+                place = self._place(plan, task)
+                return task.perform(self._open, states, place, done.names(states))
+        return _empty(self.attempt(attempt.level, attempt.group, attempt.worker))
 
     def _happens(self, chance: float) -> bool:
         return chance > 0 and self.random.random() < chance
