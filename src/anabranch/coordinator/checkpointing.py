@@ -49,6 +49,15 @@ def begin(memory: Memory, now: float) -> list[Effect]:
     return [Give(CheckOrder(checkpoint.step, checkpoint.states, checkpoint.positions))]
 
 
+def repeat(memory: Memory) -> list[Effect]:
+    """Order again what a node forgets when it opens state anew."""
+    under_way = memory.checkpointing
+    if under_way is None or under_way.writing:
+        return []
+    checkpoint = under_way.checkpoint
+    return [Give(CheckOrder(checkpoint.step, checkpoint.states, checkpoint.positions))]
+
+
 def on_told(memory: Memory, told: Told) -> list[Effect]:
     """The node may have checked all files."""
     under_way, checked = memory.checkpointing, told.checked

@@ -120,7 +120,8 @@ def wakes_at(memory: Memory) -> float | None:
             times.append(cancelled + limits.cancel)
         case Idle():
             look = next_look(stepping.waiting(memory), memory.settings)
-            if look is not None and not memory.paused and stepping.blocked(memory) is None:
+            waits = memory.paused or memory.loads or memory.stopping is not None
+            if look is not None and not waits and stepping.blocked(memory) is None:
                 times.append(look)
     if memory.told is not None and not isinstance(memory.phase, Meeting):
         times.append(memory.heard + limits.silence)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from anabranch.coordinator import checkpointing
 from anabranch.coordinator.closing import fail
 from anabranch.coordinator.divergence import differences
 from anabranch.coordinator.effects import (
@@ -132,14 +133,15 @@ def on_opening(memory: Memory, phase: Opening, told: Told, now: float) -> list[E
         return []
     memory.opened = phase.order.number
     memory.standing = replace(memory.standing, published=dict(told.published))
+    effects = checkpointing.repeat(memory)
     if memory.replay is None:
-        return begin_steps(memory, now)
+        return [*effects, *begin_steps(memory, now)]
     if phase.order.step < memory.replay.to_step:
-        return _recall(memory, phase.order.step + 1)
+        return [*effects, *_recall(memory, phase.order.step + 1)]
     # The checkpoint is of the last commit itself, and whole where that one is not.
     memory.replay = None
     memory.standing = replace(memory.standing, states=phase.order.states or ())
-    return begin_steps(memory, now)
+    return [*effects, *begin_steps(memory, now)]
 
 
 def begin_steps(memory: Memory, now: float) -> list[Effect]:
@@ -207,6 +209,7 @@ def on_repaired(memory: Memory, repair: Repair, now: float) -> list[Effect]:
 def _open(
     memory: Memory, checkpoint: Checkpoint | None, now: float, *, rewound: bool
 ) -> list[Effect]:
+    rewound = rewound or memory.standing.rewound
     order = open_order(memory, checkpoint, rewound=rewound)
     memory.phase = Opening(order, now)
     memory.again, memory.again_at = (), None

@@ -22,6 +22,8 @@ class Standing:
     oldest first; ``replayable`` is the first step from which on all plans and commits are still
     there. ``repairs`` is the number of the newest repair of the commit. ``damaged`` says of each
     checkpoint that cannot be read what is wrong with it; it is none of ``checkpoints``.
+    ``rewound``: the branch has no commit of its own yet, so sinks may have output of a later step
+    that they have not taken back.
     """
 
     identity: Identity | None = None
@@ -34,6 +36,7 @@ class Standing:
     checkpoints: tuple[Checkpoint, ...] = ()
     replayable: int = 1
     repairs: int = 0
+    rewound: bool = False
     damaged: tuple[str, ...] = ()
 
     @property

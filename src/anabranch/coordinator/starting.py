@@ -41,10 +41,13 @@ def meet(told: Told, standing: Standing, code: str | None) -> Meeting:
     """What to do with a node that says this, when the journal says that.
 
     Lost state sends all workers back together: a node that is anywhere but where the journal
-    stands opens again. ``code`` is the dataflow that is to run, None for whatever the node has.
+    stands opens again, and so does one whose sinks may still have output of steps that were left
+    behind. ``code`` is the dataflow that is to run, None for whatever the node has.
     """
     if code is not None and told.facts.code != code:
         return Replace("the dataflow has changed since the node loaded it")
+    if standing.rewound:
+        return Reopen()
     plan = standing.plan
     match told.state:
         case Running(step, revision):

@@ -155,7 +155,12 @@ def on_commit(
     """A step is committed."""
     standing = memory.standing
     memory.standing = replace(
-        standing, commit=commit, states=commit.states, plan=None, published=memory.published
+        standing,
+        commit=commit,
+        states=commit.states,
+        plan=None,
+        published=memory.published,
+        rewound=False,
     )
     if commit.staged:
         memory.outputs[commit.step] = Output(commit.step, commit.staged)

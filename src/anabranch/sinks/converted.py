@@ -47,6 +47,7 @@ from anabranch.sinks.target import (
 from anabranch.state.files import (
     create_file,
     ensure_directory,
+    link_file,
     list_names,
     store_errors,
     sync_directory,
@@ -78,7 +79,7 @@ class ConvertedPublisher:
     form: SparkFormat
     frames: Frames
     context: SinkContext
-    link: Link = os.link
+    link: Link = link_file
 
     def prepare(self) -> None:
         """Remove attempts that do not count, and write a directory without rows to see it work."""

@@ -50,7 +50,7 @@ from anabranch.sinks.target import (
     take_back,
 )
 from anabranch.sources.arguments import as_options
-from anabranch.state.files import create_file, sync_directory
+from anabranch.state.files import create_file, link_file, sync_directory
 
 __all__ = ["FilePublisher", "FileSink", "Link"]
 
@@ -140,7 +140,7 @@ class FilePublisher:
     target: Path
     extension: str
     context: SinkContext
-    link: Link = os.link
+    link: Link = link_file
 
     def publish(self, step: int, files: Sequence[StagedFile]) -> None:
         """Put a step in place and write its manifest; a step without files leaves no trace."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from anabranch.errors import CorruptStaged
 from anabranch.sinks.port import Sink, StagedFile
+from anabranch.state.disk import disk
 from anabranch.state.files import create_bulk_many, store_errors
 
 
@@ -56,6 +57,7 @@ def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
     path = store / file.name
     with store_errors(path, "read"):
         try:
+            disk().reading(path)
             size = path.stat().st_size
             data = _mapped(path, size)
         except FileNotFoundError as error:

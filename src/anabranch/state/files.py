@@ -25,24 +25,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from anabranch.errors import DiskFull, NameTaken, StoreError, StoreUnavailable
+from anabranch.state.disk import DIRECTORY, NEW, disk
 
 Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 ASIDE = ".aside"
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _SYNCED_AT_ONCE = 64
@@ -87,12 +84,12 @@ def create_bulk_many(files: Iterable[tuple[Path, Data]], *, within: Path | None 
                 with store_errors(path, "create"):
                     handles[path] = _open_new(path, within)
                     made.append(path)
-                    opened.callback(os.close, handles[path])
+                    opened.callback(disk().close, handles[path])
                     _write(handles[path], data)
             for directory in dict.fromkeys(path.parent for path in made):
                 with store_errors(directory, "sync"):
-                    handles[directory] = os.open(directory, _DIRECTORY)
-                    opened.callback(os.close, handles[directory])
+                    handles[directory] = disk().open(directory, DIRECTORY)
+                    opened.callback(disk().close, handles[directory])
             _sync(handles)
     except BaseException:
         for path in made:
@@ -109,10 +106,15 @@ def put_file(path: Path, data: Data) -> None:
     with store_errors(path, "create"):
         aside = _write_aside(path, data, path.parent)
         try:
-            aside.rename(path)
+            disk().rename(aside, path)
         except BaseException:
             _discard(aside)
             raise
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Give a file a second name, which must be free and is not synced; raises ``OSError``."""
+    disk().link(source, target)
 
 
 def ensure_directory(path: Path, *, within: Path | None = None) -> None:
@@ -128,6 +130,7 @@ def read_file(path: Path) -> bytes | None:
     """Give all bytes of a file, ``None`` if there is no such file."""
     with store_errors(path, "read"):
         try:
+            disk().reading(path)
             return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -146,7 +149,7 @@ def remove_file(path: Path) -> bool:
     """Remove a file; say whether there was one. Not synced, see the module's non-guarantees."""
     with store_errors(path, "remove"):
         try:
-            path.unlink()
+            disk().unlink(path)
         except FileNotFoundError:
             return False
         return True
@@ -159,7 +162,7 @@ def move_file(path: Path, to: Path) -> bool:
     """
     with store_errors(path, "move"):
         try:
-            path.rename(to)
+            disk().rename(path, to)
         except FileNotFoundError:
             if not to.parent.is_dir():
                 raise
@@ -176,13 +179,13 @@ def remove_directory(path: Path, to: Path) -> bool:
     """
     with store_errors(path, "remove the directory"):
         try:
-            path.rename(to)
+            disk().rename(path, to)
         except FileNotFoundError:
             return False
         for name in os.listdir(to):
             _discard(to / name)
         with contextlib.suppress(OSError):  # a file came in by a call that had begun before
-            to.rmdir()
+            disk().rmdir(to)
         return True
 
 
@@ -199,11 +202,11 @@ def sweep(directory: Path) -> int:
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
     with store_errors(path, "sync"):
-        handle = os.open(path, _DIRECTORY)
+        handle = disk().open(path, DIRECTORY)
     try:
         _sync({path: handle})
     finally:
-        os.close(handle)
+        disk().close(handle)
 
 
 def sync_files(paths: Sequence[Path]) -> None:
@@ -213,8 +216,8 @@ def sync_files(paths: Sequence[Path]) -> None:
             handles: dict[Path, int] = {}
             for path in paths[start : start + _SYNCED_AT_ONCE]:
                 with store_errors(path, "sync"):
-                    handles[path] = os.open(path, os.O_RDONLY)
-                    opened.callback(os.close, handles[path])
+                    handles[path] = disk().open(path, os.O_RDONLY)
+                    opened.callback(disk().close, handles[path])
             _sync(handles)
 
 
@@ -270,17 +273,17 @@ def _write_aside(
             _discard(aside)
             raise
         finally:
-            os.close(handle)
+            disk().close(handle)
         return aside
 
 
 def _link(aside: Path, path: Path, within: Path | None) -> None:
     try:
         try:
-            os.link(aside, path)
+            disk().link(aside, path)
         except FileNotFoundError:
             _make_directories(path.parent, within)
-            os.link(aside, path)
+            disk().link(aside, path)
     except OSError as error:
         if error.errno in _NO_LINKS:
             raise OSError(error.errno, "this file system has no hard links") from error
@@ -289,10 +292,10 @@ def _link(aside: Path, path: Path, within: Path | None) -> None:
 
 def _open_new(path: Path, within: Path | None) -> int:
     try:
-        return os.open(path, _NEW, 0o666)
+        return disk().open(path, NEW)
     except FileNotFoundError:
         _make_directories(path.parent, within)
-        return os.open(path, _NEW, 0o666)
+        return disk().open(path, NEW)
 
 
 def _make_directories(path: Path, within: Path | None) -> None:
@@ -304,45 +307,22 @@ def _make_directories(path: Path, within: Path | None) -> None:
     # Somebody else may make it at the same time; it is synced here all the same, because the
     # other one may not have come that far.
     with contextlib.suppress(FileExistsError):
-        path.mkdir()
+        disk().mkdir(path)
     sync_directory(path.parent)
 
 
 def _write(handle: int, data: Data) -> None:
     rest = memoryview(data).cast("B")
     while rest.nbytes:
-        rest = rest[os.write(handle, rest) :]
+        rest = rest[disk().write(handle, rest) :]
 
 
 def _sync(handles: Mapping[Path, int]) -> None:
-    """Sync files and directories at the same time: one journal commit of the disk serves several.
-
-    Also a single one is left to the pool: its threads have slept, so they are woken at once when
-    the disk is done, where a thread that has computed waits its turn (on two busy cores:
-    0.8 ms instead of 4 ms).
-    """
-    try:
-        calls = {path: _pool().submit(os.fsync, handle) for path, handle in handles.items()}
-    except RuntimeError:  # the interpreter is ending and starts no more threads
-        calls = {}
-        for path, handle in handles.items():
-            with store_errors(path, "sync"):
-                os.fsync(handle)
-    wait(calls.values())
-    for path, call in calls.items():
+    for path, error in disk().sync(handles).items():
         with store_errors(path, "sync"):
-            call.result()
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(8, thread_name_prefix="anabranch-sync")
-
-
-# A forked child (Spark forks its Python workers) has the pool's object but none of its threads.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+            raise error
 
 
 def _discard(path: Path) -> None:
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        disk().unlink(path)

@@ -41,6 +41,7 @@ from pathlib import Path
 from anabranch.errors import CorruptEntry, DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.plan.step import Leader, decode_leader, encode
 from anabranch.state.entry_names import LeaderName
+from anabranch.state.disk import disk
 from anabranch.state.files import (
     ensure_directory,
     list_names,
@@ -119,7 +120,7 @@ class Leadership:
         # for good, even when another process comes to use the same number for a moment.
         self._own = f"aside-{leader.number}-{secrets.token_hex(8)}"
         with store_errors(self.aside, "create the directory"):
-            self.aside.mkdir()
+            disk().mkdir(self.aside)
         try:
             outcome = self.journal.create(
                 LeaderName(leader.number), encode(leader), secrets.token_hex(16)
@@ -290,7 +291,7 @@ def _clear(directory: Path) -> None:
     for name in list_names(directory):
         remove_file(directory / name)
     with contextlib.suppress(OSError):
-        directory.rmdir()
+        disk().rmdir(directory)
 
 
 _all: weakref.WeakSet[Leadership] = weakref.WeakSet()

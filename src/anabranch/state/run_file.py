@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from anabranch.errors import CorruptRun, FutureFormat, MissingRun, StoreError
 from anabranch.state.bins import Mask, bin_of, bin_offsets
+from anabranch.state.disk import disk
 from anabranch.state.expiry import Histogram, histogram_of
 from anabranch.state.files import create_bulk, store_errors
 from anabranch.state.keys import Index
@@ -130,6 +131,12 @@ def open_run(root: Path, info: RunInfo) -> Run:
     return run
 
 
+def forget_runs() -> None:
+    """Let go of all open runs, as a new process would."""
+    with _lock:
+        _open.clear()
+
+
 _lock = threading.Lock()
 _open: OrderedDict[tuple[Path, RunInfo], Run] = OrderedDict()
 
@@ -163,6 +170,7 @@ def mapped(path: Path, size: int, checksum: str, what: str) -> pa.Buffer:
     """The bytes of a run or a blob, after making sure that they are those that were committed."""
     with store_errors(path, f"read the {what}"):
         try:
+            disk().reading(path)
             found = path.stat().st_size
             if found != size:
                 raise corrupt(path, what, f"it has {found} bytes, not {size}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch.coordinator.standing import Standing, commit_of
 from anabranch.errors import CorruptEntry, MissingEntry
@@ -51,10 +51,14 @@ def read_standing(journal: Journal) -> Standing:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The commit that the pipeline stands at, and whether it is made up from a checkpoint."""
+    """The commit that the pipeline stands at, and whether it is made up from a checkpoint.
+
+    ``rewound``: it is the one that the branch has left its parent after.
+    """
 
     commit: Commit | None
     made_up: bool
+    rewound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class _Reader:
             checkpoints=checkpoints,
             replayable=self._replayable(step),
             repairs=repairs,
+            rewound=found.rewound,
             damaged=damaged,
         )
 
@@ -113,7 +118,8 @@ class _Reader:
             return self._made_up(own[-1])
         if latest is not None:
             return _Found(self._read_commit(latest), made_up=False)
-        return self._beginning(checkpoints)
+        found = self._beginning(checkpoints)
+        return replace(found, rewound=found.made_up)
 
     def _beginning(self, checkpoints: tuple[Checkpoint, ...]) -> _Found:
         origin = origin_of(self.journal, self.branch)

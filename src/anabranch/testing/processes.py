@@ -1,0 +1,99 @@
+"""The processes of a simulated cluster: real coordinators and nodes without threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from anabranch.coordinator.effects import Effect, Fetch, FindNode, Give, ReplaceNode, Take
+from anabranch.coordinator.events import Event
+from anabranch.coordinator.machine import Machine
+from anabranch.coordinator.records import Records
+from anabranch.node.core import NodeCore
+from anabranch.node.port import Told
+from anabranch.state.leadership import Leadership
+from anabranch.testing.memory_plane import MemoryPlane
+
+WORK = (
+    "open_pending",
+    "run_step",
+    "poll_inputs",
+    "publish_next",
+    "check_next",
+    "sweep",
+    "close_pending",
+    "cancel_pending",
+)
+"""What a node does, each a piece of work of its own."""
+
+HEARTBEAT = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class NodeProcess:
+    """A node.
+
+    ``idle`` says when each kind of work had nothing to do; until ``stuck`` no step makes progress.
+    """
+
+    name: str
+    core: NodeCore
+    plane: MemoryPlane
+    idle: dict[str, tuple[int, float]] = field(default_factory=dict)
+    stuck: float | None = None
+
+    def has_work(self, now: float) -> bool:
+        """Whether there may be something to do."""
+        return next(self.work(now), None) is not None
+
+    def work(self, now: float) -> Iterator[str]:
+        """The kinds of work that may have something to do."""
+        beat = self.core.beat
+        for kind in WORK:
+            at = self.idle.get(kind)
+            if at is not None and at[0] == beat and now < at[1] + HEARTBEAT:
+                continue
+            if kind == "run_step" and self.stuck is not None and now < self.stuck:
+                continue
+            yield kind
+
+
+@dataclass(slots=True, eq=False)
+class CoordinatorProcess:
+    """A coordinator: its machine, what it has still to do, and what has come in.
+
+    Effects are performed one after the other, and their outcomes handled before anything else that
+    has come in. Calls to the node are made beside, in their order.
+    """
+
+    name: str
+    machine: Machine
+    leadership: Leadership
+    records: Records
+    effects: deque[Effect] = field(default_factory=deque)
+    outcomes: deque[Event] = field(default_factory=deque)
+    inbox: deque[Event] = field(default_factory=deque)
+    calls: deque[Give | Take | Fetch] = field(default_factory=deque)
+    finding: deque[FindNode | ReplaceNode] = field(default_factory=deque)
+    node: NodeProcess | None = None
+    #: tellings on their way, the beat and the time of the last one
+    tellings: list[Told] = field(default_factory=list)
+    heard_beat: int = -1
+    heard_at: float = 0.0
+    wakes: float | None = None
+    frozen: bool = False
+    ended: bool = False
+    waiting: set[int] = field(default_factory=set)
+
+    @property
+    def leader(self) -> int:
+        """The number under which it leads."""
+        return self.machine.memory.leader
+
+    def hears(self, now: float) -> bool:
+        """Whether there is something to hear of the node."""
+        node = self.node
+        if node is None:
+            return False
+        return node.core.beat != self.heard_beat or now >= self.heard_at + HEARTBEAT

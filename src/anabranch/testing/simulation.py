@@ -1,0 +1,154 @@
+"""Many schedules of one scenario: each is a simulated cluster of its own seed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from anabranch.coordinator.records import read_standing
+from anabranch.node.program import Program
+from anabranch.node.state_reader import read_table, snapshot_of
+from anabranch.sinks.file import FileSink
+from anabranch.sinks.memory import MemorySink
+from anabranch.sinks.port import Sink
+from anabranch.sinks.target import manifest_path, read_manifest
+from anabranch.state.disk import use_disk
+from anabranch.state.journal import Journal
+from anabranch.state.run_file import forget_runs
+from anabranch.testing.cluster import SimulatedCluster
+from anabranch.testing.plain_columns import typed_without_spark
+from anabranch.testing.rules import Broken, RuleBroken
+from anabranch.testing.scenario import Outcome, Row, Scenario, shop
+from anabranch.testing.step_memo import StepMemo
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Simulation:
+    """Runs schedules of a scenario, in a directory that is used again for each.
+
+    A step that was computed in one schedule is not computed again in another, where its input, its
+    placement and the content of its state are the same; with ``memo=False`` each is computed.
+    """
+
+    def __init__(self, scenario: Scenario | None = None, *, memo: bool = True) -> None:
+        """Make the directory, in memory where there is a file system for that."""
+        self.scenario = shop() if scenario is None else scenario
+        parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+        self.root = Path(tempfile.mkdtemp(prefix="anabranch-simulation-", dir=parent))
+        self.sinks = self.root / "sinks"
+        flow = self.scenario.make(self.sinks)
+        self.program = Program(typed_without_spark(flow), self.scenario.bins)
+        self.memo = StepMemo(self.program) if memo else None
+
+    def __enter__(self) -> Simulation:
+        """Use it in a ``with`` statement."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the directory."""
+        self.close()
+
+    def close(self) -> None:
+        """Remove the directory."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def run(self, seed: int) -> SimulatedCluster:
+        """Go through one schedule and check what came of it.
+
+        Raises ``RuleBroken``, with the seed and the last actions.
+        """
+        cluster = self._fresh(seed)
+        try:
+            with _without_collector(), use_disk(cluster.disk):
+                cluster.run()
+                self.scenario.check(self.outcome(cluster))
+        except (Exception, Broken) as error:
+            story = "\n".join(cluster.story())
+            text = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+            raise RuleBroken(f"seed {seed}: {text}\n{story}\nseed {seed}: {text}") from error
+        finally:
+            forget_runs()
+        return cluster
+
+    def _fresh(self, seed: int) -> SimulatedCluster:
+        root = self.root / "run"
+        for directory in (root, self.sinks):
+            shutil.rmtree(directory, ignore_errors=True)
+        root.mkdir()
+        for node in self.program.sinks.values():
+            if isinstance(node.sink, MemorySink):
+                node.sink.clear()
+        return SimulatedCluster(
+            seed,
+            self.program,
+            root,
+            memo=self.memo,
+            live=self.scenario.live,
+            workers=self.scenario.workers,
+        )
+
+    def outcome(self, cluster: SimulatedCluster) -> Outcome:
+        """What the sinks have, and the state at the last commit."""
+        standing = read_standing(Journal(cluster.store / "journal"))
+        assert standing.commit is not None
+        snapshot = snapshot_of(
+            standing.step,
+            standing.clock_ns,
+            self.program.bins,
+            standing.states,
+            standing.commit.placement,
+        )
+        state = {
+            each.operator: read_table(snapshot.view(each.operator), cluster.store).to_pylist()
+            for each in standing.states
+        }
+        output = {name: _published(node.sink) for name, node in self.program.sinks.items()}
+        return Outcome(output, state)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let nobody look for cycles: a schedule is short and makes many objects."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _published(sink: Sink) -> dict[int, list[Row]]:
+    if isinstance(sink, MemorySink):
+        return {
+            step: [tuple(row.values()) for row in table.to_pylist()]
+            for step, table in sink.steps().items()
+        }
+    if isinstance(sink, FileSink) and sink.format == "json":
+        return _json_rows(Path(sink.path))
+    return {}
+
+
+def _json_rows(target: Path) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for path in sorted(manifest_path(target, 0).parent.glob("step-*.json")):
+        manifest = read_manifest(path)
+        assert manifest is not None
+        found[manifest.step] = [
+            tuple(json.loads(line).values())
+            for file in manifest.files
+            for line in (target / file.name).read_text().splitlines()
+        ]
+    return found

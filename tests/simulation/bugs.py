@@ -1,0 +1,182 @@
+"""Ten bugs that were put in on purpose: what a search that finds nothing must be able to find.
+
+Each is a small change of the real code, in place while a schedule runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from anabranch.coordinator import recovering
+from anabranch.messages import Report
+from anabranch.node import settle, stepping
+from anabranch.node.core import NodeCore
+from anabranch.node.offers import Offers
+from anabranch.node.port import Output
+from anabranch.node.retention import Sweeper
+from anabranch.plan.step import OperatorState, Plan
+from anabranch.sinks import memory
+from anabranch.sinks.memory import MemoryPublisher
+from anabranch.sinks.staging import read_staged
+from anabranch.state import stacked_runs
+from anabranch.state.leadership import Leadership
+from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.testing.step_memo import DoneStep
+
+Patch = pytest.MonkeyPatch
+
+
+def acknowledge_before_commit(patch: Patch) -> None:
+    """A source is told that its input is committed as soon as it is taken."""
+    take = Offers.take
+
+    def taken(self: Any, step: int) -> Any:
+        inputs = take(self, step)
+        self._to_acknowledge = inputs
+        return inputs
+
+    patch.setattr(Offers, "take", taken)
+
+
+def commit_without_one_report(patch: Patch) -> None:
+    """Nobody misses a task that did not report."""
+    patch.setattr(stepping, "expected_tasks", lambda physical, plan: [])
+
+
+def report_of_another_attempt(patch: Patch) -> None:
+    """Of several attempts of a task the one that reported last counts, whoever used which."""
+
+    def last(reports: Sequence[Report], expected: object) -> dict[Any, Report]:
+        return {settle.task_of(report.attempt): report for report in reports}
+
+    patch.setattr(settle, "_agreed", last)
+
+
+def late_attempt_overwrites_a_file(patch: Patch) -> None:
+    """A late attempt writes under the names of the one that counts, and is killed in between."""
+    disturbed = MemoryPlane._disturbed
+
+    def overwriting(
+        self: MemoryPlane,
+        reports: list[Report],
+        done: DoneStep,
+        plan: Plan,
+        states: Sequence[OperatorState],
+    ) -> list[Report]:
+        late = len(self.late)
+        result = disturbed(self, reports, done, plan, states)
+        if len(self.late) > late:
+            names = [file.name for report in result for file in report.staged]
+            self.late[-1] = lambda: _cut([self.store / name for name in names])
+        return result
+
+    patch.setattr(MemoryPlane, "_disturbed", overwriting)
+
+
+def _cut(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if path.exists():
+            half = path.read_bytes()[:20]
+            aside = path.with_name("half")
+            aside.write_bytes(half)
+            os.replace(aside, path)
+
+
+def commit_by_a_fenced_coordinator(patch: Patch) -> None:
+    """Nobody keeps a coordinator from writing that was taken over from."""
+    patch.setattr(Leadership, "_remove_lower", lambda self, number: None)
+    patch.setattr(NodeCore, "_fence", lambda self, leader: None)
+
+
+def publish_before_commit(patch: Patch) -> None:
+    """Output is published as soon as a step has run."""
+    run_step = NodeCore.run_step
+
+    def publishing(self: Any) -> bool:
+        did = run_step(self)
+        if did and self._ran is not None and self._outbox is not None:
+            result = self._ran[1]
+            self._outbox.add(Output(result.step, result.staged))
+        return did
+
+    patch.setattr(NodeCore, "run_step", publishing)
+
+
+def publish_twice(patch: Patch) -> None:
+    """A sink that is given a step again adds its rows again."""
+
+    def adding(self: MemoryPublisher, step: int, files: Sequence[Any]) -> None:
+        tables = [memory._decoded(read_staged(self.context.store, file)) for file in files]
+        published = memory._registry.setdefault(self.sink.id, memory._Published())
+        had = [published.steps[step]] if step in published.steps else []
+        published.steps[step] = pa.concat_tables([*had, *tables])
+
+    patch.setattr(MemoryPublisher, "publish", adding)
+
+
+def replay_with_other_slices(patch: Patch) -> None:
+    """A plan that runs again reads what it likes."""
+    revised = recovering.revised
+
+    def other(known: Any, plan: Plan) -> Plan:
+        same = revised(known, plan)
+        return msgspec.structs.replace(same, revision=plan.revision + 1, inputs=())
+
+    patch.setattr(recovering, "revised", other)
+
+
+def query_on_a_removed_file(patch: Patch) -> None:
+    """Files go as soon as the next step does not need them."""
+    sweep = Sweeper.sweep
+
+    def at_once(self: Any, *arguments: Any) -> int:
+        self._grace = 0.0
+        return sweep(self, *arguments)
+
+    patch.setattr(Sweeper, "sweep", at_once)
+
+
+def merge_that_drops_a_newer_row(patch: Patch) -> None:
+    """Of the runs that are merged, the oldest wins."""
+    merge_rows = stacked_runs.merge_rows
+
+    def oldest(layout: Any, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        return merge_rows(layout, [*parts[:1], *reversed(parts[1:])])
+
+    patch.setattr(stacked_runs, "merge_rows", oldest)
+
+
+BUGS: dict[str, Callable[[Patch], None]] = {
+    bug.__name__: bug
+    for bug in (
+        acknowledge_before_commit,
+        commit_without_one_report,
+        report_of_another_attempt,
+        late_attempt_overwrites_a_file,
+        commit_by_a_fenced_coordinator,
+        publish_before_commit,
+        publish_twice,
+        replay_with_other_slices,
+        query_on_a_removed_file,
+        merge_that_drops_a_newer_row,
+    )
+}
+
+
+@contextlib.contextmanager
+def bug(name: str) -> Iterator[None]:
+    """Put a bug in for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        BUGS[name](patch)
+        yield
+
+
+__all__ = ["BUGS", "bug"]
