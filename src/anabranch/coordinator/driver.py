@@ -233,10 +233,9 @@ class Driver:
                 else:
                     self._handle(event)
         except BaseException as error:
+            # Whoever waits for the pipeline is told.
             self._raised = error
             self._end()
-            if not isinstance(error, AnabranchError):
-                raise
 
     def _next_event(self) -> Event | _Abandoned:
         wakes = self._machine.wakes_at()
