@@ -40,8 +40,8 @@ from pathlib import Path
 
 from anabranch.errors import CorruptEntry, DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.plan.step import Leader, decode_leader, encode
-from anabranch.state.entry_names import LeaderName
 from anabranch.state.disk import disk
+from anabranch.state.entry_names import LeaderName
 from anabranch.state.files import (
     ensure_directory,
     list_names,
