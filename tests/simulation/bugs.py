@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from anabranch.coordinator import recovering
+from anabranch.coordinator import plans, recovering
 from anabranch.messages import Report
 from anabranch.node import settle, stepping
 from anabranch.node.core import NodeCore
@@ -26,7 +26,7 @@ from anabranch.plan.step import OperatorState, Plan
 from anabranch.sinks import memory
 from anabranch.sinks.memory import MemoryPublisher
 from anabranch.sinks.staging import read_staged
-from anabranch.state import stacked_runs
+from anabranch.state import rows, stacked_runs
 from anabranch.state.leadership import Leadership
 from anabranch.testing.memory_plane import MemoryPlane
 from anabranch.testing.step_memo import DoneStep
@@ -124,7 +124,7 @@ def publish_twice(patch: Patch) -> None:
 
 def replay_with_other_slices(patch: Patch) -> None:
     """A plan that runs again reads what it likes."""
-    revised = recovering.revised
+    revised = plans.revised
 
     def other(known: Any, plan: Plan) -> Plan:
         same = revised(known, plan)
@@ -145,11 +145,11 @@ def query_on_a_removed_file(patch: Patch) -> None:
 
 
 def merge_that_drops_a_newer_row(patch: Patch) -> None:
-    """Of the runs that are merged, the oldest wins."""
-    merge_rows = stacked_runs.merge_rows
+    """Of the rows of a key that are merged, the oldest wins."""
+    merge_rows = rows.merge_rows
 
     def oldest(layout: Any, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        return merge_rows(layout, [*parts[:1], *reversed(parts[1:])])
+        return merge_rows(layout, parts[::-1])
 
     patch.setattr(stacked_runs, "merge_rows", oldest)
 

@@ -6,17 +6,16 @@ goes wrong, time passes. Only Spark is replaced, by ``memory_plane``, and the di
 ``faulty_disk``. At the end nothing goes wrong any more, the pipeline runs to its end, and what came
 of it is compared with a reference. The same seed gives the same run.
 
-``python -m anabranch.testing.cluster --seed 7`` runs one schedule and tells its story.
+``python -m anabranch.testing --seed 7`` runs one schedule and tells its story.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from anabranch.coordinator.effects import (
     Announce,
@@ -51,7 +50,7 @@ from anabranch.coordinator.events import (
     TimePassed,
 )
 from anabranch.coordinator.machine import Machine
-from anabranch.coordinator.operations import Start
+from anabranch.coordinator.operations import Operation, Start
 from anabranch.coordinator.phases import Ended
 from anabranch.coordinator.records import Records
 from anabranch.coordinator.settings import Settings
@@ -62,7 +61,7 @@ from anabranch.messages import Report
 from anabranch.node.core import NodeCore
 from anabranch.node.port import Failure
 from anabranch.node.program import Program
-from anabranch.plan.step import Plan
+from anabranch.plan.step import OperatorState, Plan
 from anabranch.sources.port import NO_LIMIT, Batch, Enumerator, Limit, Source, SourceLog
 from anabranch.state.leadership import Leadership
 from anabranch.state.run_file import forget_runs
@@ -114,7 +113,7 @@ class SimulatedCluster:
         root: Path,
         *,
         memo: StepMemo | None = None,
-        live: Any = None,  # noqa: ANN401
+        live: Mapping[str, Mapping[int, int]] | None = None,
         workers: int = 3,
         weather: Weather | None = None,
     ) -> None:
@@ -293,7 +292,7 @@ class SimulatedCluster:
         self._starts_at = self.clock.seconds + self.random.random() * 3
         return made
 
-    def ask(self, each: CoordinatorProcess, operation: Any) -> None:  # noqa: ANN401
+    def ask(self, each: CoordinatorProcess, operation: Operation) -> None:
         """Let somebody ask a coordinator for something."""
         self._numbers += 1
         each.waiting.add(self._numbers)
@@ -572,7 +571,7 @@ class _WatchedPlane(MemoryPlane):
 
     rules: Rules
 
-    def run(self, plan: Plan, states: Any) -> list[Report]:  # noqa: ANN401
+    def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step."""
         self.rules.starts(plan, states)
         reports = super().run(plan, states)

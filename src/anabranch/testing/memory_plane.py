@@ -132,6 +132,7 @@ class MemoryPlane:
             task.perform(self._open, states, place, names)
         elif self._happens(self.chances.late):
             self.late.append(lambda: _drop(task.perform(self._open, states, place, names)))
+
         def again(attempt: Attempt) -> Report:
             return self._again(attempt, done, plan, states)
 

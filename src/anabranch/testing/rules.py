@@ -36,7 +36,7 @@ class Rules:
     commits: dict[tuple[int, int], Commit] = field(default_factory=dict)
     #: files that a commit, a checkpoint or a repair names
     named: set[str] = field(default_factory=set)
-    #: files of steps that are being replayed: a repair will name the last ones
+    #: files of steps that were replayed: a repair names the last ones, queries may read them all
     replayed: set[str] = field(default_factory=set)
     positions: set[tuple[str, bytes]] = field(default_factory=set)
     published: dict[str, int] = field(default_factory=dict)
@@ -79,7 +79,6 @@ class Rules:
     def repaired(self, repair: Repair) -> None:
         """A replay has ended."""
         self._name(repair.states)
-        self.replayed.clear()
 
     def ran(self, runs: Sequence[Listed]) -> None:
         """A step that was committed before was run again."""

@@ -41,8 +41,8 @@ class Scenario:
 
     ``make`` builds the dataflow; the directory is for what its sinks write. Every source must be a
     ``ScriptedSource`` that ends, every expression the name of a column. ``check`` raises
-    ``AssertionError`` when the outcome is wrong. ``live`` says how many keys an operator holds after
-    a step, where that is known.
+    ``AssertionError`` when the outcome is wrong. ``live`` says how many keys an operator holds
+    after a step, where that is known.
     """
 
     make: Callable[[Path], Dataflow]

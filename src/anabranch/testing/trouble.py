@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from anabranch.coordinator.operations import Load, Pause, Shutdown, Start, TakeCheckpoint
+from anabranch.coordinator.operations import (
+    Load,
+    Operation,
+    Pause,
+    Shutdown,
+    Start,
+    TakeCheckpoint,
+)
 from anabranch.errors import AnabranchError
 from anabranch.node.state_reader import Snapshot, read_table
 from anabranch.state.run_list import files
 from anabranch.testing.faults import WEIGHTS, Fault
-from anabranch.testing.processes import CoordinatorProcess
 from anabranch.testing.rules import Broken
 
 if TYPE_CHECKING:
@@ -41,6 +47,25 @@ class Trouble:
         self._queries: list[_Query] = []
         #: files that were damaged on purpose
         self.damaged: set[str] = set()
+        self._acts: dict[Fault, Callable[[], None]] = {
+            Fault.KILL_COORDINATOR: self._kill_coordinator,
+            Fault.CRASH_COORDINATOR: self._crash_coordinator,
+            Fault.KILL_NODE: cluster.kill_node,
+            Fault.CRASH_NODE: self._crash_node,
+            Fault.KILL_BOTH: self._kill_both,
+            Fault.POWER_CUT: cluster.power_cut,
+            Fault.TAKE_OVER: self._take_over,
+            Fault.CONTINUE: self._continue,
+            Fault.CLOCK_JUMP: self._jump,
+            Fault.DISK_FULL: self._fill,
+            Fault.FAILED_SYNC: self._fail_syncs,
+            Fault.SLOW_DISK: self._slow_down,
+            Fault.STUCK_STEP: self._stick,
+            Fault.DAMAGE: self._damage,
+            Fault.ASK: self._ask,
+            Fault.QUERY: self._begin_query,
+            Fault.TIME: self._let_time_pass,
+        }
 
     def happens(self) -> bool:
         """Perhaps something happens now."""
@@ -52,7 +77,7 @@ class Trouble:
             return False
         (kind,) = self._random.choices(self._kinds, self._weights)
         cluster.note("world", kind)
-        self._do(kind)
+        self._acts[kind]()
         return True
 
     def end(self) -> None:
@@ -70,58 +95,72 @@ class Trouble:
     def _for_a_while(self) -> None:
         self._mends_at = self._cluster.clock.seconds + self._random.random() * 2
 
-    def _do(self, kind: Fault) -> None:
-        cluster, random = self._cluster, self._random
-        one, node = cluster.leading(), cluster.node
-        match kind:
-            case Fault.KILL_COORDINATOR if one is not None:
-                cluster.kill_coordinator(one)
-            case Fault.CRASH_COORDINATOR if one is not None:
-                cluster.disk.crash_at(one.name, random.randrange(40))
-            case Fault.KILL_NODE:
-                cluster.kill_node()
-            case Fault.CRASH_NODE if node is not None:
-                cluster.disk.crash_at(node.name, random.randrange(100))
-            case Fault.KILL_BOTH:
-                cluster.kill_node()
-                if one is not None:
-                    cluster.kill_coordinator(one)
-            case Fault.POWER_CUT:
-                cluster.power_cut()
-            case Fault.TAKE_OVER if one is not None:
-                one.frozen = random.random() < 0.9
-                cluster.start_coordinator(take_over=True)
-            case Fault.CONTINUE:
-                for each in cluster.coordinators:
-                    each.frozen = False
-            case Fault.CLOCK_JUMP:
-                cluster.clock.jump(random.uniform(-7200, 7200))
-            case Fault.DISK_FULL:
-                cluster.disk.fill(random.randrange(20_000))
-                self._for_a_while()
-            case Fault.FAILED_SYNC:
-                cluster.disk.fail_syncs(random.randint(1, 3))
-                self._for_a_while()
-            case Fault.SLOW_DISK:
-                cluster.disk.sync_seconds = random.random()
-                self._for_a_while()
-            case Fault.STUCK_STEP if node is not None:
-                node.stuck = cluster.clock.seconds + random.choice((1.0, 10.0, 5000.0))
-            case Fault.DAMAGE:
-                self._damage()
-            case Fault.ASK if one is not None:
-                self._ask(one)
-            case Fault.QUERY if node is not None:
-                at = cluster.clock.seconds + random.random() * QUERY_SECONDS
-                self._queries.append(_Query(node.core.snapshot, at))
-            case Fault.TIME:
-                cluster.clock.pass_time(random.choice((0.5, 5.0, 25.0, 100.0)))
-            case _:
-                pass
+    def _kill_coordinator(self) -> None:
+        one = self._cluster.leading()
+        if one is not None:
+            self._cluster.kill_coordinator(one)
 
-    def _ask(self, one: CoordinatorProcess) -> None:
+    def _crash_coordinator(self) -> None:
+        one = self._cluster.leading()
+        if one is not None:
+            self._cluster.disk.crash_at(one.name, self._random.randrange(40))
+
+    def _crash_node(self) -> None:
+        node = self._cluster.node
+        if node is not None:
+            self._cluster.disk.crash_at(node.name, self._random.randrange(100))
+
+    def _kill_both(self) -> None:
+        self._cluster.kill_node()
+        self._kill_coordinator()
+
+    def _take_over(self) -> None:
+        """Let another coordinator take over, mostly from one that is frozen."""
+        one = self._cluster.leading()
+        if one is not None:
+            one.frozen = self._random.random() < 0.9
+            self._cluster.start_coordinator(take_over=True)
+
+    def _continue(self) -> None:
+        for each in self._cluster.coordinators:
+            each.frozen = False
+
+    def _jump(self) -> None:
+        self._cluster.clock.jump(self._random.uniform(-7200, 7200))
+
+    def _fill(self) -> None:
+        self._cluster.disk.fill(self._random.randrange(20_000))
+        self._for_a_while()
+
+    def _fail_syncs(self) -> None:
+        self._cluster.disk.fail_syncs(self._random.randint(1, 3))
+        self._for_a_while()
+
+    def _slow_down(self) -> None:
+        self._cluster.disk.sync_seconds = self._random.random()
+        self._for_a_while()
+
+    def _stick(self) -> None:
+        node = self._cluster.node
+        if node is not None:
+            seconds = self._random.choice((1.0, 10.0, 5000.0))
+            node.stuck = self._cluster.clock.seconds + seconds
+
+    def _begin_query(self) -> None:
+        node = self._cluster.node
+        if node is not None:
+            at = self._cluster.clock.seconds + self._random.random() * QUERY_SECONDS
+            self._queries.append(_Query(node.core.snapshot, at))
+
+    def _let_time_pass(self) -> None:
+        self._cluster.clock.pass_time(self._random.choice((0.5, 5.0, 25.0, 100.0)))
+
+    def _ask(self) -> None:
+        one = self._cluster.leading()
+        if one is None:
+            return
         kept = [each.step for each in one.machine.memory.standing.checkpoints]
-        wishes: list[Callable[[], Any]] = [
+        wishes: list[Callable[[], Operation]] = [
             Pause,
             Start,
             Start,

@@ -1,0 +1,44 @@
+"""The machine after a node or a coordinator has died in the middle of an operation."""
+
+from __future__ import annotations
+
+from anabranch.coordinator.events import Asked, NodeLost
+from anabranch.coordinator.operations import Load, TakeCheckpoint
+from anabranch.node.port import CheckOrder, Closed, Failure, Open, OpenOrder
+from tests.coordinator.bench import Bench, checkpoint, order_of, orders_of, standing
+
+
+def test_sinks_take_back_also_when_whoever_rewound_has_died() -> None:
+    bench = Bench()
+    bench.begin(standing(5, branch=1, checkpoints=(checkpoint(5),), rewound=True))
+    # The node stands at that step, but perhaps in the branch that was left.
+    order = order_of(bench.told(Open(5)), OpenOrder)
+    assert (order.step, order.rewound) == (5, True)
+    bench.opened = order.number
+    bench.told(Open(5), published={"out": 5})
+    bench.step(6)
+    bench.boot = "b2"
+    order = order_of(bench.told(Closed()), OpenOrder)
+    assert (order.step, order.rewound) == (6, False)
+
+
+def test_a_check_is_ordered_again_from_a_node_that_has_opened_anew() -> None:
+    bench = Bench()
+    bench.open(standing(7))
+    check = order_of(bench.send(Asked(1, TakeCheckpoint())), CheckOrder)
+    bench.send(NodeLost(Failure("node.unreachable", "gone")))
+    bench.boot, bench.version = "b2", 0
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    assert check in orders_of(bench.told(Open(7), published={"out": 7}))
+
+
+def test_a_rewind_that_waits_for_a_checkpoint_does_not_let_the_machine_spin() -> None:
+    bench = Bench()
+    bench.open(standing(7, checkpoints=(checkpoint(5),)))
+    bench.send(Asked(1, TakeCheckpoint()))
+    bench.send(Asked(2, Load(5)))
+    assert not bench.told(Open(7), offer=bench.offer(8), published={"out": 7})
+    bench.seconds = 10.0
+    wakes = bench.machine.wakes_at()
+    assert wakes is not None
+    assert wakes > bench.seconds

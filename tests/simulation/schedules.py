@@ -1,0 +1,20 @@
+"""Running many schedules, and saying how fast."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+
+from anabranch.testing.simulation import Simulation
+
+
+def run_all(seeds: Iterable[int], simulation: Simulation) -> int:
+    """Run schedules until one breaks a rule; prints and gives their number."""
+    started, number = time.perf_counter(), 0
+    for seed in seeds:
+        simulation.run(seed)
+        number += 1
+    seconds = time.perf_counter() - started
+    sys.stdout.write(f"{number} schedules, {number / seconds:.1f} a second\n")
+    return number

@@ -1,0 +1,86 @@
+"""The simulated cluster itself: reproducible, able to find bugs, able to keep what it found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anabranch.testing import __main__ as command
+from anabranch.testing.faults import Fault
+from anabranch.testing.rules import RuleBroken
+from anabranch.testing.scenario import shop
+from anabranch.testing.simulation import Simulation
+from tests.simulation.bugs import BUGS, bug
+
+KEPT = json.loads(Path(__file__).with_name("seeds.json").read_text())
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    stories = []
+    for memo in (True, True, False):
+        with Simulation(memo=memo) as simulation:
+            if memo and stories:
+                simulation.run(3)  # what was computed before makes no difference
+            stories.append(simulation.run(7).story())
+    assert stories[0] == stories[1] == stories[2]
+    assert len(stories[0]) > 200
+
+
+def test_everything_that_can_go_wrong_does() -> None:
+    seen: set[str] = set()
+    with Simulation() as simulation:
+        for seed in range(40):
+            seen |= {what for *_, process, what in simulation.run(seed).history}
+    assert {str(fault) for fault in Fault} <= seen
+    assert {"is dead", "late attempt", "orphaned attempt", "calm"} <= seen
+    wanted = {"Fenced", "RepairWritten", "BranchMade", "CheckpointWritten", "NodeLost"}
+    assert {f"handles {event}" for event in wanted} <= seen
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_other_input_computed_every_time(seed: int) -> None:
+    with Simulation(shop(script=seed), memo=False) as simulation:
+        simulation.run(seed)
+
+
+@pytest.mark.parametrize(("name", "seed"), sorted(KEPT["schedules"].items()))
+def test_a_schedule_that_was_kept(name: str, seed: int) -> None:
+    with Simulation() as simulation:
+        simulation.run(seed)
+
+
+def test_every_bug_has_its_seed() -> None:
+    assert set(KEPT["bugs"]) == set(BUGS)
+    assert len(BUGS) >= 10
+
+
+@pytest.mark.parametrize("name", sorted(BUGS))
+def test_a_bug_that_was_put_in_is_found_with_its_seed(name: str) -> None:
+    seed = KEPT["bugs"][name]
+    with Simulation() as simulation, bug(name), pytest.raises(RuleBroken) as caught:
+        simulation.run(seed)
+    assert f"seed {seed}: " in str(caught.value)
+    with Simulation() as simulation:
+        simulation.run(seed)
+
+
+def test_the_command_runs_a_seed_tells_its_story_and_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "seeds.json"
+    arguments = ["--seed", "5", "--story", "--save", "an-odd-one", "--seeds", str(kept)]
+    assert command.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "coordinator-1: handles Begun" in text
+    assert "1 schedules, " in text
+    assert json.loads(kept.read_text()) == {"schedules": {"an-odd-one": 5}, "bugs": {}}
+
+
+def test_the_command_fails_with_the_story_of_a_broken_rule(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with bug("publish_before_commit"):
+        assert command.main(["--seed", "0"]) == 1
+    assert "R6: " in capsys.readouterr().out

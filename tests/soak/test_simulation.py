@@ -1,0 +1,56 @@
+"""A long search for schedules that break a rule, and for every bug that was put in on purpose.
+
+``SOAK_SECONDS`` bounds the time of the search (3 hours unless set), ``SOAK_SEED`` is where it
+begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.testing.rules import RuleBroken
+from anabranch.testing.scenario import shop
+from anabranch.testing.simulation import Simulation
+from tests.simulation.bugs import BUGS, bug
+from tests.simulation.schedules import run_all
+
+SCHEDULES = 100_000
+SCRIPTS = 20
+FIRST = int(os.environ.get("SOAK_SEED", "1000"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "10800"))
+
+pytestmark = pytest.mark.soak
+
+
+def until(seeds: range, ends_at: float) -> Iterator[int]:
+    return itertools.takewhile(lambda seed: time.monotonic() < ends_at, seeds)
+
+
+def test_a_hundred_thousand_schedules_break_no_rule() -> None:
+    ends_at = time.monotonic() + SECONDS
+    each = SCHEDULES // SCRIPTS
+    ran = 0
+    for script in range(SCRIPTS):
+        first = FIRST + script * each
+        with Simulation(shop(script=script)) as simulation:
+            ran += run_all(until(range(first, first + each), ends_at), simulation)
+    sys.stdout.write(f"{ran} of {SCHEDULES} schedules, from seed {FIRST} on\n")
+    assert ran
+
+
+@pytest.mark.parametrize("name", sorted(BUGS))
+def test_the_search_finds_a_bug_that_was_put_in(name: str) -> None:
+    with Simulation() as simulation, bug(name):
+        for seed in range(FIRST, FIRST + 1000):
+            try:
+                simulation.run(seed)
+            except RuleBroken as error:
+                sys.stdout.write(f"{name}: {str(error).splitlines()[0]}\n")
+                return
+    pytest.fail(f"{name} was not found in 1000 schedules")
