@@ -175,7 +175,7 @@ def test_sources_that_cannot_be_opened_are_let_go(tmp_path: Path) -> None:
         flow.source(name, source).sink(f"{name}-out", ab.MemorySink())
     first = Counter(0, 0)
 
-    def open_source(name: str, *_: Any) -> Counter:
+    def open_source(name: str, source: Any, position: bytes | None, log: Any) -> Counter:
         if name == "second":
             raise LookupError(name)
         return first

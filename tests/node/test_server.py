@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -35,7 +36,7 @@ class TableQueries:
         snapshot: Snapshot = committed()  # type: ignore[operator]
         return read_table(snapshot.view(sql), self.store).slice(0, limits.rows)
 
-    def frame(self, snapshot: Snapshot, operator: str) -> object:
+    def frame(self, snapshot: Snapshot, operator: str) -> Any:
         raise NotImplementedError
 
 

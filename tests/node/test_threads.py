@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ Start = Callable[..., ThreadedNode]
 def start() -> Iterator[Start]:
     started: list[ThreadedNode] = []
 
-    def begin(shop: CoreShop, **more: object) -> ThreadedNode:
+    def begin(shop: CoreShop, **more: Any) -> ThreadedNode:
         started.append(ThreadedNode(shop.new_core(**more)))
         return started[-1]
 
