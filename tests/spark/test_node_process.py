@@ -199,6 +199,7 @@ def published(base: Path) -> list[list[tuple[str, int]]]:
     return [sorted(steps[step]) for step in sorted(steps)]
 
 
+@pytest.mark.timeout(600)
 def test_a_node_is_led_killed_and_led_on(base: Path, started: Callable[..., NodeProcess]) -> None:
     first = started()
     leader = Leader(first.found())
