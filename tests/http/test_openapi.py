@@ -1,59 +1,41 @@
 """schemathesis over the OpenAPI document: nothing undocumented, no 500, no hang.
 
-The tests take the served application from the fixture ``api``, a fresh one for each test: whoever
-has another coordinator overrides it.
+Each call and test gets a fresh coordinator of each kind in ``APIS``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from anabranch.http.app import build_app
 from anabranch.http.server import Server
+from tests.http.documented import TOKEN, bounded, call, schema
 from tests.http.little import Little
 from tests.http.raw import Site
 
-HANG_SECONDS = 20
-TOKEN = "s3cret"
 
-bounded = settings(
-    max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
-
-
-@pytest.fixture
-def api() -> Iterator[Site]:
-    """A served application that wants a token."""
+@contextmanager
+def little_api() -> Iterator[Site]:
+    """A little coordinator behind a server that wants a token."""
     with Server(build_app(Little().begin(), TOKEN)) as server:
         yield Site(server.address, TOKEN)
 
 
-# The document is that of every coordinator; whom it is tried on is left to the fixture.
-schema = schemathesis.openapi.from_dict(build_app(Little(), TOKEN).openapi())
+APIS: dict[str, Callable[[], AbstractContextManager[Site]]] = {"little": little_api}
+"""Everything that is tried: each gives a served coordinator that wants ``TOKEN``."""
 
 
-def call(case: Any, api: Site) -> None:
-    """Make a call and compare the answer with the document; those that wait, wait shortly."""
-    asked = (case.query or {}).get("seconds", 30)
-    if isinstance(asked, int | float) and not isinstance(asked, bool) and asked > 1:
-        longest = 86_400 if case.path == "/events" else 600
-        if asked <= longest:
-            case.query = {**(case.query or {}), "seconds": 0.2}
-    case.call_and_validate(
-        base_url=api.url,
-        headers={"Authorization": f"Bearer {api.token}"},
-        timeout=HANG_SECONDS,
-        # Most texts are no SQL.
-        excluded_checks=[positive_data_acceptance] if case.path == "/query" else [],
-    )
+@pytest.fixture(params=list(APIS))
+def api(request: pytest.FixtureRequest) -> Iterator[Site]:
+    with APIS[request.param]() as site:
+        yield site
 
 
 @schema.parametrize()

@@ -21,7 +21,7 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Shutdown
 from anabranch.coordinator.port import Coordinator
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.status import ENDED, Phase, Status
+from anabranch.coordinator.status import Phase, Status
 from anabranch.failures import error_of
 
 SHOW_SECONDS = 1.0
@@ -203,9 +203,8 @@ def _until_end(serving: Serving, view: RunView) -> bool:
                 answered = interrupted
                 _stop(serving, view, at_once=interrupted > 1)
             ended = serving.wait(SHOW_SECONDS)
-            status = serving.coordinator.status()
-            view.show(status)
-            if ended or status.phase in ENDED:
+            view.show(serving.coordinator.status())
+            if ended:
                 return interrupted < 2
         except KeyboardInterrupt:
             interrupted += 1

@@ -99,7 +99,7 @@ class Client:
     def load(
         self, step: int, *, accept_duplicates: bool = False, seconds: float = 30.0
     ) -> OperationAnswer:
-        """Go back to a kept checkpoint; wait so many seconds at most until its state is open."""
+        """Go back to a kept checkpoint; wait so many seconds at most until that is durable."""
         body = LoadRequest(step, accept_duplicates)
         return self._operation(f"/load?{urlencode({'seconds': seconds})}", seconds, body)
 

@@ -75,7 +75,7 @@ def operation_calls(board: Board) -> APIRouter:
         """Go back to a kept checkpoint; the steps after it stay behind in their own branch.
 
         Refused when a sink that has published later steps cannot take them back, unless
-        duplicates are accepted. Answers when the state is open.
+        duplicates are accepted. Answers when the new branch is durable.
         """
         wanted = await read_body(request, LoadRequest)
         asked = Load(wanted.step, wanted.accept_duplicates)

@@ -1,0 +1,119 @@
+"""The HTTP API over a real coordinator with a real Spark node: every call, by what comes back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+from anabranch.http.app import build_app
+from anabranch.http.client import Client
+from anabranch.http.server import Server
+from tests.http.documented import TOKEN, bounded, call, schema
+from tests.http.raw import Site, until
+
+pytestmark = pytest.mark.spark
+
+ROWS_PER_STEP = 12
+
+
+def numbers(partition: int, start: int, end: int) -> dict[str, Any]:
+    """Row i holds i."""
+    return {"i": range(start, end)}
+
+
+def sums() -> ab.Dataflow:
+    flow = ab.Dataflow("sums")
+    source = flow.source(
+        "numbers", ab.GeneratorSource(numbers, "i bigint", rows_per_step=ROWS_PER_STEP)
+    )
+    keyed = source.with_columns(k="i % 3").key_distribute("by-k", "k")
+    keyed.aggregate("totals", n="count(*)", total="sum(i)").sink("out", ab.MemorySink())
+    return flow
+
+
+@pytest.fixture
+def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """An endless pipeline that has made a few steps, and its server."""
+    settings = ab.Settings(target_latency_seconds=None)
+    pipeline = ab.run(sums(), directory=tmp_path_factory.mktemp("sums"), settings=settings)
+    with Server(build_app(pipeline._driver, TOKEN)) as server:
+        until(lambda: pipeline.status().step >= 3, seconds=60)
+        yield Site(server.address, TOKEN)
+        pipeline.shutdown()
+
+
+def test_a_life_over_http(site: Site) -> None:
+    client = Client(site.url, TOKEN)
+    facts = client.metadata()
+    assert (facts.dataflow, facts.sources, facts.bins) == ("sums", ("numbers",), 256)
+    assert [region.region for region in facts.regions] == ["by-k"]
+    assert [shape.operator for shape in facts.regions[0].states] == ["totals"]
+
+    assert client.pause().done
+    until(lambda: client.status().phase == "paused")
+    step = client.status().step
+    table = client.table("select sum(n) as n, sum(total) as total from totals")
+    rows = ROWS_PER_STEP * step
+    assert table.to_pylist() == [{"n": rows, "total": rows * (rows - 1) // 2}]
+    assert client.status().rows == rows
+
+    kept = client.checkpoint()
+    assert (kept.done, kept.step) == (True, step)
+    assert step in [one.step for one in client.checkpoints().checkpoints]
+    assert client.start().done
+    assert next(client.events(60)).rows == ROWS_PER_STEP
+    until(lambda: client.status().step >= step + 2)
+
+    loaded = client.load(step, accept_duplicates=True)
+    assert (loaded.step, loaded.status.branch) == (step, 1)
+    until(lambda: client.status().step > step)
+    ended = client.shutdown(seconds=120)
+    assert (ended.done, ended.status.phase) == (True, "stopped")
+    site.post("/start").problem(409, "operation.refused")
+
+
+def test_metrics_and_stats_agree_with_the_status(site: Site) -> None:
+    site.post("/pause")
+    until(lambda: bool(site.get("/status").json()["phase"] == "paused"))
+    step = site.get("/status").json()["step"]
+    text = site.get("/metrics").body.decode()
+    assert re.search(rf"^anabranch_step {step}\.0$", text, re.MULTILINE)
+    assert re.search(rf"^anabranch_rows_total {ROWS_PER_STEP * step}\.0$", text, re.MULTILINE)
+    keys = re.findall(r"^anabranch_state_keys\{.*worker=\"\d+\"\} (\d)\.0$", text, re.MULTILINE)
+    assert sum(map(int, keys)) == 3
+    parts = set(
+        re.findall(r'^anabranch_step_part_seconds_count\{part="(.*)"\}', text, re.MULTILINE)
+    )
+    stats = site.get("/stats").json()
+    assert parts == set(stats["parts"])
+    assert parts
+    assert (stats["step"], stats["rows"], stats["keys"]) == (step, ROWS_PER_STEP * step, 3)
+    assert [one["rows"] for one in stats["recent"]] == [ROWS_PER_STEP] * len(stats["recent"])
+    assert stats["recent"][-1]["step"] == step
+
+
+def test_queries_are_restricted_over_http_too(site: Site) -> None:
+    for sql, code in (
+        ("create table t as select 1", "query.not_a_query"),
+        ("select 1; select 2", "query.several_statements"),
+        ("select * from text.`secret`", "query.forbidden_relation"),
+        ("select * from nothing", "query.unknown_operator"),
+    ):
+        assert site.post("/query", {"sql": sql}).json()["code"] == code
+    reply = site.post("/query", {"sql": "select k, n from totals", "format": "arrow"})
+    table = pa.ipc.open_stream(reply.body).read_all()
+    assert sorted(table.column("k").to_pylist()) == [0, 1, 2]
+    assert json.loads(reply.headers["x-anabranch-step"]) >= 3
+
+
+@schema.parametrize()
+@bounded
+def test_every_call_answers_as_documented(case: Any, site: Site) -> None:
+    call(case, site)
