@@ -187,8 +187,8 @@ SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n) select c
     ("body", "status", "code"),
     [
         ({"sql": "selec"}, 400, "query.invalid"),
-        ({"sql": "select * from totals", "rows": 0}, 413, "query.too_large"),
-        ({"sql": SLOW, "seconds": 0.2}, 504, "query.timeout"),
+        ({"sql": "select * from totals", "rows": 0}, 422, "query.too_large"),
+        ({"sql": SLOW, "seconds": 0.2}, 422, "query.timeout"),
         ({"sql": ""}, 400, "request.invalid"),
         ({"sql": "select 1", "rows": 10_000_000}, 400, "request.invalid"),
         ({"sql": "select 1", "other": 1}, 400, "request.invalid"),
@@ -216,6 +216,22 @@ def test_paths_and_methods_that_are_not_there(site: Site) -> None:
     reply.problem(405, "request.invalid")
     assert reply.headers["allow"] == "GET"
     site.get("/status/").problem(404, "request.unknown")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/checkpoint?secs=1",
+        "/checkpoint?seconds=1&seconds=2",
+        "/pause?seconds=1",
+        "/load?=",
+        "/x?y",
+    ],
+)
+def test_parameters_that_are_not_there_are_refused(site: Site, path: str) -> None:
+    reply = site.post(path, {"step": 1} if "load" in path else None)
+    code = "request.unknown" if path == "/x?y" else "request.invalid"
+    reply.problem(404 if path == "/x?y" else 400, code)
 
 
 @pytest.mark.parametrize("seconds", ["-1", "601", "nan", "inf", "soon", ""])

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.server import Server
-from tests.http.documented import TOKEN, bounded, call, schema
+from tests.http.documented import bounded, call, schema
 from tests.http.raw import Site, until
 
 pytestmark = pytest.mark.spark
@@ -38,19 +41,36 @@ def sums() -> ab.Dataflow:
     return flow
 
 
-@pytest.fixture
-def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@contextmanager
+def served(directory: Path) -> Iterator[Site]:
     """An endless pipeline that has made a few steps, and its server."""
-    settings = ab.Settings(target_latency_seconds=None)
-    pipeline = ab.run(sums(), directory=tmp_path_factory.mktemp("sums"), settings=settings)
-    with Server(build_app(pipeline._driver, TOKEN)) as server:
+    pipeline = ab.run(
+        sums(), directory=directory, settings=ab.Settings(target_latency_seconds=None)
+    )
+    with Server(build_app(pipeline._driver, None)) as server:
         until(lambda: pipeline.status().step >= 3, seconds=60)
-        yield Site(server.address, TOKEN)
+        yield Site(server.address)
         pipeline.shutdown()
 
 
+@pytest.fixture
+def site(spark: SparkSession, tmp_path: Path) -> Iterator[Site]:
+    """A pipeline for one test."""
+    with served(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared(
+    _started_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """A pipeline for all tests that do not end it."""
+    with served(tmp_path_factory.mktemp("shared")) as found:
+        yield found
+
+
 def test_a_life_over_http(site: Site) -> None:
-    client = Client(site.url, TOKEN)
+    client = Client(site.url)
     facts = client.metadata()
     assert (facts.dataflow, facts.sources, facts.bins) == ("sums", ("numbers",), 256)
     assert [region.region for region in facts.regions] == ["by-k"]
@@ -99,21 +119,30 @@ def test_metrics_and_stats_agree_with_the_status(site: Site) -> None:
     assert stats["recent"][-1]["step"] == step
 
 
-def test_queries_are_restricted_over_http_too(site: Site) -> None:
+def test_queries_are_restricted_over_http_too(shared: Site) -> None:
     for sql, code in (
         ("create table t as select 1", "query.not_a_query"),
         ("select 1; select 2", "query.several_statements"),
         ("select * from text.`secret`", "query.forbidden_relation"),
         ("select * from nothing", "query.unknown_operator"),
     ):
-        assert site.post("/query", {"sql": sql}).json()["code"] == code
-    reply = site.post("/query", {"sql": "select k, n from totals", "format": "arrow"})
+        assert shared.post("/query", {"sql": sql}).json()["code"] == code
+    reply = shared.post("/query", {"sql": "select k, n from totals", "format": "arrow"})
     table = pa.ipc.open_stream(reply.body).read_all()
     assert sorted(table.column("k").to_pylist()) == [0, 1, 2]
     assert json.loads(reply.headers["x-anabranch-step"]) >= 3
 
 
-@schema.parametrize()
-@bounded
-def test_every_call_answers_as_documented(case: Any, site: Site) -> None:
+few = settings(bounded, max_examples=5)
+
+
+@schema.exclude(path="/shutdown").parametrize()
+@few
+def test_every_call_answers_as_documented(case: Any, shared: Site) -> None:
+    call(case, shared)
+
+
+@schema.include(path="/shutdown").parametrize()
+@few
+def test_the_end_answers_as_documented(case: Any, site: Site) -> None:
     call(case, site)

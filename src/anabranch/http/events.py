@@ -18,6 +18,7 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.http.board import Board
 from anabranch.http.feed import Watcher
 from anabranch.http.openapi import answers
+from anabranch.http.parameters import strict_router
 
 KEEP_ALIVE_SECONDS = 5.0
 LONGEST_SECONDS = 86_400.0
@@ -47,7 +48,7 @@ Longest = Annotated[
 
 def event_calls(board: Board) -> APIRouter:
     """``events``."""
-    calls = APIRouter(tags=["looking"])
+    calls = strict_router("looking")
 
     @calls.get(
         "/events",

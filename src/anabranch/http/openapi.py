@@ -43,12 +43,11 @@ TEXTS = {
     408: "The body did not arrive in time.",
     409: "Refused, with the reason; nothing was changed.",
     410: "The files of the state that the query saw have been removed.",
-    413: "The body or the result is too large.",
+    413: "The body is too large.",
     415: "The body is not JSON.",
-    422: "Spark understood the query and could not compute it.",
+    422: "The query was understood and could not be computed, or not within its limits.",
     500: "An error of the coordinator's own.",
     503: "Not now: too many calls, or something keeps the pipeline from doing it.",
-    504: "The query took longer than it may.",
     507: "There is no space left.",
 }
 EVERYWHERE = (400, 401, 403, 405, 500, 503)

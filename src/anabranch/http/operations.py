@@ -14,6 +14,7 @@ from anabranch.http.board import Board
 from anabranch.http.body import read_body
 from anabranch.http.calling import Callers
 from anabranch.http.openapi import answers, body
+from anabranch.http.parameters import strict_router
 from anabranch.http.responses import json_response, problem_response
 
 AT_ONCE_SECONDS = 0.5
@@ -35,7 +36,7 @@ REFUSALS = (409, 507)
 
 def operation_calls(board: Board) -> APIRouter:
     """``start``, ``pause``, ``shutdown``, ``checkpoint`` and ``load``."""
-    calls = APIRouter(tags=["operations"])
+    calls = strict_router("operations")
     said = answers(OperationAnswer, *REFUSALS, also=STILL_GOING_ON)
 
     @calls.post("/start", responses=said, response_class=Response)

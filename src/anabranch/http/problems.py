@@ -17,9 +17,9 @@ STATUS = {
     "request.too_many": 503,
     "query": 400,
     "query.snapshot_expired": 410,
-    "query.too_large": 413,
+    "query.too_large": 422,
     "query.failed": 422,
-    "query.timeout": 504,
+    "query.timeout": 422,
     "operation": 409,
     "directory": 409,
     "store.disk_full": 507,
@@ -35,7 +35,7 @@ def status_of(code: str) -> int:
     """The HTTP status that goes with a code.
 
     >>> status_of("query.timeout"), status_of("query.invalid"), status_of("step.failed")
-    (504, 400, 503)
+    (422, 400, 503)
     """
     return STATUS.get(code, STATUS.get(code.partition(".")[0], ELSE))
 

@@ -13,6 +13,7 @@ from anabranch.http.answers import QueryAnswer, QueryFormat, QueryRequest
 from anabranch.http.board import Board
 from anabranch.http.body import read_body
 from anabranch.http.openapi import answers, body, ref
+from anabranch.http.parameters import strict_router
 from anabranch.http.text_table import text_table
 from anabranch.node.queries import STEP
 from anabranch.operators.state_json import json_text
@@ -39,11 +40,11 @@ _ROWS = {
 
 def query_calls(board: Board) -> APIRouter:
     """``query``."""
-    calls = APIRouter(tags=["looking"])
+    calls = strict_router("looking")
 
     @calls.post(
         "/query",
-        responses={**answers(None, 406, 408, 409, 410, 413, 415, 422, 504), 200: _ROWS},
+        responses={**answers(None, 406, 408, 409, 410, 413, 415, 422), 200: _ROWS},
         response_class=Response,
         openapi_extra=body(QueryRequest),
     )

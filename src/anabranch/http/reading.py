@@ -13,6 +13,7 @@ from anabranch.http.answers import Checkpoints, Health, Metadata, RegionFacts, S
 from anabranch.http.board import Board
 from anabranch.http.metrics import CONTENT_TYPE
 from anabranch.http.openapi import answers
+from anabranch.http.parameters import strict_router
 from anabranch.http.responses import json_response, problem_response
 from anabranch.http.stats import stats_of
 from anabranch.node.port import Facts, Failure
@@ -20,7 +21,7 @@ from anabranch.node.port import Facts, Failure
 
 def reading_calls(board: Board) -> APIRouter:
     """All calls that answer at once and change nothing."""
-    calls = APIRouter(tags=["looking"])
+    calls = strict_router("looking")
 
     @calls.get("/status", responses=answers(Status), response_class=Response)
     async def status() -> Response:

@@ -1,0 +1,31 @@
+"""Parameters that a call does not take are refused: a misspelt one must not be ignored."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.routing import APIRoute
+
+from anabranch.errors import InvalidRequest
+
+
+async def _only_known(request: Request) -> None:
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    known = {parameter.alias for parameter in route.dependant.query_params}
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name not in known:
+            takes = ", ".join(sorted(known)) or "none"
+            raise InvalidRequest(
+                f"There is no parameter {name[:100]!r}",
+                where=f"{request.method} {request.url.path}",
+                do=f"Parameters of this call: {takes}.",
+            )
+        if name in seen:
+            raise InvalidRequest(f"The parameter {name!r} is given twice", do="Give it once.")
+        seen.add(name)
+
+
+def strict_router(tag: str) -> APIRouter:
+    """A router whose calls take the parameters that they declare, each once, and no others."""
+    return APIRouter(tags=[tag], dependencies=[Depends(_only_known)])
