@@ -136,9 +136,16 @@ def test_queries_are_restricted_over_http_too(shared: Site) -> None:
 few = settings(bounded, max_examples=5)
 
 
-@schema.exclude(path="/shutdown").parametrize()
+@schema.exclude(path=["/shutdown", "/query"]).parametrize()
 @few
 def test_every_call_answers_as_documented(case: Any, shared: Site) -> None:
+    call(case, shared)
+
+
+@pytest.mark.soak
+@schema.include(path="/query").parametrize()
+@bounded
+def test_queries_answer_as_documented(case: Any, shared: Site) -> None:
     call(case, shared)
 
 
