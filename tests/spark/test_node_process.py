@@ -238,7 +238,7 @@ def test_a_node_that_nobody_calls_ends_and_a_second_one_is_refused(
     first = started("--orphan-seconds", "5")
     node = first.found()
     second = started()
-    assert second.process.wait(DEADLINE) == 1
+    assert second.process.wait(DEADLINE) == 3
     assert "[directory.in_use]" in (base / "log.txt").read_text()
     assert node.told(1, 0, 0).boot
     assert first.process.wait(DEADLINE) == 0

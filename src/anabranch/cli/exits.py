@@ -8,6 +8,7 @@ from anabranch.errors import (
     AnabranchError,
     CoordinatorStarting,
     CoordinatorUnreachable,
+    DirectoryInUse,
     Forbidden,
     OperationError,
     TooManyRequests,
@@ -35,7 +36,7 @@ def exit_of(error: AnabranchError) -> Exit:
     (<Exit.REFUSED: 3>, <Exit.FAILED: 1>)
     """
     match error:
-        case OperationError() | Unauthorized() | Forbidden() | TooManyRequests():
+        case OperationError() | DirectoryInUse() | Unauthorized() | Forbidden() | TooManyRequests():
             return Exit.REFUSED
         case CoordinatorUnreachable() | CoordinatorStarting():
             return Exit.UNREACHABLE
