@@ -522,8 +522,9 @@ def test_a_checkpoint_that_cannot_be_made_is_reported_and_steps_go_on() -> None:
     bench = Bench()
     bench.open(standing(7))
     bench.send(Asked(1, TakeCheckpoint()))
-    (answer,) = bench.told(Open(7), checked=Checked(7, 4, 1, LOST))
-    assert answer == Answer(1, LOST)
+    failure = Failure("store.unavailable", "the disk does not answer")
+    (answer,) = bench.told(Open(7), checked=Checked(7, 4, 1, failure))
+    assert answer == Answer(1, failure)
     assert bench.told(Open(7), offer=bench.offer(8)) == [Take(8)]
 
 

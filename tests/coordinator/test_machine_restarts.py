@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator.events import Asked, NodeLost
+from anabranch.coordinator.effects import Give
+from anabranch.coordinator.events import Asked, BranchMade, EffectFailed, NodeLost, TimePassed
 from anabranch.coordinator.operations import Load, TakeCheckpoint
-from anabranch.node.port import CheckOrder, Closed, Failure, Open, OpenOrder
+from anabranch.node.port import Checked, CheckOrder, Closed, CommitOrder, Failure, Open, OpenOrder
 from tests.coordinator.bench import Bench, checkpoint, order_of, orders_of, standing
 
 
@@ -42,3 +43,27 @@ def test_a_rewind_that_waits_for_a_checkpoint_does_not_let_the_machine_spin() ->
     wakes = bench.machine.wakes_at()
     assert wakes is not None
     assert wakes > bench.seconds
+
+
+def test_an_order_that_did_not_arrive_before_a_rewind_is_not_repeated_after_it() -> None:
+    bench = Bench()
+    bench.open(standing(7, checkpoints=(checkpoint(5),)))
+    bench.told(Open(7), offer=bench.offer(8), published={"out": 7})
+    committed = order_of(bench.step(8), CommitOrder)
+    bench.send(Asked(1, Load(5)))
+    rewound = standing(5, branch=1, checkpoints=(checkpoint(5),), rewound=True)
+    bench.opened = order_of(bench.send(BranchMade(rewound)), OpenOrder).number
+    bench.send(EffectFailed(Give(committed), Failure("node.unreachable", "lost")))
+    bench.told(Open(5), published={"out": 5})
+    bench.seconds = 1.0
+    assert committed not in orders_of(bench.send(TimePassed()))
+
+
+def test_state_that_a_check_finds_damaged_is_computed_again() -> None:
+    bench = Bench()
+    bench.open(standing(7, checkpoints=(checkpoint(5),)))
+    bench.send(Asked(1, TakeCheckpoint()))
+    missing = Failure("store.missing_run", "a run is not there")
+    effects = bench.told(Open(7), checked=Checked(7, 3, 1, missing), published={"out": 7})
+    order = order_of(effects, OpenOrder)
+    assert (order.step, order.whole) == (5, True)

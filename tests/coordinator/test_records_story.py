@@ -28,6 +28,8 @@ class Model:
 
     branches: list[int] = field(default_factory=lambda: [0])
     newest: int = 0
+    #: whether the branch has left another one and has no commit of its own
+    rewound: bool = False
     #: where the branch has left another one, as long as nothing has happened in it
     untouched: tuple[int, int] | None = None
     line: list[Commit] = field(default_factory=list)
@@ -65,6 +67,7 @@ class Model:
             checkpoints=tuple(self.checkpoints),
             replayable=min(max(self.below, 1), self.step + 1),
             repairs=self.repairs,
+            rewound=self.rewound,
         )
 
 
@@ -75,6 +78,7 @@ def take_step(office: Office, model: Model, number: int) -> None:
     commit = office.step(model.step + 1, model.published, branch=model.branch)
     model.line.append(commit)
     model.stands_at(commit)
+    model.rewound = False
 
 
 def write_plan(office: Office, model: Model, number: int) -> None:
@@ -92,6 +96,7 @@ def keep(office: Office, model: Model, number: int) -> None:
     model.checkpoints.append(
         office.keep(checkpoint_of(model.at, model.states, model.branch, published))
     )
+    model.rewound = False
 
 
 def repair(office: Office, model: Model, number: int) -> None:
@@ -123,6 +128,7 @@ def rewind(office: Office, model: Model, number: int) -> None:
         model.branches = [*older, model.newest]
         model.untouched = (kept.branch, kept.step)
     assert standing.branch == model.branch
+    model.rewound = True
     model.checkpoints = model.checkpoints[: place + 1]
     model.line = [commit for commit in model.line if commit.step <= kept.step]
     model.said = [(b, s) for b, s in model.said if b in model.branches and s <= kept.step]

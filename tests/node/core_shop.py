@@ -27,7 +27,7 @@ from anabranch.rescale.assignments import equal_shares
 from anabranch.sinks.memory import MemorySink
 from anabranch.state.bins import BinSet
 from anabranch.state.region_state import OperatorState
-from tests.node.memory_plane import MemoryPlane
+from anabranch.testing.memory_plane import MemoryPlane
 from tests.node.shop import BINS, Story, make_program
 
 LIMIT = InputLimit()

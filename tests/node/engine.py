@@ -21,7 +21,7 @@ from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
 from anabranch.plan.step import Plan
 from anabranch.run import ThisProcess
-from tests.node.memory_plane import MemoryPlane
+from anabranch.testing.memory_plane import MemoryPlane
 
 WAIT = 60.0
 _clock = itertools.count(10**12, 10**9)

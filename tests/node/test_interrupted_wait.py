@@ -12,8 +12,8 @@ import pytest
 from anabranch.coordinator.status import Phase
 from anabranch.plan.step import Plan
 from anabranch.sinks.memory import MemorySink
+from anabranch.testing.memory_plane import MemoryPlane
 from tests.node.engine import Engine
-from tests.node.memory_plane import MemoryPlane
 from tests.node.shop import program, scripted, shop
 
 WAIT = 20.0

@@ -34,8 +34,8 @@ from anabranch.sources.scripted import PAUSE, Fail, ScriptedSource
 from anabranch.state.bins import BinSet
 from anabranch.state.journal import CommitName, Journal, PlanName
 from anabranch.state.region_state import OperatorState
+from anabranch.testing.memory_plane import MemoryPlane
 from tests.node.engine import Engine, Killed, files_of
-from tests.node.memory_plane import MemoryPlane
 from tests.node.shop import BINS, PAGES, Story, make_program, program, remember, scripted, shop
 
 # Whoever is killed here is a thread.

@@ -15,6 +15,7 @@ from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.port import Sink, StagedFile
 from anabranch.sinks.staging import Rows, read_staged, stage
+from anabranch.state.files import ensure_directory
 
 TABLE = pa.table({"a": [1, 2, 3]})
 
@@ -39,7 +40,7 @@ def test_a_staged_file_is_described_exactly(tmp_path: Path) -> None:
 def test_several_sinks_are_staged_in_order_with_one_sync_per_file_and_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "staged").mkdir()
+    ensure_directory(tmp_path / "staged")
     synced, fsync = [], os.fsync
 
     def noting(handle: int) -> None:

@@ -16,6 +16,7 @@ from anabranch.state.files import (
     create_bulk,
     create_bulk_many,
     create_file,
+    ensure_directory,
     link_file,
     put_file,
     remove_file,
@@ -103,6 +104,39 @@ def test_a_write_in_the_middle_of_a_crash_leaves_the_beginning(tmp_path: Path) -
     data = (store / "file").read_bytes()
     assert len(data) < len(WHOLE)
     assert WHOLE.startswith(data)
+
+
+@pytest.mark.parametrize("create", [create_file, create_bulk])
+def test_a_directory_that_a_killed_process_has_made_is_synced_by_the_next(
+    tmp_path: Path, create: Create
+) -> None:
+    for number in range(40):
+        home = tmp_path / str(number)
+        home.mkdir()
+        disk, store = faulty(home, number)
+        disk.crash_at("first", number % 8)
+        with use_disk(disk):
+            with disk.acting("first"), contextlib.suppress(Crash):
+                create(store / "a" / "b" / "first", WHOLE, within=store)
+            with disk.acting("second"):
+                create(store / "a" / "b" / "second", WHOLE, within=store)
+            disk.power_cut()
+        assert (store / "a" / "b" / "second").read_bytes() == WHOLE
+
+
+def test_a_directory_is_made_durable_also_where_it_is_there(tmp_path: Path) -> None:
+    for number in range(20):
+        home = tmp_path / str(number)
+        home.mkdir()
+        disk, store = faulty(home, number)
+        disk.crash_at("first", number % 5)
+        with use_disk(disk):
+            with disk.acting("first"), contextlib.suppress(Crash):
+                ensure_directory(store / "a" / "b")
+            with disk.acting("second"):
+                ensure_directory(store / "a" / "b")
+            disk.power_cut()
+        assert (store / "a" / "b").is_dir()
 
 
 def test_a_removed_file_may_be_back_until_its_directory_is_synced(tmp_path: Path) -> None:

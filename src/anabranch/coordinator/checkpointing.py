@@ -66,6 +66,7 @@ def on_told(memory: Memory, told: Told) -> list[Effect]:
     if checked.step != under_way.checkpoint.step:
         return []
     if checked.failure is not None:
+        memory.lost = checked.failure
         return give_up(memory, checked.failure)
     if checked.files_done < checked.files:
         return []

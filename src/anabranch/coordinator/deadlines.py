@@ -16,7 +16,7 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.triggers import next_look
-from anabranch.node.port import Failure
+from anabranch.node.port import CommitOrder, Failure, OpenOrder, Order, StepOrder
 
 
 def on_time(memory: Memory, now: float) -> list[Effect]:
@@ -63,7 +63,7 @@ def _again(memory: Memory, now: float) -> list[Effect]:
     if memory.again_at is None or now < memory.again_at:
         return []
     orders, memory.again, memory.again_at = memory.again, (), None
-    effects: list[Effect] = [Give(order) for order in orders]
+    effects: list[Effect] = [Give(order) for order in orders if _is_meant(memory, order)]
     match memory.phase:
         case Taking(step):
             effects.append(Take(step))
@@ -72,6 +72,16 @@ def _again(memory: Memory, now: float) -> list[Effect]:
                 memory.phase = replace(phase, fetching=True)
                 effects.append(Fetch(plan.step, plan.revision))
     return effects
+
+
+def _is_meant(memory: Memory, order: Order) -> bool:
+    """Whether an order is still for what is open: it may have failed to arrive long ago."""
+    match order:
+        case OpenOrder(number):
+            return isinstance(memory.phase, Opening) and memory.phase.order.number == number
+        case StepOrder() | CommitOrder():
+            return order.opened in (0, memory.opened)
+    return True
 
 
 def node_lost(memory: Memory, failure: Failure, now: float) -> list[Effect]:

@@ -251,7 +251,11 @@ class Machine:
         if open_at_all and checkpointing.is_due(memory, seconds):
             effects += checkpointing.begin(memory, seconds)
         if isinstance(memory.phase, Idle):
-            effects += lifecycle.on_idle(memory, seconds)
+            lost, memory.lost = memory.lost, None
+            if lost is not None and lost.code in recovering.LOST:
+                effects += recovering.lost_state(memory, lost, seconds)
+            else:
+                effects += lifecycle.on_idle(memory, seconds)
         elif memory.stopping is not None and memory.stopping.at_once:
             effects += deadlines.stop_at_once(memory, seconds)
         return effects

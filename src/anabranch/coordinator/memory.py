@@ -11,7 +11,7 @@ from anabranch.coordinator.operations import Load, Shutdown
 from anabranch.coordinator.phases import AnyPhase, Checkpointing, NotBegun, Replay
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
-from anabranch.node.port import Facts, InputLimit, Order, Output, Told
+from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
 
 OPENS = 1_000_000
 """Open orders of one leader; their numbers grow from leader to leader."""
@@ -39,6 +39,8 @@ class Memory:
     #: committed steps that some sink lacks
     outputs: dict[int, Output] = field(default_factory=dict)
     replay: Replay | None = None
+    #: what a check of the state has found missing or damaged, until something is done about it
+    lost: Failure | None = None
     #: checkpoints that turned out to be damaged, and how
     damaged: dict[int, str] = field(default_factory=dict)
     paused: bool = False

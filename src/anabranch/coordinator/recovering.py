@@ -182,7 +182,16 @@ def on_replayed(memory: Memory, phase: Stepping, result: StepResult, now: float)
     places = tuple(f"step {commit.step}: {place}" for place in found)
     memory.replay = replace(replay, diverged=(*replay.diverged, *places))
     memory.triggers[Trigger.REPLAY] = memory.triggers.get(Trigger.REPLAY, 0) + 1
-    told_node = Give(CommitOrder(commit.step, None, commit.positions, memory.limit, replayed=True))
+    told_node = Give(
+        CommitOrder(
+            commit.step,
+            None,
+            commit.positions,
+            memory.limit,
+            replayed=True,
+            opened=memory.opened or 0,
+        )
+    )
     if commit.step < replay.to_step:
         return [told_node, *_recall(memory, commit.step + 1)]
     memory.phase = Repairing()
@@ -202,7 +211,8 @@ def on_repaired(memory: Memory, repair: Repair, now: float) -> list[Effect]:
     standing = memory.standing
     assert standing.commit is not None
     memory.standing = replace(standing, states=repair.states, repairs=repair.number)
-    done = CommitOrder(standing.step, None, standing.positions, memory.limit)
+    opened = memory.opened or 0
+    done = CommitOrder(standing.step, None, standing.positions, memory.limit, opened=opened)
     return [Give(done), *begin_steps(memory, now)]
 
 
@@ -227,7 +237,8 @@ def _repeat_commits(memory: Memory) -> list[Effect]:
     if commit is None:
         return []
     earlier = [memory.outputs[step] for step in sorted(memory.outputs) if step < commit.step]
-    orders = [CommitOrder(out.step, out, (), memory.limit) for out in earlier]
+    opened = memory.opened or 0
+    orders = [CommitOrder(out.step, out, (), memory.limit, opened=opened) for out in earlier]
     return [Give(order) for order in [*orders, commit_order(memory, commit)]]
 
 

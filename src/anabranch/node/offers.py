@@ -253,11 +253,11 @@ class Offers:
 
     def _acknowledge(self, name: str, committed: Sequence[Input]) -> None:
         """Tell a source that wants to know what a commit covers (R5)."""
+        mine = [given for given in committed if given.source == name]
         enumerator = self._enumerators[name]
-        if isinstance(enumerator, Attended):
-            for given in committed:
-                if given.source == name:
-                    enumerator.acknowledge(bytes(given.position))
+        if mine and isinstance(enumerator, Attended):
+            for given in mine:
+                enumerator.acknowledge(bytes(given.position))
 
     def _ask(self, name: str) -> bool:
         """Ask one source for what its share has room for."""
@@ -325,10 +325,11 @@ class Offers:
         """Whether no source can add anything to this offer."""
         for name in self._sources:
             share = self._growing.shares.get(name)
-            given = share is not None and bool(share.slices)
-            growing = isinstance(self._enumerators.get(name), Growing)
-            stuck = share is not None and given and (share.full or not growing)
-            if name not in self._ended and not stuck:
+            if name in self._ended:
+                continue
+            if share is None or not share.slices:
+                return False
+            if not share.full and isinstance(self._enumerators.get(name), Growing):
                 return False
         return True
 

@@ -77,6 +77,10 @@ class Disk:
     def reading(self, path: Path) -> None:
         """Somebody is about to read a file of the store."""
 
+    def settled(self) -> set[str]:
+        """The directories whose names this process knows to be durable; it may add more."""
+        return _settled
+
 
 def disk() -> Disk:
     """The current disk."""
@@ -94,6 +98,7 @@ def use_disk(other: Disk) -> Iterator[None]:
 
 
 _disks = [Disk()]
+_settled: set[str] = set()
 
 
 def _synced_here(handles: Mapping[Path, int]) -> dict[Path, OSError]:

@@ -7,7 +7,8 @@ Operations
     learn the name only after the call has returned.
 
 Guarantees
-    When a call returns, the bytes and the name survive a power cut. When it raises, no file of
+    When a call returns, the bytes and the name survive a power cut, and so do the names of the
+    directories below ``within`` that it is in. When it raises, no file of
     its making is left (a kill may leave one: hidden ``.….aside`` files, which ``sweep`` removes,
     or an unfinished bulk file that nothing names).
 
@@ -124,6 +125,10 @@ def ensure_directory(path: Path, *, within: Path | None = None) -> None:
     """
     with store_errors(path, "create the directory"):
         _make_directories(path, within)
+        for directory in (path, path.parent):
+            # A parent that may not be opened cannot be synced, and was made by somebody else.
+            if directory != within and os.access(directory.parent, os.R_OK):
+                _sync_name(directory)
 
 
 def read_file(path: Path) -> bytes | None:
@@ -278,6 +283,7 @@ def _write_aside(
 
 
 def _link(aside: Path, path: Path, within: Path | None) -> None:
+    _settle(path.parent, within)
     try:
         try:
             disk().link(aside, path)
@@ -291,6 +297,7 @@ def _link(aside: Path, path: Path, within: Path | None) -> None:
 
 
 def _open_new(path: Path, within: Path | None) -> int:
+    _settle(path.parent, within)
     try:
         return disk().open(path, NEW)
     except FileNotFoundError:
@@ -309,6 +316,26 @@ def _make_directories(path: Path, within: Path | None) -> None:
     with contextlib.suppress(FileExistsError):
         disk().mkdir(path)
     sync_directory(path.parent)
+    disk().settled().add(str(path))
+
+
+def _settle(directory: Path, within: Path | None) -> None:
+    """Sync the name of a directory below ``within`` that is there, once in a process.
+
+    Whoever made it may have been killed before it was durable, and all that is in it would go.
+    """
+    if within is None or str(directory) in disk().settled() or within not in directory.parents:
+        return
+    _settle(directory.parent, within)
+    if directory.is_dir():
+        _sync_name(directory)
+
+
+def _sync_name(directory: Path) -> None:
+    known = disk().settled()
+    if str(directory) not in known:
+        sync_directory(directory.parent)
+        known.add(str(directory))
 
 
 def _write(handle: int, data: Data) -> None:

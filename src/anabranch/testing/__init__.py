@@ -1,1 +1,22 @@
 """The kit for tests: a manual clock, a data plane in memory, a faulty disk, a simulated cluster."""
+
+from anabranch.testing.clock import ManualClock
+from anabranch.testing.cluster import SimulatedCluster
+from anabranch.testing.faulty_disk import Crash, FaultyDisk
+from anabranch.testing.memory_plane import Chances, MemoryPlane
+from anabranch.testing.rules import RuleBroken
+from anabranch.testing.scenario import Outcome, Scenario
+from anabranch.testing.simulation import Simulation
+
+__all__ = [
+    "Chances",
+    "Crash",
+    "FaultyDisk",
+    "ManualClock",
+    "MemoryPlane",
+    "Outcome",
+    "RuleBroken",
+    "Scenario",
+    "SimulatedCluster",
+    "Simulation",
+]

@@ -163,6 +163,7 @@ class SimulatedCluster:
             if self.actions == TROUBLE:
                 self._calm_down()
             self._happen()
+        self.trouble.end()
 
     def _happen(self) -> None:
         if self.trouble.happens():

@@ -77,6 +77,7 @@ class FaultyDisk(Disk):
     #: how many calls each process has made
     calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _process: str = ""
+    _settled: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _dead: set[str] = field(default_factory=set)
     _ends: dict[str, int] = field(default_factory=dict)
     _free: int | None = None
@@ -128,6 +129,7 @@ class FaultyDisk(Disk):
         for handle in list(self._handles):
             self.close(handle)
         self._dead.update(self.calls)
+        self._settled.clear()
         # Parents first: what was in a directory that is gone is gone with it.
         for directory in sorted(self._changes):
             if os.path.isdir(directory):
@@ -238,6 +240,10 @@ class FaultyDisk(Disk):
         if self._process in self._dead:
             raise Crash(self._process)
         self.on_read(self._process, path)
+
+    def settled(self) -> set[str]:
+        """What the process that acts knows to be durable."""
+        return self._settled[self._process]
 
     def _call(self) -> None:
         process = self._process

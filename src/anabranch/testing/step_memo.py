@@ -195,6 +195,10 @@ class Recording(Disk):
         """Pass it on."""
         self.inner.reading(path)
 
+    def settled(self) -> set[str]:
+        """Pass it on."""
+        return self.inner.settled()
+
     def taken(self, store: Path) -> tuple[Group, ...]:
         """What was created since the last time."""
         found = tuple(
