@@ -18,7 +18,7 @@ from anabranch.coordinator.operations import (
 )
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Status
-from anabranch.errors import QueryFailed, SnapshotExpired
+from anabranch.errors import SnapshotExpired
 from anabranch.failures import error_of
 from anabranch.node.inline import InlineNode
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
@@ -106,12 +106,8 @@ class Pipeline:
         """
         longest = self._settings.query_seconds
         seconds = longest if limit_seconds is None else limit_seconds
-        if seconds > longest:
+        if longest and seconds > longest:
             raise ValueError(f"limit_seconds={seconds:g} is more than query_seconds={longest:g}")
-        if not longest:
-            raise QueryFailed(
-                "This pipeline takes no queries", do="Run it with query_seconds above 0."
-            )
         return self._driver.query(sql, limit_rows, limit_bytes, seconds)
 
     def state(self, operator: str) -> DataFrame | pa.Table:

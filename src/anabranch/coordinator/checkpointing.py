@@ -74,13 +74,17 @@ def on_told(memory: Memory, told: Told) -> list[Effect]:
     return [WriteCheckpoint(under_way.checkpoint)]
 
 
-def on_written(memory: Memory, checkpoint: Checkpoint) -> list[Effect]:
+def on_written(memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effect]:
     """A checkpoint is durable: older ones may go, and what only they needed."""
     under_way, memory.checkpointing = memory.checkpointing, None
+    if under_way is not None:
+        memory.checkpoint_seconds[checkpoint.step] = now - under_way.since
     numbers = () if under_way is None else under_way.numbers
     standing = memory.standing
     known = [c for c in standing.checkpoints if c.step != checkpoint.step]
     kept = (*known, checkpoint)[-memory.settings.keep_checkpoints :]
+    steps = {each.step for each in kept}
+    memory.checkpoint_seconds = {s: t for s, t in memory.checkpoint_seconds.items() if s in steps}
     memory.standing = replace(
         standing, checkpoints=kept, replayable=max(standing.replayable, kept[0].step + 1)
     )

@@ -52,7 +52,7 @@ from anabranch.coordinator.port import Answered
 from anabranch.coordinator.records import RecordEffect
 from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.status import Status
-from anabranch.errors import AnabranchError, NodeUnreachable
+from anabranch.errors import AnabranchError, NodeUnreachable, QueryFailed
 from anabranch.errors import Fenced as FencedError
 from anabranch.failures import error_of, failure_of
 from anabranch.node.port import CloseOrder, Facts, Failure, Node
@@ -206,8 +206,16 @@ class Driver:
             return Answered(step=self.status().step, waiting=True)
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
-        """The rows of one SQL query over the state at the last committed step."""
-        return self._nodes.query(sql, rows, bytes, seconds)
+        """The rows of one SQL query over the state at the last committed step.
+
+        It may take ``query_seconds`` of the settings at most: files stay for no longer.
+        """
+        longest = self._machine.memory.settings.query_seconds
+        if not longest:
+            raise QueryFailed(
+                "This pipeline takes no queries", do="Run it with query_seconds above 0."
+            )
+        return self._nodes.query(sql, rows, bytes, min(seconds, longest))
 
     def steps(self, seconds: float) -> Iterator[StepDone | None]:
         """Every committed step from now on; None whenever so many seconds went by without one."""

@@ -136,7 +136,7 @@ class Machine:
             case Asked(number, operation):
                 return lifecycle.on_asked(memory, number, operation, now.seconds)
             case CheckpointWritten(checkpoint):
-                return checkpointing.on_written(memory, checkpoint)
+                return checkpointing.on_written(memory, checkpoint, now.seconds)
             case _:
                 return self._outcome(now, event)
 

@@ -50,6 +50,8 @@ class Memory:
     checkpointing: Checkpointing | None = None
     checkpoint_numbers: tuple[int, ...] = ()
     checkpoint_at: float = 0.0
+    #: how long each kept checkpoint took that this coordinator has made
+    checkpoint_seconds: dict[int, float] = field(default_factory=dict)
     batch: BatchSize = field(default_factory=lambda: BatchSize(None))
     #: when the first of the rows that wait now was seen
     first_at: float | None = None

@@ -61,7 +61,10 @@ def status_of(memory: Memory, now: float) -> Status:
             SinkStatus(name, step, max(memory.step - step, 0) if memory.outputs else 0)
             for name, step in sorted(memory.published.items())
         ),
-        checkpoints=tuple(_checkpoint(each) for each in standing.checkpoints),
+        checkpoints=tuple(
+            _checkpoint(each, memory.checkpoint_seconds.get(each.step))
+            for each in standing.checkpoints
+        ),
         checkpoint=_checkpointing(memory),
         queued=_queued(memory),
         triggers=dict(memory.triggers),
@@ -181,10 +184,15 @@ def _sources(memory: Memory) -> tuple[SourceStatus, ...]:
     return tuple(SourceStatus(name, waiting.get(name, 0)) for name in names)
 
 
-def _checkpoint(checkpoint: Checkpoint) -> CheckpointStatus:
+def _checkpoint(checkpoint: Checkpoint, seconds: float | None) -> CheckpointStatus:
     files = _files(checkpoint.states)
     return CheckpointStatus(
-        checkpoint.step, checkpoint.branch, checkpoint.clock_ns, len(files), sum(files.values())
+        checkpoint.step,
+        checkpoint.branch,
+        checkpoint.clock_ns,
+        len(files),
+        sum(files.values()),
+        seconds,
     )
 
 
