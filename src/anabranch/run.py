@@ -165,7 +165,9 @@ def _driver(
     watch: Callable[[StepDone], None] | None,
     reached: Reached = lambda point, step: None,
 ) -> Driver:
-    machine = Machine(settings, code=code, take_over=take_over, rewind=rewind)
+    machine = Machine(
+        settings, code=code, take_over=take_over, directory=str(directory), rewind=rewind
+    )
     leading = ThisProcess(directory)
     records = Records(leading.leadership.journal, lambda: secrets.token_hex(16))
     return Driver(machine, records, leading, nodes, watch, reached)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -102,13 +103,41 @@ def test_a_new_directory_gets_an_identity_and_is_created() -> None:
     assert isinstance(bench.machine.memory.phase, Idle)
 
 
-def test_a_directory_of_another_dataflow_is_refused() -> None:
-    bench = Bench()
-    bench.begin(standing(3, identity=msgspec.structs.replace(IDENTITY, dataflow="other")))
-    bench.told(Closed())
+NOT_OURS = {
+    "another dataflow": (
+        {"dataflow": "other"},
+        "directory.other_dataflow",
+        "The directory holds the dataflow 'other', not 'orders'",
+        "Nothing was changed. Run the dataflow that the directory belongs to",
+    ),
+    "other bins": (
+        {"bins": 16},
+        "directory.changed_dataflow",
+        "The directory was made with 16 bins per region, not 4",
+        "Nothing was changed. Run with bins=16",
+    ),
+}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "written by another meanwhile"])
+@pytest.mark.parametrize(("theirs", "code", "what", "do"), NOT_OURS.values(), ids=NOT_OURS)
+def test_a_directory_that_is_not_ours_is_refused_and_named(
+    known: bool, theirs: dict[str, Any], code: str, what: str, do: str
+) -> None:
+    bench = Bench(options={"directory": "pipelines/orders"})
+    identity = msgspec.structs.replace(IDENTITY, **theirs)
+    bench.begin(standing(3, identity=identity) if known else Standing())
+    effects = bench.told(Closed())
+    if not known:
+        assert effects == [WriteIdentity("orders", 4)]
+        effects = bench.send(IdentityWritten(identity))
+    assert not [order for order in orders_of(effects) if isinstance(order, OpenOrder)]
     (end,) = [e for e in bench.told(Closed()) if isinstance(e, End)]
     assert end.failure is not None
-    assert end.failure.code == "directory.other_dataflow"
+    assert (end.failure.code, end.failure.what) == (code, what)
+    assert end.failure.where == "pipelines/orders"
+    assert end.failure.do is not None
+    assert end.failure.do.startswith(do)
 
 
 def test_state_is_opened_where_the_journal_stands() -> None:

@@ -69,7 +69,7 @@ class Engine:
         self.node = InlineNode(ThreadedNode(core))
         self.leading = ThisProcess(directory)
         records = Records(self.leading.leadership.journal, lambda: secrets.token_hex(16))
-        machine = Machine(chosen, validate=True, **options)
+        machine = Machine(chosen, directory=str(directory), validate=True, **options)
         self.driver = Driver(
             machine, records, self.leading, self.node, self._seen, self._point, clock_ns
         )

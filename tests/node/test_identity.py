@@ -1,4 +1,4 @@
-"""Whose directory it is, and whether the dataflow still fits it."""
+"""Whether a dataflow still fits what its directory holds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import msgspec
 import pytest
 
 from anabranch.dataflow.flow import Dataflow
-from anabranch.errors import ChangedDataflow, OtherDataflow
-from anabranch.node.identity import check_sources, identify, shapes, states_for
+from anabranch.errors import ChangedDataflow
+from anabranch.node.identity import check_sources, fitting, shapes
 from anabranch.node.program import Program
-from anabranch.plan.step import Commit, Identity, Input, OperatorState, encode
+from anabranch.plan.step import Input, OperatorState
 from anabranch.sinks.memory import MemorySink
 from anabranch.state.bins import BinSet
-from anabranch.state.journal import IdentityName, Journal
 from anabranch.state.run_list import Listed, RunInfo
 from tests.node.shop import program, scripted
 
@@ -49,56 +48,9 @@ def flow(
     return made
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    made = Journal(tmp_path)
-    made.prepare()
-    return made
-
-
-def test_a_new_directory_gets_an_identity_of_its_own(journal: Journal, tmp_path: Path) -> None:
-    made = identify(journal, program(flow()), HERE)
-    assert (made.dataflow, made.bins) == ("shop", 8)
-    assert identify(journal, program(flow()), HERE) == made
-    other = Journal(tmp_path / "other")
-    other.prepare()
-    assert identify(other, program(flow()), HERE).pipeline != made.pipeline
-
-
-def test_who_comes_second_takes_the_identity_of_the_first(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    theirs = Identity("f" * 32, "shop", 8)
-    find = Journal.find
-
-    def too_early(self: Journal, name: Any) -> Any:
-        monkeypatch.setattr(Journal, "find", find)
-        self.create(IdentityName(), encode(theirs), "theirs")
-        return None
-
-    monkeypatch.setattr(Journal, "find", too_early)
-    assert identify(journal, program(flow()), HERE) == theirs
-
-
-def test_the_directory_of_another_dataflow_is_refused(journal: Journal) -> None:
-    identify(journal, program(flow()), HERE)
-    with pytest.raises(OtherDataflow) as got:
-        identify(journal, program(flow(name="market")), HERE)
-    assert "holds the dataflow 'shop', not 'market'" in str(got.value)
-    assert str(HERE) in str(got.value)
-    assert "Nothing was changed" in str(got.value)
-
-
-def test_another_number_of_bins_is_refused(journal: Journal) -> None:
-    identify(journal, program(flow()), HERE)
-    with pytest.raises(ChangedDataflow, match="8 bins per region, not 16") as got:
-        identify(journal, program(flow(), bins=16), HERE)
-    assert "bins=8" in str(got.value)
-
-
-def committed(made: Program, live: int = 3) -> Commit:
-    """A commit in which every operator of a program has a run and so many keys."""
-    states = tuple(
+def kept(made: Program, live: int = 3) -> tuple[OperatorState, ...]:
+    """States in which every operator of a program has a run and so many keys."""
+    return tuple(
         OperatorState(
             shape,
             (
@@ -111,8 +63,6 @@ def committed(made: Program, live: int = 3) -> Commit:
         )
         for shape in shapes(made)
     )
-    positions = (Input("orders", (), msgspec.Raw(b"{}")),)
-    return Commit(1, 0, 0, "code", positions, (), states, (), (), {})
 
 
 def test_shapes_say_what_must_not_change() -> None:
@@ -123,8 +73,8 @@ def test_shapes_say_what_must_not_change() -> None:
     }
 
 
-def test_without_a_commit_every_operator_starts_empty() -> None:
-    found = states_for(program(flow()), None, HERE)
+def test_without_state_every_operator_starts_empty() -> None:
+    found = fitting(program(flow()), (), HERE)
     assert [(s.operator, s.runs, s.live) for s in found] == [
         ("map", (), (0,) * 8),
         ("count", (), (0,) * 8),
@@ -133,14 +83,14 @@ def test_without_a_commit_every_operator_starts_empty() -> None:
 
 def test_the_same_dataflow_goes_on_with_its_state() -> None:
     made = program(flow())
-    commit = committed(made)
-    assert states_for(program(flow()), commit, HERE) == commit.states
+    states = kept(made)
+    assert fitting(program(flow()), states, HERE) == states
 
 
 def test_a_new_operator_starts_empty_beside_the_others() -> None:
-    commit = committed(program(flow()))
-    found = states_for(program(flow(operators=("map", "count", "new"))), commit, HERE)
-    assert found[:2] == commit.states
+    states = kept(program(flow()))
+    found = fitting(program(flow(operators=("map", "count", "new"))), states, HERE)
+    assert found[:2] == states
     assert (found[2].operator, found[2].runs, sum(found[2].live)) == ("new", (), 0)
 
 
@@ -162,16 +112,16 @@ CHANGES: list[tuple[Callable[[], Dataflow], str]] = [
 
 @pytest.mark.parametrize(("changed", "said"), CHANGES, ids=range(len(CHANGES)))
 def test_a_changed_operator_is_refused_by_name(changed: Callable[[], Dataflow], said: str) -> None:
-    commit = committed(program(flow()))
+    states = kept(program(flow()))
     with pytest.raises(ChangedDataflow, match=said) as got:
-        states_for(program(changed()), commit, HERE)
+        fitting(program(changed()), states, HERE)
     assert str(HERE) in str(got.value)
     assert "Nothing was changed" in str(got.value)
 
 
 def test_an_operator_without_keys_may_go() -> None:
-    commit = committed(program(flow()), live=0)
-    found = states_for(program(flow(operators=("count",))), commit, HERE)
+    states = kept(program(flow()), live=0)
+    found = fitting(program(flow(operators=("count",))), states, HERE)
     assert [state.operator for state in found] == ["count"]
 
 

@@ -26,6 +26,7 @@ class Counter:
     there: int
     told: list[str] = field(default_factory=list)
     fails: int = 0
+    clings: bool = False
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
         if self.fails:
@@ -47,12 +48,27 @@ class Counter:
 
     def close(self) -> None:
         self.told.append("closed")
+        if self.clings:
+            raise RuntimeError("it does not let go")
+
+
+@dataclass
+class Inattentive:
+    """An open source that does not care what is committed, and has nothing."""
+
+    def next(self, limit: Limit = NO_LIMIT) -> Batch:
+        return Batch((), b"0", 0, True)
+
+    def files(self) -> frozenset[str]:
+        return frozenset()
 
 
 class Bench:
     """Sources by name, and the offers over them."""
 
-    def __init__(self, tmp_path: Path, limit: InputLimit, **there: int) -> None:
+    def __init__(
+        self, tmp_path: Path, limit: InputLimit, *, read: tuple[Input, ...] = (), **there: int
+    ) -> None:
         self.there = there
         self.open_ones: dict[str, Counter] = {}
         self.now = 0.0
@@ -61,9 +77,11 @@ class Bench:
             source = ab.ScriptedSource("k string", [[("a",)]])
             flow.source(name, source).sink(f"{name}-out", ab.MemorySink())
         physical = lower(validate(flow.graph()))
-        self.offers = Offers(physical, tmp_path, (), (), 0, limit, lambda: self.now, self._open)
+        self.offers = Offers(physical, tmp_path, read, (), 0, limit, lambda: self.now, self._open)
 
     def _open(self, name: str, source: Any, position: bytes | None, log: Any) -> Any:
+        if name == "deaf":
+            return Inattentive()
         start = int(position) if position else 0
         self.open_ones[name] = Counter(start, self.there[name])
         return self.open_ones[name]
@@ -153,6 +171,45 @@ def test_r5_only_what_is_committed_is_acknowledged(tmp_path: Path) -> None:
     assert told == ["2"]
     bench.offers.close()
     assert told == ["2", "closed"]
+
+
+def at(name: str, position: str) -> Input:
+    return Input(name, (), msgspec.Raw(position.encode()))
+
+
+def test_r5_only_those_that_want_to_are_told_each_its_own_position(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), a=2, b=2, deaf=0)
+    bench.offers.poll()
+    for step, committed in (
+        (1, (at("a", "1"), at("deaf", "0"), at("gone", "3"))),
+        (2, (at("b", "2"), at("a", "4"))),
+    ):
+        bench.offers.take(step)
+        bench.offers.commit(step, committed, InputLimit())
+        bench.offers.poll()
+    assert bench.offers.failure is None
+    assert bench.open_ones["a"].told == ["1", "4"]
+    assert bench.open_ones["b"].told == ["2"]
+
+
+def test_what_was_committed_before_is_acknowledged_by_whoever_opens(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), read=(at("only", "2"),), only=3)
+    bench.offers.poll()
+    assert bench.open_ones["only"].told == ["2"]
+    taken = bench.offers.take(1)
+    assert taken is not None
+    assert rows(taken) == {"only": [(2, 3)]}
+
+
+def test_all_let_go_though_some_fail(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), a=1, b=1, c=1)
+    for name in ("a", "c"):
+        bench.open_ones[name].clings = True
+    with pytest.raises(RuntimeError, match="does not let go"):
+        bench.offers.close()
+    assert [each.told for each in bench.open_ones.values()] == [["closed"]] * 3
+    # Nobody is asked for anything any more.
+    assert not bench.offers.poll()
 
 
 def test_a_replay_leaves_what_waits_alone(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ import pytest
 from anabranch.coordinator.operations import Shutdown
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import ChangedDataflow, UserFunctionFailed
-from anabranch.node.identity import check_sinks
+from anabranch.node.identity import check_outputs
+from anabranch.node.port import Output
 from anabranch.node.program import Program
-from anabranch.plan.step import Commit, Plan
+from anabranch.plan.step import Plan
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.port import SinkContext, StagedFile
 from anabranch.sources.scripted import EOF, ScriptedSource
@@ -86,7 +87,8 @@ class Place:
         if steps < len(PAGES):
             engine.start()
             while engine.pipeline.status().step < steps and not engine.dead.is_set():
-                engine.pipeline.wait(0.01)
+                if engine.driver.wait(0.01):
+                    break
             engine.driver.ask(Shutdown(), 0.0)
         engine.run()
 
@@ -186,11 +188,14 @@ def test_a_sink_whose_output_after_the_last_commit_is_not_known_may_not_leave(
         place.run("all")
 
 
-def commit(step: int, published: dict[str, int], *staged: str) -> Commit:
-    files = [
-        StagedFile(name=f"{s}-{step}.arrow", sink=s, rows=1, bytes=1, checksum="") for s in staged
-    ]
-    return Commit(step, 0, 0, "code", (), (), (), tuple(files), (), published)
+def output(step: int, *sinks: str) -> Output:
+    return Output(
+        step,
+        tuple(
+            StagedFile(name=f"{s}-{step}.arrow", sink=s, rows=1, bytes=1, checksum="")
+            for s in sinks
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,30 +211,26 @@ def commit(step: int, published: dict[str, int], *staged: str) -> Commit:
 def test_steps_that_have_rows_for_a_sink_that_is_gone_are_counted(
     place: Place, published: dict[str, int], refused: str | None
 ) -> None:
-    last = commit(4, published, "all")
-    waiting = [
-        commit(1, {}, "all", "more"),
-        commit(2, {}, "more"),
-        commit(3, {}, "all"),
-        last,
-    ]
+    waiting = [output(1, "all", "more"), output(2, "more"), output(3, "all"), output(4, "all")]
     made = place.program(["all"])
     if refused is None:
-        check_sinks(made, last, waiting, place.directory)
+        check_outputs(made, waiting, published, place.directory)
     else:
-        with pytest.raises(ChangedDataflow, match=refused):
-            check_sinks(made, last, waiting, place.directory)
+        with pytest.raises(ChangedDataflow, match=refused) as got:
+            check_outputs(made, waiting, published, place.directory)
+        assert got.value.where == str(place.directory)
 
 
 def test_a_sink_that_takes_other_files_than_those_that_wait_is_refused(place: Place) -> None:
-    last = commit(2, {"all": 1}, "all")
-    check_sinks(place.program(["all"]), last, [commit(1, {}, "all"), last], place.directory)
+    published = {"all": 1}
+    both = [output(1, "all"), output(2, "all")]
+    check_outputs(place.program(["all"]), both, published, place.directory)
     place.sinks["all"] = Telling(stage_format="json")
     changed = place.program(["all"])
     with pytest.raises(ChangedDataflow, match=r"'all' .* staged as arrow .* takes json now"):
-        check_sinks(changed, last, [last], place.directory)
+        check_outputs(changed, both, published, place.directory)
     # What is published already does not matter.
-    check_sinks(changed, last, [commit(1, {}, "all")], place.directory)
+    check_outputs(changed, [output(1, "all")], published, place.directory)
 
 
 def test_code_of_older_programs_is_removed(place: Place) -> None:

@@ -426,7 +426,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
-        if path.is_file() and path.name != "lock"
+        if path.is_file() and "leader" not in path.parts
     }
 
 
@@ -604,6 +604,7 @@ def test_another_number_of_bins(half_done: tuple[Path, Path]) -> None:
     error = failure(flow_of(scripted(), out), state, bins=32)
     assert isinstance(error, ChangedDataflow)
     assert "bins=16" in str(error)
+    assert str(state) in str(error)
 
 
 def test_a_directory_that_a_live_process_uses(copied: tuple[Path, Path]) -> None:
@@ -613,8 +614,9 @@ def test_a_directory_that_a_live_process_uses(copied: tuple[Path, Path]) -> None
             sys.executable,
             "-c",
             "import sys, pathlib\n"
-            "from anabranch.state.lock import DirectoryLock\n"
-            "DirectoryLock(pathlib.Path(sys.argv[1])).acquire()\n"
+            "from anabranch.run import ThisProcess\n"
+            "leader = ThisProcess(pathlib.Path(sys.argv[1]))\n"
+            "leader.lead(take_over=False)\n"
             "print('held', flush=True)\n"
             "sys.stdin.read()\n",
             str(state),

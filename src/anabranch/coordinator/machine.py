@@ -81,12 +81,16 @@ class Machine:
         *,
         code: str | None = None,
         take_over: bool = False,
+        directory: str = "",
         rewind: Load | None = None,
         validate: bool = False,
     ) -> None:
-        """``validate`` checks the invariants after every event: for tests."""
+        """``directory`` is what errors name.
+
+        ``validate`` checks the invariants after every event: for tests.
+        """
         batch = BatchSize(settings.target_latency_seconds)
-        self.memory = Memory(settings, code, take_over, batch=batch)
+        self.memory = Memory(settings, code, take_over, directory, batch=batch)
         if rewind is not None:
             self.memory.loads.append((lifecycle.REWIND, rewind))
         self._validate = validate

@@ -25,6 +25,8 @@ class Memory:
     #: hash of the dataflow that is to run; None: whatever the node has loaded
     code: str | None = None
     take_over: bool = False
+    #: where the pipeline is, for whoever reads its errors
+    directory: str = ""
     phase: AnyPhase = field(default_factory=NotBegun)
     leader: int = 0
     standing: Standing = field(default_factory=Standing)

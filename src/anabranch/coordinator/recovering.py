@@ -86,12 +86,9 @@ def on_met(memory: Memory, told: Told, now: float) -> list[Effect]:
 
 
 def on_identity(memory: Memory, identity: Identity, now: float) -> list[Effect]:
-    """The directory has an identity, perhaps of another dataflow: the node's order will tell."""
+    """The directory has an identity: ours, or of whoever was there first."""
     memory.standing = replace(memory.standing, identity=identity)
-    told = memory.told
-    assert told is not None
-    refused = _not_ours(identity, told)
-    return fail(memory, refused, now) if refused else reopen(memory, now)
+    return reopen(memory, now)
 
 
 def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]:
@@ -99,7 +96,7 @@ def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]
     told, identity = memory.told, memory.standing.identity
     assert told is not None
     assert identity is not None
-    refused = _not_ours(identity, told)
+    refused = _not_ours(memory, identity, told)
     if refused is not None:
         return fail(memory, refused, now)
     memory.replay = None
@@ -242,19 +239,22 @@ def _repeat_commits(memory: Memory) -> list[Effect]:
     return [Give(order) for order in [*orders, commit_order(memory, commit)]]
 
 
-def _not_ours(identity: Identity, told: Told) -> Failure | None:
+def _not_ours(memory: Memory, identity: Identity, told: Told) -> Failure | None:
+    where = memory.directory or None
     keep = "Nothing was changed. Run the dataflow that the directory belongs to, or name another "
     if identity.dataflow != told.facts.dataflow:
         return Failure(
             "directory.other_dataflow",
             f"The directory holds the dataflow {identity.dataflow!r}, not {told.facts.dataflow!r}",
-            do=f"{keep}directory.",
+            where,
+            f"{keep}directory.",
         )
     if identity.bins != told.facts.bins:
         return Failure(
             "directory.changed_dataflow",
             f"The directory was made with {identity.bins} bins per region, not {told.facts.bins}",
-            do=f"Nothing was changed. Run with bins={identity.bins}: they are fixed at creation.",
+            where,
+            f"Nothing was changed. Run with bins={identity.bins}: they are fixed at creation.",
         )
     return None
 

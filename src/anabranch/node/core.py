@@ -22,7 +22,7 @@ from anabranch.errors import AnabranchError, Fenced, NodeUnreachable, StepCancel
 from anabranch.failures import failure_of
 from anabranch.node.chores import Chores
 from anabranch.node.data_plane import Cancellable, DataPlane
-from anabranch.node.inputs import open_plainly
+from anabranch.node.offers import open_plainly
 from anabranch.node.opening import Opened, Surroundings, facts_of, open_pipeline
 from anabranch.node.outbox import Outbox
 from anabranch.node.port import (

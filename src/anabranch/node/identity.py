@@ -1,26 +1,16 @@
-"""Whether a directory is this dataflow's, and still fits it."""
+"""Whether a dataflow still fits what is in its directory: state, positions, staged output."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from anabranch.dataflow.schema import to_ddl
-from anabranch.errors import ChangedDataflow, OtherDataflow
+from anabranch.errors import ChangedDataflow
 from anabranch.node.port import Output
 from anabranch.node.program import Program
-from anabranch.plan.step import (
-    Commit,
-    Identity,
-    Input,
-    OperatorShape,
-    OperatorState,
-    decode_identity,
-    encode,
-)
+from anabranch.plan.step import Input, OperatorShape, OperatorState
 from anabranch.sinks.port import StagedFile
-from anabranch.state.journal import IdentityName, Journal, Taken
 
 _PARTS = {
     "kind": "kind",
@@ -33,42 +23,9 @@ _PARTS = {
 _KEEP = "Nothing was changed. Run the dataflow that the directory belongs to, or name another "
 
 
-def identify(journal: Journal, program: Program, directory: Path) -> Identity:
-    """The directory's identity: made now if it is new, refused if it is another dataflow's."""
-    name = program.typed.graph.name
-    entry = journal.find(IdentityName())
-    if entry is None:
-        made = Identity(secrets.token_hex(16), name, program.bins)
-        outcome = journal.create(IdentityName(), encode(made), secrets.token_hex(16))
-        if not isinstance(outcome, Taken):
-            return made
-        entry = outcome.entry
-    found = decode_identity(entry.body)
-    if found.dataflow != name:
-        raise OtherDataflow(
-            f"The directory holds the dataflow {found.dataflow!r}, not {name!r}",
-            where=str(directory),
-            do=_KEEP + "directory.",
-        )
-    if found.bins != program.bins:
-        raise ChangedDataflow(
-            f"The directory was made with {found.bins} bins per region, not {program.bins}",
-            where=str(directory),
-            do=f"Nothing was changed. Run with bins={found.bins}: they are fixed at creation.",
-        )
-    return found
-
-
 def shapes(program: Program) -> tuple[OperatorShape, ...]:
     """What the program's state looks like, operator by operator."""
     return tuple(_shape(program, state) for state in program.states)
-
-
-def states_for(
-    program: Program, commit: Commit | None, directory: Path
-) -> tuple[OperatorState, ...]:
-    """The state to go on with: the commit's, and nothing for operators that are new."""
-    return fitting(program, () if commit is None else commit.states, directory)
 
 
 def fitting(
@@ -106,15 +63,6 @@ def check_sources(program: Program, read: Iterable[Input], directory: Path) -> N
                 where=str(directory),
                 do=_KEEP + "directory; or put the source back.",
             )
-
-
-def check_sinks(
-    program: Program, commit: Commit | None, unpublished: Iterable[Commit], directory: Path
-) -> None:
-    """Refuse a program that cannot publish what is committed: see ``check_outputs``."""
-    if commit is not None:
-        outputs = [Output(each.step, each.staged) for each in unpublished]
-        check_outputs(program, outputs, commit.published, directory)
 
 
 def check_outputs(

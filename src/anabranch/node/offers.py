@@ -19,7 +19,6 @@ from pathlib import Path
 import msgspec
 
 from anabranch.failures import failure_of
-from anabranch.node.inputs import open_plainly
 from anabranch.node.port import Failure, InputLimit, Offer
 from anabranch.node.store_log import StoreLog
 from anabranch.plan.physical import Physical
@@ -34,10 +33,16 @@ from anabranch.sources.port import (
     Opener,
     Slice,
     Source,
+    SourceLog,
 )
 
 RETRY_SECONDS = 1.0
 """How long a source that failed is left alone."""
+
+
+def open_plainly(name: str, source: Source, position: bytes | None, log: SourceLog) -> Enumerator:
+    """Open a source that needs nothing but its description."""
+    return source.open(position, log)
 
 
 @dataclass

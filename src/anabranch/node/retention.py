@@ -1,6 +1,6 @@
-"""Removing what nobody needs: runs, staged files and code that no commit names, old entries.
+"""Removing what nobody needs: runs, staged files and code that nothing names any more.
 
-A file may go when the last commit does not list it, it is not staged and unpublished, and its step
+A file may go when no state that is kept lists it, it is not staged and unpublished, and its step
 is over. Late attempts go on writing for a while, so the store is swept again and again; nothing is
 removed before it has been seen unneeded for some time, so that a reader can finish. Code is
 loaded for the steps of this process alone, which knows what it runs: it goes at once.
@@ -12,16 +12,14 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from anabranch.plan.step import Commit, OperatorState
+from anabranch.plan.step import OperatorState
 from anabranch.sinks.port import StagedFile
 from anabranch.state.files import list_names, remove_file
-from anabranch.state.journal import Journal
 from anabranch.state.run_list import files as run_files
 
 ROOMS = ("run", "stage")
 LOG_ROOM = "log"
 CODE_ROOM = "code"
-KEPT_COMMITS = 16
 
 _STEP = re.compile(r"(\d{12})-")
 
@@ -76,36 +74,6 @@ def needed_files(
     runs = run_files(*(state.runs for each in states for state in each))
     names = {file.name for file in staged} | {f"{LOG_ROOM}/{name}" for name in log_files}
     return runs | names
-
-
-class Retention:
-    """A sweeper of the store that also trims the journal."""
-
-    def __init__(self, store: Path, journal: Journal, grace_seconds: float) -> None:
-        """``grace_seconds`` is how long an unneeded file stays."""
-        self._journal = journal
-        self._sweeper = Sweeper(store, grace_seconds)
-
-    def sweep(
-        self,
-        commit: Commit,
-        unpublished: Iterable[StagedFile],
-        log_files: Collection[str],
-        now: float,
-    ) -> int:
-        """Remove what has been unneeded for long enough; gives the number of files removed."""
-        needed = needed_files([commit.states], unpublished, log_files)
-        return self._sweeper.sweep(commit.step, needed, now)
-
-    def sweep_code(self, needed: Collection[str]) -> int:
-        """Remove pickled dataflows but for those of these hashes; gives the number removed."""
-        return self._sweeper.sweep_code(needed)
-
-    def trim(self, step: int, published: int) -> None:
-        """Remove journal entries that neither a restart nor publishing needs."""
-        floor = min(step, published + 1) - KEPT_COMMITS
-        if floor > 0:
-            self._journal.trim(floor)
 
 
 def _over(name: str, committed: int) -> bool:

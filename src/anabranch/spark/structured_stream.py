@@ -35,7 +35,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.dataflow.schema import parse_schema, to_ddl
 from anabranch.errors import AnabranchError, ChangedDataflow, NameTaken, ReadFailed, StreamFailed
-from anabranch.node.retention import KEPT_COMMITS
 from anabranch.operators.failure import short
 from anabranch.sources.file_uri import file_tag
 from anabranch.sources.port import NO_LIMIT, Batch, FileSlice, Limit
@@ -65,6 +64,9 @@ from anabranch.state.files import (
 
 LOG_ROOM = "input"
 QUERY_ROOM = "query"
+KEPT_COMMITS = 16
+"""Batches that one of so many of the last commits has not read yet stay in the log."""
+
 _LOOK_SECONDS = 0.5
 _WRITTEN = "name string, rows bigint, bytes bigint"
 
@@ -117,7 +119,7 @@ class StreamEnumerator:
         return frozenset()
 
     def acknowledge(self, position: bytes) -> None:
-        """Remove the batches that every kept commit has passed."""
+        """Remove the batches that the last ``KEPT_COMMITS`` commits have all passed."""
         before = self._passed[0] if self._passed else None
         self._passed.append(read_position(position).next)
         floor = self._passed[0]

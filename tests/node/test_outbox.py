@@ -1,0 +1,349 @@
+"""The outbox: published in step order, again after a while, until it is done or gives up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anabranch.errors import DiskFull
+from anabranch.node.outbox import FIRST_PAUSE, TRIES, Outbox
+from anabranch.node.port import Output
+from anabranch.sinks.file import FileSink
+from anabranch.sinks.port import Publisher, SinkContext, StagedFile
+from anabranch.sinks.staging import Rows, stage
+
+WAIT = 10.0
+
+
+class Flaky:
+    """A publisher that fails so many times before it lets another do the work."""
+
+    def __init__(
+        self, failures: Sequence[Exception] = (), publisher: Publisher | None = None
+    ) -> None:
+        self._publisher = publisher
+        self.failures = [*failures]
+        self.asked: list[int] = []
+        self.files: list[str] = []
+
+    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+        self.asked.append(step)
+        self.files += [file.name for file in files]
+        if self.failures:
+            raise self.failures.pop(0)
+        if self._publisher is not None:
+            self._publisher.publish(step, files)
+
+
+class Remorseful(Flaky):
+    """A publisher that can take back what it has published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back: list[int] = []
+
+    def take_back(self, step: int) -> None:
+        self.back.append(step)
+
+
+class Bench:
+    """An outbox over some sinks, the time, and the points that it has come to."""
+
+    def __init__(
+        self,
+        publishers: Mapping[str, Publisher],
+        done: Mapping[str, int] | None = None,
+        outputs: Sequence[Output] = (),
+        reached: Callable[[str, int], None] = lambda point, step: None,
+    ) -> None:
+        self.now = 100.0
+        self.points: list[tuple[str, int]] = []
+        self._reached = reached
+        known = dict.fromkeys(publishers, 0) if done is None else done
+        self.outbox = Outbox(publishers, known, outputs, lambda: self.now, self._point)
+
+    def _point(self, point: str, step: int) -> None:
+        self.points.append((point, step))
+        self._reached(point, step)
+
+    def work(self) -> None:
+        """Publish whatever may be published now."""
+        while self.outbox.publish_next():
+            pass
+
+    def finish(self) -> list[float]:
+        """Publish all that can be, however long it takes; gives the pauses."""
+        pauses = []
+        self.work()
+        while (pause := self.outbox.pause()) is not None:
+            pauses.append(pause)
+            self.now += pause
+            self.work()
+        return pauses
+
+
+def output(step: int, *sinks: str) -> Output:
+    return Output(
+        step,
+        tuple(
+            StagedFile(name=f"{sink}-{step}", sink=sink, rows=1, bytes=1, checksum="0")
+            for sink in sinks
+        ),
+    )
+
+
+class Store:
+    """A store with a file sink, and steps staged in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.sink = FileSink(root / "out")
+
+    def publisher(self) -> Publisher:
+        return self.sink.open(SinkContext(self.root, "pipeline", "out"))
+
+    def output(self, step: int) -> Output:
+        table = pa.table({"step": pa.array([step] * 2, pa.int64())})
+        name = f"stage/out/{step:012d}-0-r-1-0-x.parquet"
+        return Output(step, tuple(stage(self.root, [Rows(name, "out", self.sink, table)])))
+
+    def published(self) -> list[int]:
+        files = sorted((self.root / "out").glob("step-*.parquet"))
+        return [step for path in files for step in pq.read_table(path)["step"].to_pylist()]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_steps_are_published_in_order_and_said_to_be_done(store: Store) -> None:
+    bench = Bench({"out": store.publisher()})
+    for step in (1, 2, 3):
+        bench.outbox.add(store.output(step))
+    assert not bench.outbox.drained()
+    assert bench.finish() == []
+    assert store.published() == [1, 1, 2, 2, 3, 3]
+    assert bench.outbox.done() == {"out": 3}
+    assert bench.outbox.drained()
+    assert bench.outbox.staged() == []
+    assert bench.points == [(p, s) for s in (1, 2, 3) for p in ("publishing out", "published")]
+
+
+def test_steps_that_come_in_another_order_are_published_in_theirs(store: Store) -> None:
+    sink = Flaky()
+    bench = Bench({"out": sink}, outputs=[output(3, "out"), output(1, "out")])
+    bench.outbox.add(output(4, "out"))
+    bench.outbox.add(output(2, "out"))
+    # An output that is told again, as a new leader does, is published once.
+    bench.outbox.add(output(2, "out"))
+    bench.finish()
+    assert sink.asked == [1, 2, 3, 4]
+    bench.outbox.add(output(4, "out"))
+    bench.finish()
+    assert sink.asked == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("error", [OSError("busy"), DiskFull("no space")])
+def test_a_sink_that_fails_is_asked_again_after_ever_longer_pauses(
+    store: Store, error: Exception
+) -> None:
+    flaky = Flaky([error] * (TRIES - 1), store.publisher())
+    bench = Bench({"out": flaky}, outputs=[store.output(1), store.output(2)])
+    assert bench.outbox.publish_next()
+    assert not bench.outbox.publish_next(), "it is not the time yet"
+    assert flaky.asked == [1]
+    assert not bench.outbox.drained()
+    bench.now += FIRST_PAUSE / 2
+    assert bench.outbox.pause() == pytest.approx(FIRST_PAUSE / 2)
+    assert not bench.outbox.publish_next()
+    pauses = bench.finish()
+    assert pauses == pytest.approx(
+        [FIRST_PAUSE / 2, *(FIRST_PAUSE * 2**n for n in range(1, TRIES - 1))]
+    )
+    assert flaky.asked == [1] * TRIES + [2]
+    assert bench.outbox.failure is None
+    assert store.published() == [1, 1, 2, 2]
+
+
+def test_every_step_has_all_its_tries(store: Store) -> None:
+    flaky = Flaky([OSError("busy")] * (TRIES - 1))
+    bench = Bench({"out": flaky}, outputs=[output(1, "out")])
+    bench.finish()
+    flaky.failures = [OSError("busy")] * (TRIES - 1)
+    bench.outbox.add(output(2, "out"))
+    bench.finish()
+    assert bench.outbox.failure is None
+    assert flaky.asked == [1] * TRIES + [2] * TRIES
+
+
+def test_a_sink_that_goes_on_failing_stops_with_the_reason_and_others_go_on(store: Store) -> None:
+    flaky = Flaky([RuntimeError("the door is locked")] * TRIES, store.publisher())
+    other = Flaky()
+    outputs = [
+        Output(step, (*store.output(step).staged, *output(step, "other").staged)) for step in (1, 2)
+    ]
+    bench = Bench({"out": flaky, "other": other}, outputs=outputs)
+    bench.finish()
+    failure = bench.outbox.failure
+    assert failure is not None
+    assert failure.code == "sink.publish_failed"
+    assert failure.what == "Sink 'out' raised RuntimeError: the door is locked"
+    assert failure.where == "step 1"
+    assert failure.do is not None
+    assert "stays staged" in failure.do
+    assert flaky.asked == [1] * TRIES
+    assert other.asked == [1, 2]
+    assert bench.outbox.done() == {"out": 0, "other": 2}
+    # Nobody waits for a sink that has given up, but what it lacks is kept.
+    assert bench.outbox.drained()
+    assert [file.name for file in bench.outbox.staged()] == [
+        file.name for each in outputs for file in each.staged
+    ]
+    assert ("published", 1) not in bench.points
+    # The next start publishes what was left.
+    again = Bench({"out": store.publisher(), "other": other}, bench.outbox.done(), outputs)
+    again.finish()
+    assert store.published() == [1, 1, 2, 2]
+    assert other.asked == [1, 2]
+
+
+def test_a_sink_that_is_slow_to_succeed_does_not_hold_up_the_others() -> None:
+    slow, quick = Flaky([OSError("busy")] * 2), Flaky()
+    outputs = [output(step, "slow", "quick") for step in (1, 2, 3)]
+    bench = Bench({"slow": slow, "quick": quick}, outputs=outputs)
+    bench.work()
+    assert (slow.asked, quick.asked) == ([1], [1, 2, 3])
+    assert bench.outbox.done() == {"slow": 0, "quick": 3}
+    bench.finish()
+    assert slow.asked == [1, 1, 1, 2, 3]
+    assert [step for point, step in bench.points if point == "published"] == [1, 2, 3]
+
+
+def test_an_error_of_ours_is_told_as_it_is() -> None:
+    bench = Bench({"out": Flaky([DiskFull("no space left")] * TRIES)}, outputs=[output(1, "out")])
+    bench.finish()
+    failure = bench.outbox.failure
+    assert failure is not None
+    assert (failure.code, failure.what) == (DiskFull.code, "no space left")
+
+
+def test_what_a_watcher_raises_counts_for_nothing(store: Store) -> None:
+    dies = {("publishing out", 2)}
+
+    def reached(point: str, step: int) -> None:
+        if (point, step) in dies:
+            raise KeyError("watcher")
+
+    outputs = [store.output(step) for step in (1, 2, 3)]
+    bench = Bench({"out": store.publisher()}, outputs=outputs, reached=reached)
+    with pytest.raises(KeyError):
+        bench.finish()
+    assert store.published() == [1, 1]
+    assert bench.outbox.done() == {"out": 1}
+    dies.clear()
+    bench.finish()
+    assert store.published() == [1, 1, 2, 2, 3, 3]
+
+
+def test_sinks_that_are_ahead_are_not_asked_again() -> None:
+    ahead, behind = Flaky(), Flaky()
+    outputs = [output(step, "ahead", "behind", "gone") for step in (1, 2, 3)]
+    bench = Bench({"ahead": ahead, "behind": behind}, {"ahead": 2, "behind": 1}, outputs)
+    # What every sink has does not wait.
+    assert {file.name for file in bench.outbox.staged()} == {
+        f"{sink}-{step}" for sink in ("ahead", "behind", "gone") for step in (2, 3)
+    }
+    bench.finish()
+    assert (ahead.asked, behind.asked) == ([3], [2, 3])
+    assert bench.outbox.done() == {"ahead": 3, "behind": 3}
+
+
+def test_a_step_without_output_is_done_without_asking() -> None:
+    sink = Flaky()
+    bench = Bench({"out": sink}, outputs=[output(1), output(2, "gone")])
+    bench.finish()
+    assert sink.asked == []
+    assert bench.outbox.done() == {"out": 2}
+    assert bench.points == [("published", 1), ("published", 2)]
+
+
+def test_each_sink_gets_its_own_files_in_the_order_of_the_commit() -> None:
+    first, second = Flaky(), Flaky()
+    files = tuple(
+        StagedFile(name=name, sink=sink, rows=1, bytes=1, checksum="0")
+        for name, sink in [("c", "x"), ("b", "y"), ("a", "x")]
+    )
+    Bench({"x": first, "y": second}, outputs=[Output(7, files)]).finish()
+    assert (first.files, second.files) == (["c", "a"], ["b"])
+
+
+def test_a_step_of_long_ago_counts_as_published_where_nothing_waits() -> None:
+    sink = Flaky()
+    bench = Bench({"out": sink})
+    bench.outbox.skip(5)
+    assert bench.outbox.done() == {"out": 5}
+    bench.outbox.skip(4)
+    assert bench.outbox.done() == {"out": 5}
+    bench.outbox.add(output(6, "out"))
+    bench.outbox.skip(7)
+    bench.finish()
+    assert sink.asked == [6]
+    assert bench.outbox.done() == {"out": 6}
+
+
+def test_without_sinks_nothing_waits() -> None:
+    bench = Bench({}, outputs=[output(1, "gone")])
+    bench.outbox.add(output(2, "gone"))
+    assert bench.outbox.drained()
+    assert bench.outbox.staged() == []
+    assert bench.finish() == []
+
+
+def test_those_that_can_take_back_do() -> None:
+    able, unable = Remorseful(), Flaky()
+    bench = Bench({"able": able, "unable": unable}, {"able": 3, "unable": 3})
+    bench.outbox.take_back(3)
+    assert able.back == [3]
+    bench.outbox.add(output(4, "able", "unable"))
+    bench.finish()
+    assert (able.asked, unable.asked) == ([4], [4])
+
+
+def test_closing_waits_for_the_step_that_is_being_published_and_for_no_other() -> None:
+    inside, may_go = threading.Event(), threading.Event()
+
+    class Slow(Flaky):
+        def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+            inside.set()
+            assert may_go.wait(WAIT)
+            super().publish(step, files)
+
+    sink = Slow()
+    bench = Bench({"out": sink}, outputs=[output(1, "out"), output(2, "out")])
+    closed: list[dict[str, int]] = []
+
+    def close() -> None:
+        bench.outbox.close()
+        closed.append(bench.outbox.done())
+
+    publishing, closing = threading.Thread(target=bench.work), threading.Thread(target=close)
+    publishing.start()
+    assert inside.wait(WAIT)
+    closing.start()
+    end = time.monotonic() + WAIT
+    while not bench.outbox._closed and time.monotonic() < end:
+        time.sleep(0.001)
+    may_go.set()
+    for thread in (publishing, closing):
+        thread.join(WAIT)
+        assert not thread.is_alive()
+    assert closed == [{"out": 1}]
+    assert not bench.outbox.publish_next()
+    assert sink.asked == [1]
