@@ -19,9 +19,6 @@ LIMIT_SECONDS = 60.0
 """Of a query, unless told otherwise."""
 
 MOST_ROWS = (1 << 31) - 2
-MARGIN_SECONDS = 60.0
-"""How long files stay at least after the last query that may need them is over."""
-
 STEP = b"anabranch.step"
 """In the metadata of a result's schema: the step that the query saw."""
 
