@@ -32,8 +32,6 @@ class Model:
     rewound: bool = False
     #: where the branch has left another one, as long as nothing has happened in it
     untouched: tuple[int, int] | None = None
-    #: whether nothing was committed since the last rewind
-    rewound: bool = False
     line: list[Commit] = field(default_factory=list)
     at: Commit | None = None
     states: tuple[OperatorState, ...] = ()
@@ -77,7 +75,6 @@ def take_step(office: Office, model: Model, number: int) -> None:
     """Publish a little, then commit a step that says so."""
     model.untouched = None
     model.published = min(model.published + number, model.step)
-    model.rewound = False
     commit = office.step(model.step + 1, model.published, branch=model.branch)
     model.line.append(commit)
     model.stands_at(commit)
@@ -136,7 +133,6 @@ def rewind(office: Office, model: Model, number: int) -> None:
     model.line = [commit for commit in model.line if commit.step <= kept.step]
     model.said = [(b, s) for b, s in model.said if b in model.branches and s <= kept.step]
     model.stands_at(commit_of(kept))
-    model.rewound = True
     # What was folded up had been published.
     folded = min(model.below - 1, kept.step)
     model.published = max([kept.published["out"], folded, *(step for _, step in model.said)])

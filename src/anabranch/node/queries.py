@@ -19,6 +19,7 @@ LIMIT_SECONDS = 60.0
 """Of a query, unless told otherwise."""
 
 MOST_ROWS = (1 << 31) - 2
+
 STEP = b"anabranch.step"
 """In the metadata of a result's schema: the step that the query saw."""
 
