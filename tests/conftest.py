@@ -26,7 +26,13 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
-LONGEST = ("test_kill.py", "test_cluster.py", "test_query.py")
+LONGEST = (
+    "test_kill.py",
+    "test_cluster.py",
+    "test_query.py",
+    "test_schedules_1.py",
+    "test_schedules_2.py",
+)
 """Begun first, they run beside everything else: a file stays with one process."""
 
 

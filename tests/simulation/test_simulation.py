@@ -36,7 +36,7 @@ def test_everything_that_can_go_wrong_does() -> None:
         for seed in range(40):
             seen |= {what for *_, process, what in simulation.run(seed).history}
     assert {str(fault) for fault in Fault} <= seen
-    assert {"is dead", "late attempt", "orphaned attempt", "calm"} <= seen
+    assert {"is dead", "is frozen", "late attempt", "orphaned attempt", "calm"} <= seen
     wanted = {"Fenced", "RepairWritten", "BranchMade", "CheckpointWritten", "NodeLost"}
     assert {f"handles {event}" for event in wanted} <= seen
 

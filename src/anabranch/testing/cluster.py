@@ -52,7 +52,7 @@ from anabranch.coordinator.events import (
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Operation, Start
 from anabranch.coordinator.phases import Ended
-from anabranch.coordinator.records import Records
+from anabranch.coordinator.records import RecordEffect, Records
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import AnabranchError, NodeUnreachable
 from anabranch.errors import Fenced as FencedError
@@ -68,6 +68,7 @@ from anabranch.state.run_file import forget_runs
 from anabranch.testing.clock import ManualClock
 from anabranch.testing.faults import CALM, Weather
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
+from anabranch.testing.freezing import Freezable
 from anabranch.testing.memory_plane import MemoryPlane
 from anabranch.testing.processes import CoordinatorProcess, NodeProcess
 from anabranch.testing.rules import Broken, Rules
@@ -156,14 +157,18 @@ class SimulatedCluster:
 
     def run(self) -> None:
         """Let everything happen until the pipeline is complete."""
-        while not self.complete:
-            self.actions += 1
-            if self.actions > ACTIONS:
-                raise Broken(f"R8: not over after {ACTIONS} actions")
-            if self.actions == TROUBLE:
-                self._calm_down()
-            self._happen()
-        self.trouble.end()
+        try:
+            while not self.complete:
+                self.actions += 1
+                if self.actions > ACTIONS:
+                    raise Broken(f"R8: not over after {ACTIONS} actions")
+                if self.actions == TROUBLE:
+                    self._calm_down()
+                self._happen()
+        finally:
+            self.trouble.end()
+            for each in list(self.coordinators):
+                self.kill_coordinator(each)
 
     def _happen(self) -> None:
         if self.trouble.happens():
@@ -232,7 +237,7 @@ class SimulatedCluster:
         now: float,
         found: list[tuple[Kind, CoordinatorProcess | NodeProcess | None]],
     ) -> None:
-        if each.effects or each.outcomes or each.inbox:
+        if each.effects or each.outcomes or each.inbox or each.stopped:
             found.append((Kind.THINK, each))
         if each.calls:
             found.append((Kind.CALL, each))
@@ -305,7 +310,11 @@ class SimulatedCluster:
 
     def _think(self, each: CoordinatorProcess) -> None:
         self.note(each.name, _next_of(each))
-        if each.effects:
+        if each.stopped is not None:
+            effect, work = each.stopped
+            each.stopped = None
+            self._go_on(each, effect, work)
+        elif each.effects:
             outcome = self._perform(each, each.effects.popleft())
             if outcome is not None:
                 each.outcomes.append(outcome)
@@ -347,10 +356,34 @@ class SimulatedCluster:
             case Lead(take_over):
                 return self._lead(each, effect, take_over)
             case _:
-                outcome = each.records.perform(effect)
-                self._watch(each, effect, outcome)
-                return outcome
+                return self._record(each, effect)
         return None
+
+    def _record(self, each: CoordinatorProcess, effect: RecordEffect) -> Event | None:
+        """Perform an effect on the journal, in the middle of which the process may freeze."""
+        if each.freezes is None:
+            outcome = each.records.perform(effect)
+            self._watch(each, effect, outcome)
+            return outcome
+        work = Freezable(lambda: each.records.perform(effect))
+        self.disk.freeze_at(each.name, each.freezes, work.freeze)
+        each.freezes = None
+        self._go_on(each, effect, work)
+        return None
+
+    def _go_on(
+        self, each: CoordinatorProcess, effect: Effect, work: Freezable[Event | None]
+    ) -> None:
+        if not work.resume():
+            self.note(each.name, "is frozen")
+            each.stopped, each.frozen = (effect, work), True
+            self.start_coordinator(take_over=True)
+            return
+        self.disk.freeze_not(each.name)
+        outcome = work.result()
+        self._watch(each, effect, outcome)
+        if outcome is not None:
+            each.outcomes.append(outcome)
 
     def _lead(self, each: CoordinatorProcess, effect: Lead, take_over: bool) -> Event:
         try:
@@ -368,9 +401,10 @@ class SimulatedCluster:
                 self.rules.kept(checkpoint)
             case _, RepairWritten(repair):
                 self.rules.repaired(repair)
-            case MakeBranch(), BranchMade(standing):
+            case MakeBranch(), BranchMade(standing) if each.leader == self.rules.leader:
                 self.rules.branched(standing)
-            case _, JournalRead(standing):
+            case _, JournalRead(standing) if each.leader == self.rules.leader:
+                # Whoever was frozen while it read has read what is long over.
                 self.rules.found(standing)
 
     def _call(self, each: CoordinatorProcess) -> None:
@@ -522,6 +556,10 @@ class SimulatedCluster:
     def kill_coordinator(self, each: CoordinatorProcess) -> None:
         """End a coordinator: its lock is free, and nobody gets an answer."""
         self.disk.kill(each.name)
+        if each.stopped is not None:
+            # Its next call to the disk is refused, so that its thread ends.
+            with self.disk.acting(each.name):
+                each.stopped[1].resume()
         each.leadership.abandon()
         self.coordinators.remove(each)
         self._starts_at = self.clock.seconds + self.random.random() * 5
@@ -610,6 +648,8 @@ def _unreachable(what: str) -> Failure:
 
 
 def _next_of(each: CoordinatorProcess) -> str:
+    if each.stopped is not None:
+        return f"goes on with {_named(each.stopped[0])}"
     if each.effects:
         return _named(each.effects[0])
     event = each.outcomes[0] if each.outcomes else each.inbox[0]

@@ -2,7 +2,8 @@
 
 Operations
     It takes the place of the disk under the store (``use_disk``). Every call is made by some
-    *process* (``acting``). ``crash_at`` ends a process at one of its next calls, ``kill`` at once;
+    *process* (``acting``). ``crash_at`` ends a process at one of its next calls, ``kill`` at once,
+    ``freeze_at`` lets it stand still;
     ``power_cut`` ends them all and takes back what was not synced. ``fill`` leaves so many bytes
     free, ``fail_syncs`` fails the next ones, ``sync_seconds`` makes each take time.
 
@@ -80,6 +81,7 @@ class FaultyDisk(Disk):
     _settled: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _dead: set[str] = field(default_factory=set)
     _ends: dict[str, int] = field(default_factory=dict)
+    _freezes: dict[str, tuple[int, Callable[[], None]]] = field(default_factory=dict)
     _free: int | None = None
     _failing_syncs: int = 0
     _buried: int = 0
@@ -100,10 +102,19 @@ class FaultyDisk(Disk):
         """Let a process crash in one of its next calls: 0 is the next."""
         self._ends[process] = self.calls[process] + call
 
+    def freeze_at(self, process: str, call: int, freeze: Callable[[], None]) -> None:
+        """Call ``freeze`` before one of the next calls of a process: 0 is the next."""
+        self._freezes[process] = (self.calls[process] + call, freeze)
+
+    def freeze_not(self, process: str) -> None:
+        """Forget that a process was to freeze."""
+        self._freezes.pop(process, None)
+
     def kill(self, process: str) -> None:
         """End a process. Nothing that it has written is lost."""
         self._dead.add(process)
         self._ends.pop(process, None)
+        self._freezes.pop(process, None)
         for handle in [h for h, held in self._handles.items() if held.process == process]:
             self.close(handle)
 
@@ -251,6 +262,11 @@ class FaultyDisk(Disk):
             raise Crash(process)
         number = self.calls[process]
         self.calls[process] = number + 1
+        if process in self._freezes and number >= self._freezes[process][0]:
+            _, freeze = self._freezes.pop(process)
+            freeze()
+            if process in self._dead:
+                raise Crash(process)
         if number >= self._ends.get(process, number + 1):
             self._dead.add(process)
             raise Crash(process)

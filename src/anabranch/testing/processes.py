@@ -13,6 +13,7 @@ from anabranch.coordinator.records import Records
 from anabranch.node.core import NodeCore
 from anabranch.node.port import Told
 from anabranch.state.leadership import Leadership
+from anabranch.testing.freezing import Freezable
 from anabranch.testing.memory_plane import MemoryPlane
 
 WORK = (
@@ -83,6 +84,9 @@ class CoordinatorProcess:
     heard_at: float = 0.0
     wakes: float | None = None
     frozen: bool = False
+    #: after how many calls to the disk it is to freeze, and the effect that it is frozen in
+    freezes: int | None = None
+    stopped: tuple[Effect, Freezable[Event | None]] | None = None
     ended: bool = False
     waiting: set[int] = field(default_factory=set)
 

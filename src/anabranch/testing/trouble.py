@@ -115,11 +115,16 @@ class Trouble:
         self._kill_coordinator()
 
     def _take_over(self) -> None:
-        """Let another coordinator take over, mostly from one that is frozen."""
+        """Let another coordinator take over, mostly from one that is frozen, or soon will be."""
         one = self._cluster.leading()
-        if one is not None:
-            one.frozen = self._random.random() < 0.9
-            self._cluster.start_coordinator(take_over=True)
+        if one is None:
+            return
+        drawn = self._random.random()
+        if drawn < 0.5:
+            one.freezes = self._random.randrange(8)
+            return
+        one.frozen = drawn < 0.95
+        self._cluster.start_coordinator(take_over=True)
 
     def _continue(self) -> None:
         for each in self._cluster.coordinators:
