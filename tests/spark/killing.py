@@ -42,7 +42,7 @@ CONF = (
 T = TypeVar("T")
 
 
-def until(wanted: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
+def until(wanted: Callable[[], T | None], what: str, seconds: float = DEADLINE) -> T:
     """Wait until something is true, and give it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -157,6 +157,7 @@ class Site:
         self.feed = Feed(base, seed)
         self.runs: list[Coordinator] = []
         self.repeated: set[int] = set()
+        self.times: dict[str, list[float]] = {}
         self._nodes: set[int] = set()
 
     @property
@@ -191,6 +192,19 @@ class Site:
     def more(self, steps: int = 3) -> Status:
         """Wait for some more steps."""
         return self.running(committed(self.base) + steps)
+
+    def took(self, what: str, since: float) -> None:
+        """Note how long something has taken."""
+        seconds = time.monotonic() - since
+        self.times.setdefault(what, []).append(seconds)
+        print(f"{what} after {seconds:.2f} s", flush=True)
+
+    def took_to_go_on(self, what: str, since: float) -> None:
+        """Note how long a new coordinator has taken, as a process and from when on it leads."""
+        self.took(f"{what}, going on", since)
+        leaders = (self.state / "journal" / "leader").glob("*[0-9]")
+        led = max(path.stat().st_mtime for path in leaders)
+        self.took(f"{what}, going on since it leads", time.monotonic() - (time.time() - led))
 
     def node(self) -> NodeAddress:
         address = until(lambda: read_node(self.state), "a node")

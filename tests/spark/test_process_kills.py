@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import random
 import signal
+import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from anabranch.coordinator.status import Phase
 from anabranch.node.address import read_address as read_node
+from anabranch.state.journal import CheckpointName
 from tests.spark.killing import FLOW, Coordinator, Site, until
-from tests.spark.test_kill import committed
+from tests.spark.test_kill import committed, rows_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -42,14 +44,10 @@ def site(tmp_path: Path, seed: int) -> Iterator[Site]:
     found.end()
 
 
-def told(what: str, since: float) -> None:
-    print(f"{what}: {time.monotonic() - since:.2f} s", flush=True)
-
-
 def goes_on(site: Site, what: str, since: float) -> None:
     """The pipeline makes steps again, and all that it has ever published is right."""
     site.more(1)
-    told(f"{what}: next step committed after", since)
+    site.took(f"{what}, next step committed", since)
     site.more(2)
     site.check()
 
@@ -62,7 +60,7 @@ def kill_coordinator_in_a_step(site: Site) -> None:
         since = time.monotonic()
         site.run()
         status = site.running()
-        told("coordinator killed in a step: going on after", since)
+        site.took_to_go_on("coordinator killed in a step", since)
         assert status.node is not None
         assert (status.node.application, status.node.boot) == (before.application, before.boot)
         assert status.under_way is not None
@@ -79,7 +77,7 @@ def kill_coordinator(site: Site, moment: float) -> None:
     since = time.monotonic()
     site.run()
     status = site.running()
-    told("coordinator killed: going on after", since)
+    site.took_to_go_on("coordinator killed", since)
     assert status.node is not None
     assert (status.node.application, status.node.boot) == (before.application, before.boot)
     goes_on(site, "coordinator killed", since)
@@ -191,19 +189,21 @@ def fence(site: Site) -> None:
     site.check()
 
 
-def answer_while_stuck(site: Site) -> None:
-    """Whoever asks is answered while a step runs that does not end."""
+def drain_a_stuck_step(site: Site, told: signal.Signals) -> None:
+    """Whoever asks is answered while a step does not end; when it does, all ends in order."""
     with site.held() as step:
         client = site.client()
         assert client.pause().status.phase is Phase.PAUSING
-        assert client.status().phase is Phase.PAUSING
         assert client.start().status.phase is Phase.RUNNING
+        site.coordinator.send(told)
+        until(lambda: client.status().phase is Phase.STOPPING, "the drain")
         assert not client.shutdown(wait=False).done
         status = client.status()
-        assert status.phase is Phase.STOPPING
         assert status.under_way is not None
         assert status.under_way.step == step
         assert committed(site.base) == step - 1
+    drained(site, site.coordinator)
+    assert committed(site.base) == step
 
 
 def drained(site: Site, run: Coordinator) -> None:
@@ -212,7 +212,7 @@ def drained(site: Site, run: Coordinator) -> None:
     step = committed(site.base)
     assert f"Stopped after step {step}: " in run.printed()
     assert f"published up to step {step}." in run.printed()
-    assert (site.state / "journal" / "checkpoint" / "0" / str(step)).exists()
+    assert (site.state / "journal" / str(CheckpointName(step, 0))).exists()
     assert not (site.state / "coordinator.json").exists()
     assert read_node(site.state) is None
 
@@ -247,18 +247,46 @@ def test_killed_stopped_and_told_to_end_in_every_way(site: Site, seed: int) -> N
     kill_node_in_a_step(site)
     kill_node(site, chance.random())
     kill_both(site, chance.random(), tree=False)
-    kill_both(site, chance.random(), tree=True)
-    kill_in_a_checkpoint(site, node=True)
+    kill_in_a_checkpoint(site, node=True)  # the second time that both die
     interrupt_twice(site)
     started_again(site, "interrupted twice")
-    answer_while_stuck(site)
-    drained(site, site.coordinator)
-    started_again(site, "shut down")
-    site.feed.stop()
-    site.coordinator.send(chance.choice([signal.SIGTERM, signal.SIGINT]))
-    drained(site, site.coordinator)
+    drain_a_stuck_step(site, chance.choice([signal.SIGTERM, signal.SIGINT]))
+    right_to_the_end(site)
+
+
+def right_to_the_end(site: Site) -> None:
+    """Output and state are those of plain Python, up to the last step."""
     steps = committed(site.base)
-    first, _, mixed, counted = site.feed.expected(steps)
+    first, second, mixed, counted = site.feed.expected(steps)
     assert sorted(site.first(steps)) == sorted(first)
+    assert sorted(rows_of(site.base, "second")) == sorted(second)
     assert site.kept("chain") == set(mixed.items())
     assert site.kept("second") == {(key, *values) for key, values in counted.items()}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(6 * 3600)
+def test_killed_in_random_ways(site: Site, seed: int) -> None:
+    chance = random.Random(seed)
+    ways: list[Callable[[], None]] = []
+    for number in range(KILLS):
+        moment, odd = chance.random() * 2, number % 2 == 1
+        ways += [
+            lambda m=moment, o=odd: (  # type: ignore[misc]
+                kill_coordinator_in_a_step(site) if o else kill_coordinator(site, m)
+            ),
+            lambda m=moment, o=odd: (  # type: ignore[misc]
+                kill_node_in_a_step(site) if o else kill_node(site, m)
+            ),
+            lambda m=moment, o=odd: kill_both(site, m, tree=o),  # type: ignore[misc]
+            lambda o=odd: kill_in_a_checkpoint(site, node=o),  # type: ignore[misc]
+        ]
+    chance.shuffle(ways)
+    for number, way in enumerate(ways, start=1):
+        print(f"kill {number} of {len(ways)}, step {committed(site.base)}", flush=True)
+        way()
+    drain_a_stuck_step(site, chance.choice([signal.SIGTERM, signal.SIGINT]))
+    right_to_the_end(site)
+    for what, seconds in sorted(site.times.items()):
+        middle, most = statistics.median(seconds), max(seconds)
+        print(f"{what}: {len(seconds)} times, median {middle:.2f} s, at most {most:.2f} s")
