@@ -6,6 +6,7 @@ paths and the width of columns may differ: everything else must be as the page s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -99,10 +100,10 @@ class Shell:
     def end(self) -> None:
         """Leave nothing behind that a command has started."""
         left = psutil.Process(self._bash.pid).children(recursive=True)
-        self._bash.kill()
-        self._bash.wait()
+        with self._bash:  # closes its pipes
+            self._bash.kill()
         for process in left:
-            if process.is_running():
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
 
