@@ -25,8 +25,7 @@ from anabranch.http.address import read_address
 from anabranch.http.client import Client
 from anabranch.node.address import NodeAddress
 from anabranch.node.address import read_address as read_node
-from anabranch.node.state_reader import read_snapshot, read_view
-from anabranch.state.bins import BinSet
+from anabranch.node.state_reader import read_snapshot, read_table
 from tests.spark.test_kill import committed, rows_of
 
 FLOW = Path(__file__).with_name("process_flow.py")
@@ -265,9 +264,8 @@ class Site:
 
     def kept(self, operator: str) -> set[tuple[Any, ...]]:
         """An operator's state at the last committed step, as it lies on disk."""
-        view = read_snapshot(self.state).view(operator)
-        batches = read_view(view, self.state, BinSet.every(view.bins))
-        return {tuple(row.values()) for batch in batches for row in batch.to_pylist()}
+        table = read_table(read_snapshot(self.state).view(operator), self.state)
+        return {tuple(row.values()) for row in table.to_pylist()}
 
     def end(self) -> None:
         """Leave no process behind."""
