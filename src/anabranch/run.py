@@ -113,6 +113,7 @@ def serve(
     directory: Path,
     settings: Settings,
     master: str | None = None,
+    spark_conf: dict[str, str] | None = None,
     bins: int = BINS,
     inline: bool = False,
     host: str = "127.0.0.1",
@@ -135,11 +136,23 @@ def serve(
     if inline:
         grace = settings.grace_seconds
         made = load_flow(flow)
-        node = build_node(made, directory=path, bins=bins, master=master, grace_seconds=grace)
+        node = build_node(
+            made,
+            directory=path,
+            bins=bins,
+            master=master,
+            spark_conf=spark_conf,
+            grace_seconds=grace,
+        )
         nodes = InlineNode(node)
     else:
         command = NodeCommand(
-            flow, path, master=master, bins=bins, grace_seconds=settings.grace_seconds
+            flow,
+            path,
+            master=master,
+            conf=tuple((spark_conf or {}).items()),
+            bins=bins,
+            grace_seconds=settings.grace_seconds,
         )
         nodes = ProcessNode(command, settings.deadlines.start_node)
     driver = _driver(

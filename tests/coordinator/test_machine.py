@@ -485,6 +485,19 @@ def test_a_lost_node_is_started_again_a_few_times_only() -> None:
     assert bench.send(NodeLost(gone)) == [End(gone)]
 
 
+def test_a_commit_makes_up_for_lost_nodes() -> None:
+    bench = Bench(Settings(node_restarts=1))
+    bench.open(standing(7))
+    gone = Failure("node.unreachable", "The process has ended")
+    for step in (8, 9, 10):
+        assert bench.send(NodeLost(gone)) == [FindNode()]
+        bench.boot = f"again-{step}"
+        bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+        bench.told(Open(step - 1))
+        bench.step(step)
+    assert bench.machine.memory.step == 10
+
+
 def test_a_step_beyond_its_deadline_is_cancelled_then_the_node_replaced() -> None:
     bench = Bench(Settings(deadlines=Deadlines(step=60.0, cancel=5.0)))
     bench.open(standing(7, plan=plan(8)))

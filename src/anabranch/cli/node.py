@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.node.address import remove_address, write_address
 from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.process import tell_failure
@@ -28,9 +29,7 @@ def node(
     master: Annotated[
         str | None, typer.Option(help="Where Spark runs; local[*] unless told otherwise.")
     ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's.")
-    ] = None,
+    conf: Conf = None,
     bins: Annotated[int, typer.Option(help="How many bins each region has, for ever.")] = BINS,
     grace_seconds: Annotated[
         float, typer.Option(min=0, help="How long a file stays that no step needs any more.")
@@ -48,7 +47,7 @@ def node(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told_to_end.set())
     path = directory.absolute()
-    settings = _settings(conf or [])
+    settings = spark_settings(conf)
     ensure_directory(path)
     lock = DirectoryLock(path, "node.lock")
     try:
@@ -78,13 +77,3 @@ def node(
         server.stop()
         running.shut()
         lock.release()
-
-
-def _settings(pairs: list[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise typer.BadParameter(f"--conf takes KEY=VALUE, not {pair!r}")
-        found[key] = value
-    return found

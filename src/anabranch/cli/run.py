@@ -17,6 +17,7 @@ from rich.console import Console
 
 from anabranch.cli.exits import Exit
 from anabranch.cli.run_view import RunView
+from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Shutdown
 from anabranch.coordinator.port import Coordinator
@@ -43,6 +44,7 @@ class Wanted:
     directory: Path
     workers: int
     master: str | None
+    conf: tuple[tuple[str, str], ...]
     host: str
     port: int
     token: str | None
@@ -97,6 +99,7 @@ def register(app: typer.Typer, serve: Serve) -> None:
         master: Annotated[
             str | None, typer.Option(help="Spark's master; local[*] unless told.")
         ] = None,
+        conf: Conf = None,
         host: Annotated[str, typer.Option(help="Where HTTP listens.")] = "127.0.0.1",
         port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
         token: Annotated[
@@ -150,6 +153,7 @@ def register(app: typer.Typer, serve: Serve) -> None:
             directory.absolute(),
             workers,
             master,
+            tuple(spark_settings(conf).items()),
             host,
             port,
             token,

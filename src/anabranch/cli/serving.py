@@ -25,6 +25,7 @@ def serve_wanted(wanted: Wanted, watch: Callable[[StepDone], None]) -> Served:
         directory=wanted.directory,
         settings=settings,
         master=wanted.master,
+        spark_conf=dict(wanted.conf),
         inline=wanted.node is NodeKind.INLINE,
         host=wanted.host,
         port=wanted.port,

@@ -1,6 +1,6 @@
-"""``anabranch state``: look at the state of a pipeline in its directory, without Spark.
+"""``anabranch state``: the state of a pipeline in its directory, looked at without Spark.
 
-Only reads, so the pipeline may run meanwhile, in another process too.
+Only reads there, so the pipeline may run meanwhile, in another process too.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from anabranch.coordinator.records import copy_checkpoint
 from anabranch.dataflow.schema import to_ddl
 from anabranch.node.export import export_parquet
+from anabranch.node.flow_code import load_flow
 from anabranch.node.state_reader import Snapshot, read_snapshot, read_view, steps_of
 from anabranch.operators.state_json import json_text
 from anabranch.plan.state_view import StateView
@@ -96,6 +98,31 @@ def export(
         _print_json(msgspec.to_builtins(done) | {"output": str(output)})
         return
     print(f"{done.rows:,} rows of {done.operator} after step {done.step}: {output}")
+
+
+@state.command()
+def copy(
+    flow: Annotated[
+        str, typer.Argument(metavar="FILE:FLOW", help="The dataflow that the directory is of.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty directory.")],
+    directory: Directory,
+    step: Annotated[
+        int | None, typer.Option(min=1, help="A kept checkpoint; the newest unless told.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Copy a checkpoint to another directory, where it can be run as it is here.
+
+    Only files that the checkpoint names are copied, and compared with their checksums. The pipeline
+    may run meanwhile.
+    """
+    sources = {node.name: node.source for node in load_flow(flow).graph().sources()}
+    done = copy_checkpoint(directory.absolute(), step, target.absolute(), sources)
+    if json:
+        _print_json(msgspec.to_builtins(done) | {"target": str(target)})
+        return
+    print(f"Step {done.step}: {done.files:,} files, {done.bytes:,} bytes: {target}")
 
 
 def _described(kept: OperatorState) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Memory:
     #: the newest telling of the node, and when it came
     told: Told | None = None
     heard: float = 0.0
+    #: how often the node was lost since the last commit
     restarts: int = 0
     #: how many open orders this leader has given
     opens: int = 0

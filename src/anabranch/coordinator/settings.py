@@ -42,7 +42,8 @@ class Settings:
 
     ``grace_seconds`` is how long a file stays that no step needs any more, ``query_seconds`` how
     long a query may take; 0 is for a pipeline that nobody queries. Files must outlast queries by a
-    minute: ``ValueError`` otherwise.
+    minute: ``ValueError`` otherwise. A node that is lost ``node_restarts`` times without a commit
+    between is not started once more.
     """
 
     workers: int = 2

@@ -171,6 +171,7 @@ def on_commit(
     offer = offer_of(memory)
     memory.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
     memory.last = done
+    memory.restarts = 0
     memory.rows += done.rows
     memory.triggers[phase.trigger] = memory.triggers.get(phase.trigger, 0) + 1
     memory.phase = Idle()

@@ -49,6 +49,12 @@ def read_standing(journal: Journal) -> Standing:
     return _Reader(journal, branch, lineage(journal, branch)).standing()
 
 
+def read_checkpoints(journal: Journal) -> tuple[Checkpoint, ...]:
+    """The kept checkpoints that can be read, oldest first. Reads only."""
+    branch = newest_branch(journal)
+    return _Reader(journal, branch, lineage(journal, branch)).checkpoints()[0]
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The commit that the pipeline stands at, and whether it is made up from a checkpoint.
@@ -68,7 +74,7 @@ class _Reader:
     stretches: tuple[Stretch, ...]
 
     def standing(self) -> Standing:
-        checkpoints, damaged = self._checkpoints()
+        checkpoints, damaged = self.checkpoints()
         found = self._commit(checkpoints)
         commit = found.commit
         step = 0 if commit is None else commit.step
@@ -93,7 +99,7 @@ class _Reader:
         entry = self.journal.find(IdentityName())
         return None if entry is None else decoded(self.journal, entry, decode_identity)
 
-    def _checkpoints(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
+    def checkpoints(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
         """All checkpoints that can be seen, oldest first, and what is wrong with the others."""
         whole: list[Checkpoint] = []
         damaged: list[str] = []

@@ -1,0 +1,24 @@
+"""The option ``--conf KEY=VALUE``: settings of Spark's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Conf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's.")]
+
+
+def spark_settings(pairs: list[str] | None) -> dict[str, str]:
+    """The settings by their names.
+
+    >>> spark_settings(["spark.driver.memory=2g", "spark.x=a=b"])
+    {'spark.driver.memory': '2g', 'spark.x': 'a=b'}
+    """
+    found = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"--conf takes KEY=VALUE, not {pair!r}")
+        found[key] = value
+    return found
