@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from anabranch.errors import OperationRefused
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 from anabranch.rescale.controller import Rescale, arrived, finished
 from anabranch.rescale.course import Course
 from anabranch.rescale.history import Finished, Moved, Outcome, remembered

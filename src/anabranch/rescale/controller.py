@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 from anabranch.rescale.costs import CostModel
 from anabranch.rescale.course import Reports, View
 from anabranch.rescale.history import Finished, remembered

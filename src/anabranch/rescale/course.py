@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 from anabranch.rescale.costs import CostModel, Prefetched
 from anabranch.rescale.history import Moved
 from anabranch.rescale.loads import Loads, WorkerLoad

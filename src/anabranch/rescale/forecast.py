@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 from anabranch.rescale.costs import CostModel
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.moves import Move, moves_between

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anabranch.plan.step import Assignment, OperatorState
+from anabranch.plan.placed import Assignment, OperatorState
 from anabranch.state.bins import BinSet
 from anabranch.state.run_list import Listed
 

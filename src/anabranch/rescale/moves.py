@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.shares import Shares
 from anabranch.state.bins import BinSet

@@ -15,7 +15,7 @@ from anabranch.messages import (
     Shutdown,
     in_order,
 )
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 from anabranch.rescale.course import Course
 from anabranch.rescale.moves import Move
 from anabranch.rescale.shares import Shares, members

@@ -7,7 +7,7 @@ from itertools import chain
 from itertools import count as numbers
 
 from anabranch.errors import OperationRefused
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 from anabranch.rescale.by_count import by_count
 from anabranch.rescale.by_load import by_load
 from anabranch.rescale.loads import Loads, weights
