@@ -7,6 +7,7 @@ the number of the attempt to all of them, so that everyone can say which attempt
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -24,6 +25,56 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     live: tuple[int, ...]
 
 
+class Acquire(msgspec.Struct, frozen=True, tag="acquire"):
+    """Bins arrive: this worker has their state, as of the step before, ahead of its first row (R2).
+
+    An operator that keeps state outside its handles takes it with ``take_state`` of the
+    ``Acquisition`` that stands for this message in a task.
+    """
+
+    region: str
+    generation: int
+    bins: BinSet
+
+
+class Interrogate(msgspec.Struct, frozen=True, tag="interrogate"):
+    """The question which keys, bytes, rows and seconds this worker has in each bin.
+
+    Operators answer with ``add_keys`` of the ``Interrogation`` that stands for it in a task.
+    """
+
+    region: str
+    generation: int
+
+
+class ScaleUp(msgspec.Struct, frozen=True, tag="scale_up"):
+    """The region's bins are shared anew, among as many workers or more; these can stay."""
+
+    region: str
+    generation: int
+    can_stay: BinSet
+
+
+class ScaleDown(msgspec.Struct, frozen=True, tag="scale_down"):
+    """The region's bins are shared anew, among fewer workers; these can stay."""
+
+    region: str
+    generation: int
+    can_stay: BinSet
+
+
+class Collect(msgspec.Struct, frozen=True, tag="collect"):
+    """Bins leave: after the data of this step, their state is another worker's.
+
+    Operators give what they keep outside their handles with ``add_state`` of the ``Collection``
+    that stands for it in a task.
+    """
+
+    region: str
+    generation: int
+    bins: BinSet
+
+
 class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     """The end of a step's data."""
 
@@ -36,7 +87,32 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     operator: str
 
 
-Message: TypeAlias = Load | End | Barrier
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """A worker has no bins any more: this step is its last."""
+
+    worker: int
+
+
+Message: TypeAlias = (
+    Load | Acquire | End | Interrogate | ScaleUp | ScaleDown | Collect | Barrier | Shutdown
+)
+
+BEFORE_DATA = (Load, Acquire)
+"""What an operator sees before the first row of a step (R2)."""
+
+AFTER_DATA = (End, Interrogate, ScaleUp, ScaleDown, Collect, Barrier, Shutdown)
+"""What it sees after the last, in this order."""
+
+_ORDER: dict[type, int] = {kind: place for place, kind in enumerate((*BEFORE_DATA, *AFTER_DATA))}
+
+
+def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages of a step in the only order; those of one kind stay in theirs.
+
+    >>> [type(each).__name__ for each in in_order([Shutdown(3), Barrier(7), Interrogate("r", 1)])]
+    ['Interrogate', 'Barrier', 'Shutdown']
+    """
+    return tuple(sorted(messages, key=lambda message: _ORDER[type(message)]))
 
 
 class Control(msgspec.Struct, frozen=True, tag="control"):

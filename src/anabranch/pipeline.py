@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    Rescaling,
     Shutdown,
     Start,
     TakeCheckpoint,
@@ -23,6 +25,7 @@ from anabranch.failures import error_of
 from anabranch.node.inline import InlineNode
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
 from anabranch.node.state_reader import missing_or_expired, read_table
+from anabranch.rescale.requests import Rebalance, Scale
 
 if TYPE_CHECKING:
     from anabranch.spark.query import DataFrame
@@ -82,6 +85,27 @@ class Pipeline:
         kept, or if a sink cannot take back and duplicates are not accepted.
         """
         return self._asked(Load(step, accept_duplicates), None)
+
+    def scale(
+        self,
+        workers: int | None = None,
+        *,
+        regions: Mapping[str, int] | None = None,
+        remove: Sequence[int] = (),
+        timeout: float | None = None,
+    ) -> Status:
+        """Go to so many workers while rows flow: in all regions, or in those named.
+
+        ``remove`` names workers that are to have no bins. Returns when the request is durable; the
+        bins move over the steps that follow, as ``status().rescale`` shows. A second request
+        replaces the target from where things are. ``OperationRefused`` with the reason.
+        """
+        wish = Scale(workers, tuple((regions or {}).items()), tuple(remove))
+        return self._asked(Rescaling(wish), timeout)
+
+    def rebalance(self, *regions: str, timeout: float | None = None) -> Status:
+        """Share the bins anew among the same workers, by their measured load."""
+        return self._asked(Rescaling(Rebalance(regions)), timeout)
 
     def status(self) -> Status:
         """Where the pipeline stands."""

@@ -47,9 +47,14 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
         "The pipeline has been shut down" if stopped else "The pipeline has completed",
         do="Run it again to go on.",
     )
-    waiting = [*memory.checkpoint_numbers, *(number for number, _ in memory.loads)]
+    waiting = [
+        *memory.checkpoint_numbers,
+        *memory.rescale_numbers,
+        *(number for number, _ in memory.loads),
+    ]
     if memory.checkpointing is not None:
         waiting += memory.checkpointing.numbers
     memory.stop_numbers, memory.checkpoint_numbers, memory.checkpointing = (), (), None
+    memory.rescale_numbers = ()
     memory.loads.clear()
     return [*answers, *(Answer(number, over) for number in waiting), End(failure)]

@@ -10,6 +10,7 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    Rescaling,
     Shutdown,
     Start,
     TakeCheckpoint,
@@ -18,7 +19,11 @@ from anabranch.coordinator.phases import Branching, Closing, Ended, Stepping
 from anabranch.coordinator.recovering import know, reopen
 from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.stepping import cancel, is_complete, look_for_step
+from anabranch.errors import OperationRefused
+from anabranch.failures import failure_of
 from anabranch.node.port import Failure
+from anabranch.rescale.asking import request
+from anabranch.rescale.requests import Request
 
 REWIND = 0
 """The number of the wish that came with the start: if it cannot be had, nothing is started."""
@@ -42,6 +47,8 @@ def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> l
         case Load():
             memory.loads.append((number, operation))
             return []
+        case Rescaling(asked):
+            return _rescale(memory, number, asked)
         case Shutdown():
             memory.stop_numbers = (*memory.stop_numbers, number)
             return _stop(memory, operation, now)
@@ -58,7 +65,7 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
             return _refusal("The pipeline is being shut down", "Run it again to go on.")
     if memory.stopping is not None:
         return _refusal("The pipeline is being shut down", "Run it again to go on.")
-    if isinstance(operation, TakeCheckpoint) and not memory.step:
+    if isinstance(operation, TakeCheckpoint | Rescaling) and not memory.step:
         return _refusal("There is no committed step yet", "Ask again after the first one.")
     if isinstance(operation, Load):
         if memory.loads:
@@ -88,6 +95,17 @@ def _unfit(memory: Memory, wish: Load) -> Failure | None:
 
 def _refusal(what: str, do: str) -> Failure:
     return Failure("operation.refused", what, do=do)
+
+
+def _rescale(memory: Memory, number: int, asked: Request) -> list[Effect]:
+    commit = memory.standing.commit
+    assert commit is not None
+    try:
+        memory.rescale = request(memory.rescale, asked, commit.placement)
+    except OperationRefused as error:
+        return [Answer(number, failure_of(error))]
+    memory.rescale_numbers = (*memory.rescale_numbers, number)
+    return []
 
 
 def _stop(memory: Memory, wish: Shutdown, now: float) -> list[Effect]:

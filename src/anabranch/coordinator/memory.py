@@ -12,6 +12,11 @@ from anabranch.coordinator.phases import AnyPhase, Checkpointing, NotBegun, Repl
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
+from anabranch.rescale.controller import Rescale
+from anabranch.rescale.loads import Loads
+
+RECENT_STEPS = 50
+"""So many steps say what a step usually takes."""
 
 OPENS = 1_000_000
 """Open orders of one leader; their numbers grow from leader to leader."""
@@ -62,6 +67,12 @@ class Memory:
     #: orders that did not reach the node
     again: tuple[Order, ...] = ()
     again_at: float | None = None
+    #: how far a live change of the placement is, and what it goes by
+    rescale: Rescale = field(default_factory=Rescale)
+    measured: Loads = field(default_factory=Loads)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
+    #: requests that were taken and are not durable yet
+    rescale_numbers: tuple[int, ...] = ()
     triggers: dict[str, int] = field(default_factory=dict)
     rows: int = 0
     last: StepDone | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from anabranch.rescale.requests import Request
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -43,4 +45,15 @@ class Load:
     accept_duplicates: bool = False
 
 
-Operation: TypeAlias = Start | Pause | Shutdown | TakeCheckpoint | Load
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """Change who owns which bins while rows flow; or pause, resume, cancel such a change.
+
+    Answered when a commit has taken note of it: from then on it survives a crash. It goes on over
+    many steps after that.
+    """
+
+    request: Request
+
+
+Operation: TypeAlias = Start | Pause | Shutdown | TakeCheckpoint | Load | Rescaling

@@ -18,21 +18,27 @@ from anabranch.node.port import (
 )
 from anabranch.plan.step import Assignment, Checkpoint, Commit, Input, Plan
 from anabranch.rescale.assignments import equal_shares
+from anabranch.rescale.controller import Rescale, after_commit, plan_step
+from anabranch.rescale.course import Reports
+from anabranch.rescale.loads import completed, from_states
+from anabranch.rescale.phases import Steady
+from anabranch.rescale.shares import members
+from anabranch.rescale.step_moves import StepMoves
 
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
     """The plan of the next step. The clock never goes back."""
-    facts = _facts(memory)
-    commit = memory.standing.commit
+    moves = moves_of(memory)
     return Plan(
         step=memory.step + 1,
         revision=0,
         clock_ns=max(clock_ns, memory.standing.clock_ns),
-        code=facts.code,
+        code=_facts(memory).code,
         inputs=inputs,
-        placement=placement(memory, () if commit is None else commit.placement),
-        unkeyed_workers=memory.settings.workers,
+        placement=moves.placement,
+        unkeyed_workers=_unkeyed(memory, moves.placement),
         ending=ending,
+        moves=moves if is_moving(memory.rescale) else None,
     )
 
 
@@ -51,14 +57,48 @@ def revised(memory: Memory, plan: Plan) -> Plan:
         revision=plan.revision + 1,
         code=code,
         placement=placed,
-        unkeyed_workers=memory.settings.workers,
+        unkeyed_workers=_unkeyed(memory, placed),
+        moves=plan.moves if plan.placement == placed else None,
     )
 
 
 def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
-    """Who owns which bins in the next step."""
-    facts = _facts(memory)
-    return equal_shares(facts.regions, facts.bins, memory.settings.workers, last)
+    """Who owns which bins: as before, unless the run was started with another number of workers.
+
+    Regions that are new get equal shares.
+    """
+    facts, commit = _facts(memory), memory.standing.commit
+    workers = memory.settings.workers
+    if commit is None or commit.workers != workers:
+        return equal_shares(facts.regions, facts.bins, workers, last)
+    kept = {each.region: each for each in last}
+    made = equal_shares(facts.regions, facts.bins, workers, ())
+    return tuple(kept.get(each.region, each) for each in made)
+
+
+def moves_of(memory: Memory) -> StepMoves:
+    """What the next step does of a rescale, if one is under way."""
+    commit = memory.standing.commit
+    placed = placement(memory, () if commit is None else commit.placement)
+    defaults = from_states(placed, memory.standing.states)
+    loads = completed(memory.measured, defaults)
+    return plan_step(memory.rescale, placed, loads, tuple(memory.recent), memory.settings.rescale)
+
+
+def is_moving(rescale: Rescale) -> bool:
+    """Whether a step has anything to do of a rescale."""
+    return bool(rescale.handing) or not isinstance(rescale.phase, Steady)
+
+
+def rescaled(rescale: Rescale, plan: Plan, result: StepResult, seconds: float) -> Rescale:
+    """How far a rescale is after the commit of a step."""
+    if plan.moves is None:
+        return rescale
+    return after_commit(rescale, plan.moves, Reports(seconds, result.loads))
+
+
+def _unkeyed(memory: Memory, placed: tuple[Assignment, ...]) -> int:
+    return len(members(placed)) or memory.settings.workers
 
 
 def next_ending(memory: Memory) -> str | None:
@@ -74,7 +114,7 @@ def next_ending(memory: Memory) -> str | None:
     return endings[place] if place < len(endings) else None
 
 
-def commit_for(memory: Memory, plan: Plan, result: StepResult) -> Commit:
+def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -> Commit:
     """The commit of a step that the node has run."""
     return Commit(
         step=plan.step,
@@ -88,6 +128,8 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult) -> Commit:
         counts=result.counts,
         published=dict(memory.published),
         ending=plan.ending,
+        workers=memory.settings.workers,
+        rescale=rescaled(memory.rescale, plan, result, seconds),
     )
 
 

@@ -37,6 +37,8 @@ from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet,
 from anabranch.coordinator.triggers import Trigger
 from anabranch.node.port import CommitOrder, Failure, Open, StepResult, Told
 from anabranch.plan.step import Checkpoint, Commit, Identity, Plan, Repair
+from anabranch.rescale.controller import Rescale
+from anabranch.rescale.phases import Steady
 
 LOST = frozenset({"store.missing_run", "store.corrupt_run"})
 """Failures that mean that state is lost: an older checkpoint may have it."""
@@ -46,6 +48,12 @@ def know(memory: Memory, standing: Standing) -> None:
     """Take over what the journal says."""
     memory.standing = standing
     memory.outputs = {output.step: output for output in standing.outputs}
+    commit = standing.commit
+    memory.rescale = Rescale() if commit is None else commit.rescale
+    if commit is not None and commit.workers != memory.settings.workers:
+        # Bins are shared anew at once: there is nothing left to move.
+        still = msgspec.structs.replace(memory.rescale, phase=Steady(), handing=())
+        memory.rescale = msgspec.structs.replace(still, turn=still.turn + 1)
 
 
 def find_node(memory: Memory, now: float) -> list[Effect]:

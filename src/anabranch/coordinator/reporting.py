@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from anabranch.coordinator import stepping
 from anabranch.coordinator.memory import Memory
@@ -20,6 +23,7 @@ from anabranch.coordinator.phases import (
     Stepping,
     Taking,
 )
+from anabranch.coordinator.plans import is_moving
 from anabranch.coordinator.status import (
     CheckpointStatus,
     CheckpointUnderWay,
@@ -27,6 +31,7 @@ from anabranch.coordinator.status import (
     OperatorStatus,
     Phase,
     RegionStatus,
+    RescaleStatus,
     SinkStatus,
     SourceStatus,
     Status,
@@ -34,6 +39,7 @@ from anabranch.coordinator.status import (
 )
 from anabranch.node.port import Closed, Open, Running, Told
 from anabranch.plan.step import Assignment, Checkpoint, OperatorState
+from anabranch.rescale.phases import Moving, Paused, RollingBack, Steady
 
 
 def status_of(memory: Memory, now: float) -> Status:
@@ -72,6 +78,7 @@ def status_of(memory: Memory, now: float) -> Status:
         last_seconds=None if last is None else last.seconds,
         last_rows=None if last is None else last.rows,
         batch_rows=memory.batch.rows,
+        rescale=_rescale(memory),
     )
 
 
@@ -95,6 +102,29 @@ def phase_of(memory: Memory) -> Phase:
     if memory.paused:
         return Phase.PAUSED if isinstance(memory.phase, Idle) else Phase.PAUSING
     return Phase.RUNNING
+
+
+def _rescale(memory: Memory) -> RescaleStatus | None:
+    rescale = memory.rescale
+    if not is_moving(rescale):
+        return None
+    phase = rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
+    course = phase.course if isinstance(phase, Moving | RollingBack) else None
+    commit = memory.standing.commit
+    left = () if course is None or commit is None else course.left(commit.placement)
+    held = Counter(move.region for move in rescale.handing)
+    waiting = Counter(move.region for move in left)
+    waiting.subtract(held)
+    wish = None if isinstance(phase, Steady) else phase.wish
+    return RescaleStatus(
+        number=rescale.number,
+        phase=type(rescale.phase).__name__.lower(),
+        wish="" if wish is None else msgspec.json.encode(wish).decode(),
+        waiting={region: bins for region, bins in waiting.items() if bins > 0},
+        in_hand_over=dict(held),
+        moved_bins=0 if course is None else course.moved.bins,
+        moved_bytes=0 if course is None else course.moved.bytes,
+    )
 
 
 def _under_way(memory: Memory, now: float) -> StepUnderWay | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from anabranch.rescale.rounds import RescaleSettings
+
 LIMIT_SECONDS = 60.0
 """How long a query may take, unless told otherwise."""
 
@@ -60,6 +62,7 @@ class Settings:
     keep_checkpoints: int = 2
     accept_divergence: bool = False
     node_restarts: int = 3
+    rescale: RescaleSettings = field(default_factory=lambda: RescaleSettings(prefetch=False))
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     def __post_init__(self) -> None:

@@ -69,6 +69,8 @@ def commit_of(checkpoint: Checkpoint) -> Commit:
         counts=(),
         published=checkpoint.published,
         ending=checkpoint.ending,
+        workers=checkpoint.workers,
+        rescale=checkpoint.rescale,
     )
 
 
@@ -86,6 +88,8 @@ def checkpoint_of(
         states=states,
         published=published,
         ending=commit.ending,
+        workers=commit.workers,
+        rescale=commit.rescale,
     )
 
 

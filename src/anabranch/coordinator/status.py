@@ -96,6 +96,22 @@ class CheckpointUnderWay(msgspec.Struct, frozen=True):
     waiting_for: str | None
 
 
+class RescaleStatus(msgspec.Struct, frozen=True):
+    """A live change of who owns which bins.
+
+    ``waiting`` are the bins still at their old owner (the whitelist), ``in_hand_over`` those
+    between two owners (the hold), by region; ``moved`` counts what has arrived.
+    """
+
+    number: int
+    phase: str
+    wish: str
+    waiting: dict[str, int]
+    in_hand_over: dict[str, int]
+    moved_bins: int
+    moved_bytes: int
+
+
 class NodeStatus(msgspec.Struct, frozen=True):
     """The node as it was last heard of."""
 
@@ -139,6 +155,7 @@ class Status(msgspec.Struct, frozen=True):
     last_seconds: float | None
     last_rows: int | None
     batch_rows: int | None
+    rescale: RescaleStatus | None = None
 
     @property
     def keys(self) -> dict[str, int]:

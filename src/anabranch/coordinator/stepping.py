@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from anabranch.coordinator import checkpointing
 from anabranch.coordinator.closing import close, fail
-from anabranch.coordinator.effects import Announce, Effect, Fetch, Give, Take, WriteCommit
+from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
 from anabranch.coordinator.plans import (
@@ -14,6 +14,7 @@ from anabranch.coordinator.plans import (
     commit_order,
     new_plan,
     next_ending,
+    rescaled,
     step_done,
     step_order,
 )
@@ -36,6 +37,8 @@ from anabranch.node.port import (
     Told,
 )
 from anabranch.plan.step import Commit, Input, Plan
+from anabranch.rescale.controller import is_pending
+from anabranch.rescale.loads import completed, from_states, observed
 
 SWEEP_EVERY = 16
 
@@ -51,21 +54,23 @@ def offer_of(memory: Memory) -> Offer | None:
 def waiting(memory: Memory) -> Waiting:
     """What there is to do."""
     offer = offer_of(memory)
-    exhausted = offer is not None and offer.ended and not offer.rows
-    work = exhausted and next_ending(memory) is not None
+    work = is_pending(memory.rescale) or (_exhausted(offer) and next_ending(memory) is not None)
     return Waiting(offer, memory.first_at, memory.last_step_at, work)
 
 
 def is_complete(memory: Memory) -> bool:
     """Whether all input has come and was worked on to its end."""
-    offer = offer_of(memory)
     return (
-        offer is not None
-        and offer.ended
-        and not offer.rows
+        _exhausted(offer_of(memory))
         and memory.standing.plan is None
         and next_ending(memory) is None
+        and not is_pending(memory.rescale)
     )
+
+
+def _exhausted(offer: Offer | None) -> bool:
+    """Whether no input waits, and none will ever come."""
+    return offer is not None and offer.ended and not offer.rows
 
 
 def blocked(memory: Memory) -> str | None:
@@ -98,9 +103,12 @@ def on_input(
     memory: Memory, phase: Taking, inputs: tuple[Input, ...], now: float, clock_ns: int
 ) -> list[Effect]:
     """The input is fixed: make a plan."""
-    ending = next_ending(memory) if phase.trigger is Trigger.WORK else None
-    if ending is not None and any(given.slices for given in inputs):
-        ending = None  # more has come since: the end waits for it
+    reads = any(given.slices for given in inputs)
+    # The end waits for what has come since, and for bins that are on their way.
+    ends = phase.trigger is Trigger.WORK and not reads and not is_pending(memory.rescale)
+    ending = next_ending(memory) if ends and _exhausted(offer_of(memory)) else None
+    if phase.trigger is Trigger.WORK and not reads:
+        clock_ns = memory.standing.clock_ns
     plan = new_plan(memory, inputs, ending, clock_ns)
     return run_plan(memory, plan, phase.trigger, now)
 
@@ -145,7 +153,7 @@ def on_result(memory: Memory, phase: Stepping, result: StepResult, now: float) -
     if phase.replayed is not None:
         return on_replayed(memory, phase, result, now)
     memory.phase = Committing(phase.plan, result, phase.since, phase.trigger)
-    commit = commit_for(memory, phase.plan, result)
+    commit = commit_for(memory, phase.plan, result, now - phase.since)
     return [WriteCommit(memory.standing.branch, commit)]
 
 
@@ -167,18 +175,33 @@ def on_commit(
     if not ours and commit.states != phase.result.states:
         # Somebody else's attempt counts: the node must go on from that one.
         return reopen(memory, now)
+    _heed_rescale(memory, phase, commit, now)
     done = step_done(memory, phase.result, now - phase.since, phase.trigger)
     offer = offer_of(memory)
     memory.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
     memory.last = done
     memory.restarts = 0
+    memory.recent.append(done.seconds)
     memory.rows += done.rows
     memory.triggers[phase.trigger] = memory.triggers.get(phase.trigger, 0) + 1
     memory.phase = Idle()
     effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done)]
+    effects += [Answer(number, step=commit.step) for number in memory.rescale_numbers]
+    memory.rescale_numbers = ()
     if commit.step >= memory.swept + SWEEP_EVERY:
         effects += checkpointing.sweep(memory)
     return effects
+
+
+def _heed_rescale(memory: Memory, phase: Committing, commit: Commit, now: float) -> None:
+    """Take over how far a rescale is; a request may have come since the commit was written."""
+    result = phase.result
+    if commit.rescale.turn >= memory.rescale.turn:
+        memory.rescale = commit.rescale
+    else:
+        memory.rescale = rescaled(memory.rescale, phase.plan, result, now - phase.since)
+    defaults = from_states(commit.placement, commit.states)
+    memory.measured = observed(completed(memory.measured, defaults), result.loads)
 
 
 def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:

@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from anabranch.plan.step import Count, Input, OperatorShape, OperatorState, Plan
+from anabranch.rescale.loads import WorkerLoad
 from anabranch.sinks.port import StagedFile
 
 
@@ -251,7 +252,10 @@ Order: TypeAlias = (
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """What a step came to: everything of its commit that only the node can know."""
+    """What a step came to: everything of its commit that only the node can know.
+
+    ``loads`` are the workers' answers, where they were interrogated.
+    """
 
     step: int
     revision: int
@@ -261,6 +265,7 @@ class StepResult(msgspec.Struct, frozen=True):
     rows: int
     rows_merged: int
     seconds: dict[str, float]
+    loads: tuple[WorkerLoad, ...] = ()
 
 
 class Node(Protocol):

@@ -14,18 +14,25 @@ from anabranch.state.run_list import replace_all
 Task = tuple[int, str, int]
 """Level, group and worker: which task, whatever the attempt."""
 
+USEFUL = ("lookup", "operator", "write")
+"""What a task does for its keys, of the seconds that it reports."""
+
 _WRAP = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a step came to, from one consistent set of attempts."""
+    """What a step came to, from one consistent set of attempts.
+
+    ``useful`` is how long each task was busy with its operators and their state.
+    """
 
     states: tuple[OperatorState, ...]
     staged: tuple[StagedFile, ...]
     counts: tuple[Count, ...]
     rows_merged: int
     seconds: dict[str, float]
+    useful: dict[Task, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ def settle(
         _counts([tally for report in ordered for tally in report.tallies]),
         sum(state.rows_merged for report in ordered for state in report.states),
         _added(report.seconds for report in ordered),
+        {task: sum(r.seconds.get(part, 0.0) for part in USEFUL) for task, r in chosen.items()},
     )
 
 

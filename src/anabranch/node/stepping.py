@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from anabranch.errors import AttemptsDisagree
 from anabranch.node.data_plane import DataPlane
 from anabranch.node.identity import check_sources
+from anabranch.node.interrogation import worker_loads
 from anabranch.node.offers import Offers
 from anabranch.node.opening import Surroundings
 from anabranch.node.port import StepResult
@@ -37,6 +38,7 @@ def run_plan(
         rows=rows_read(program.physical, settled.counts),
         rows_merged=settled.rows_merged,
         seconds={**settled.seconds, **getattr(plane, "timings", {})},
+        loads=worker_loads(program.physical, plan, settled),
     )
 
 

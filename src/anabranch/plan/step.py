@@ -6,9 +6,35 @@ from typing import TypeAlias
 
 import msgspec
 
+from anabranch.plan.placed import Assignment, OperatorShape, OperatorState
+from anabranch.rescale.controller import Rescale
+from anabranch.rescale.step_moves import StepMoves
 from anabranch.sinks.port import StagedFile
 from anabranch.sources.port import Slice
-from anabranch.state.run_list import RunList
+
+__all__ = [
+    "Assignment",
+    "Body",
+    "Branch",
+    "Checkpoint",
+    "Commit",
+    "Count",
+    "Identity",
+    "Input",
+    "Leader",
+    "OperatorShape",
+    "OperatorState",
+    "Plan",
+    "Repair",
+    "decode_branch",
+    "decode_checkpoint",
+    "decode_commit",
+    "decode_identity",
+    "decode_leader",
+    "decode_plan",
+    "decode_repair",
+    "encode",
+]
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -19,23 +45,11 @@ class Input(msgspec.Struct, frozen=True):
     position: msgspec.Raw
 
 
-class Assignment(msgspec.Struct, frozen=True):
-    """Bin → worker of one region; ``generation`` only grows."""
-
-    region: str
-    generation: int
-    workers: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """How many workers there are."""
-        return max(self.workers, default=-1) + 1
-
-
 class Plan(msgspec.Struct, frozen=True):
     """Everything that determines a step. A revision of it changes ``placement`` only.
 
-    ``ending`` is the operator whose keys are told in this step that the input has ended.
+    ``ending`` is the operator whose keys are told in this step that the input has ended. ``moves``
+    is what the step does of a rescale, None while nothing moves; it belongs to the placement.
     """
 
     step: int
@@ -46,36 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
     placement: tuple[Assignment, ...]
     unkeyed_workers: int
     ending: str | None = None
-
-
-class OperatorShape(msgspec.Struct, frozen=True):
-    """What must not change of a state while it lives; schemas as DDL.
-
-    ``operator`` names the state: the operator's, or of a handle of it. ``packed`` names the state
-    columns that hold MessagePack: readers show them as JSON.
-    """
-
-    operator: str
-    kind: str
-    region: str
-    keys: str
-    state: str
-    subkeys: str = ""
-    expires: bool = False
-    packed: tuple[str, ...] = ()
-
-
-class OperatorState(msgspec.Struct, frozen=True):
-    """An operator's state after a step: its runs, newest first, and its live keys by bin."""
-
-    shape: OperatorShape
-    runs: RunList
-    live: tuple[int, ...]
-
-    @property
-    def operator(self) -> str:
-        """The operator's name."""
-        return self.shape.operator
+    moves: StepMoves | None = None
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -91,7 +76,8 @@ class Count(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True):
     """What a step came to. The first commit of a step wins; its files are the only ones that count.
 
-    ``published`` is how far each sink was when the commit was made.
+    ``published`` is how far each sink was when the commit was made. ``workers`` is the number that
+    the run was started with, ``rescale`` how far a live change of it is.
     """
 
     step: int
@@ -105,6 +91,8 @@ class Commit(msgspec.Struct, frozen=True):
     counts: tuple[Count, ...]
     published: dict[str, int]
     ending: str | None = None
+    workers: int = 0
+    rescale: Rescale = Rescale()
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -122,6 +110,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     states: tuple[OperatorState, ...]
     published: dict[str, int]
     ending: str | None = None
+    workers: int = 0
+    rescale: Rescale = Rescale()
 
 
 class Repair(msgspec.Struct, frozen=True):

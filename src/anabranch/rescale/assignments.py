@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 
 
 def equal_shares(

@@ -23,10 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.dataflow.graph import SourceNode
 from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import AnabranchError
-from anabranch.messages import Barrier, Control, End, Load, Message, Report, encode
+from anabranch.messages import Control, Load, Message, Report, encode
 from anabranch.node.program import Program
 from anabranch.operators.states import state_shapes
 from anabranch.plan.boundary import PART, Seats, seats
+from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Group, Level
 from anabranch.plan.sql import Crossing
 from anabranch.plan.step import Assignment, Input, OperatorState, Plan
@@ -292,7 +293,7 @@ class SparkPlane:
         for level in self.program.physical.levels[first:]:
             for group in level.groups:
                 for worker in range(table[level.number].count(group.name)):
-                    messages = self._messages(plan, group, by_operator)
+                    messages = self._messages(plan, group, worker, by_operator)
                     found.append(
                         Control(
                             level.number,
@@ -306,7 +307,7 @@ class SparkPlane:
         return found
 
     def _messages(
-        self, plan: Plan, group: Group, states: dict[str, OperatorState]
+        self, plan: Plan, group: Group, worker: int, states: dict[str, OperatorState]
     ) -> tuple[Message, ...]:
         loads = []
         for node in group.operators:
@@ -314,8 +315,7 @@ class SparkPlane:
             if operator is not None:
                 kept = [states[shape.name] for shape in state_shapes(operator)]
                 loads += [Load(state.operator, state.runs, state.live) for state in kept]
-        end = () if plan.ending is None else (End(plan.ending),)
-        return (*loads, *end, Barrier(plan.step))
+        return messages_for(plan, group.region, worker, loads)
 
     def _tags(self, plan: Plan) -> tuple[tuple[int, tuple[int, ...]], ...]:
         inputs = {given.source: given for given in plan.inputs}

@@ -23,12 +23,13 @@ import pyarrow as pa
 
 from anabranch.dataflow.graph import KeyByNode
 from anabranch.errors import AnabranchError, ReadFailed
-from anabranch.messages import Attempt, Barrier, Control, End, Load, Message, Report
+from anabranch.messages import Attempt, Control, Load, Report
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
 from anabranch.operators.order import Order, concatenate
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import state_shapes
+from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Edge, Group, Level
 from anabranch.plan.step import Assignment, OperatorState, Plan
 from anabranch.sources.port import PythonSource, RangeSlice
@@ -264,8 +265,7 @@ class _Step:
         owned = BinSet()
         if group.region is not None:
             owned = owned_bins(self._owners[group.region], worker)
-        end = () if self._plan.ending is None else (End(self._plan.ending),)
-        messages: tuple[Message, ...] = (*loads, *end, Barrier(self._plan.step))
+        messages = messages_for(self._plan, group.region, worker, loads)
         return Control(level.number, worker, group.name, worker, owned, messages)
 
     def _arriving(self, edge: Edge, group: Group, worker: int) -> Rows:

@@ -1,0 +1,72 @@
+"""The workers' answers to ``Interrogate``: what each of their bins holds and had to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anabranch.node.settle import Settled
+from anabranch.plan.physical import Physical
+from anabranch.plan.placed import Assignment
+from anabranch.plan.step import Plan
+from anabranch.rescale.loads import BinLoad, WorkerLoad, from_states
+
+
+def worker_loads(physical: Physical, plan: Plan, settled: Settled) -> tuple[WorkerLoad, ...]:
+    """What the workers of a step say of their bins; nothing where they were not asked.
+
+    Keys and bytes are those after the step. Useful seconds of a worker are spread over its bins as
+    its rows are.
+    """
+    if plan.moves is None or not plan.moves.asked:
+        return ()
+    found: list[WorkerLoad] = []
+    held = from_states(plan.placement, settled.states)
+    for assignment in plan.placement:
+        rows = _rows(physical, assignment, settled)
+        spent = _seconds(physical, assignment.region, settled)
+        for worker in sorted(set(assignment.workers)):
+            bins = tuple(b for b, owner in enumerate(assignment.workers) if owner == worker)
+            total = sum(rows.get(number, 0) for number in bins)
+            each = spent.get(worker, 0.0) / total if total else 0.0
+            loads = tuple(
+                BinLoad(
+                    held.of(assignment.region).bin(number).keys,
+                    held.of(assignment.region).bin(number).bytes,
+                    float(rows.get(number, 0)),
+                    rows.get(number, 0) * each,
+                )
+                for number in bins
+            )
+            found.append(WorkerLoad(assignment.region, worker, assignment.generation, bins, loads))
+    return tuple(found)
+
+
+def _rows(physical: Physical, assignment: Assignment, settled: Settled) -> dict[int, int]:
+    """The rows that came to each bin of a region."""
+    places = {place for _, place in _arrivals(physical, assignment.region)}
+    found: dict[int, int] = {}
+    for count in settled.counts:
+        if count.place in places:
+            for number, rows in zip(count.bins, count.bin_rows, strict=True):
+                found[number] = found.get(number, 0) + rows
+    return found
+
+
+def _arrivals(physical: Physical, region: str) -> Iterator[tuple[int, str]]:
+    """The places at which rows come to a region, each with its level."""
+    for level in physical.levels:
+        for group in level.groups:
+            if group.region == region:
+                for edge in level.inputs:
+                    if edge.consumer in group.operators:
+                        yield level.number, edge.place
+
+
+def _seconds(physical: Physical, region: str, settled: Settled) -> dict[int, float]:
+    """How long each worker of a region was busy."""
+    names = {g.name for level in physical.levels for g in level.groups if g.region == region}
+    found: dict[int, float] = {}
+    for (_, group, worker), seconds in settled.useful.items():
+        if group in names:
+            found[worker] = found.get(worker, 0.0) + seconds
+    return found

@@ -1,0 +1,50 @@
+"""Who owns which bins, and what state they hold: what plans, commits and rescaling speak of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.state.run_list import RunList
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """Bin → worker of one region; ``generation`` only grows."""
+
+    region: str
+    generation: int
+    workers: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many workers there are."""
+        return max(self.workers, default=-1) + 1
+
+
+class OperatorShape(msgspec.Struct, frozen=True):
+    """What must not change of a state while it lives; schemas as DDL.
+
+    ``operator`` names the state: the operator's, or of a handle of it. ``packed`` names the state
+    columns that hold MessagePack: readers show them as JSON.
+    """
+
+    operator: str
+    kind: str
+    region: str
+    keys: str
+    state: str
+    subkeys: str = ""
+    expires: bool = False
+    packed: tuple[str, ...] = ()
+
+
+class OperatorState(msgspec.Struct, frozen=True):
+    """An operator's state after a step: its runs, newest first, and its live keys by bin."""
+
+    shape: OperatorShape
+    runs: RunList
+    live: tuple[int, ...]
+
+    @property
+    def operator(self) -> str:
+        """The operator's name."""
+        return self.shape.operator

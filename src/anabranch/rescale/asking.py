@@ -1,0 +1,153 @@
+"""Requests: how what is asked changes a rescale. Refused with a reason where it makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from anabranch.errors import OperationRefused
+from anabranch.plan.placed import Assignment
+from anabranch.rescale.controller import Rescale, arrived, finished
+from anabranch.rescale.course import Course
+from anabranch.rescale.history import Finished, Moved, Outcome, remembered
+from anabranch.rescale.loads import Loads
+from anabranch.rescale.phases import (
+    Cancelling,
+    Interrogating,
+    Moving,
+    Paused,
+    RollingBack,
+    Settled,
+    Steady,
+)
+from anabranch.rescale.requests import (
+    Assign,
+    Cancel,
+    Pause,
+    Rebalance,
+    Request,
+    Resume,
+    Scale,
+    Wish,
+)
+from anabranch.rescale.rounds import USUAL_SECONDS
+from anabranch.rescale.shares import Shares, members, reassigned, shares_of
+from anabranch.rescale.targets import check_wish, target_for
+
+
+def request(rescale: Rescale, asked: Request, placement: Sequence[Assignment]) -> Rescale:
+    """The rescale after a request; ``placement`` is that of the last commit.
+
+    It holds from the next plan on, and survives a crash from the next commit on.
+    """
+    match asked:
+        case Scale() | Rebalance() | Assign():
+            return _wanted(rescale, asked, placement)
+        case Pause():
+            return _paused(rescale)
+        case Resume():
+            return _resumed(rescale)
+        case Cancel():
+            return _rolled_back(rescale) if asked.roll_back else _cancelled(rescale)
+
+
+def _wanted(rescale: Rescale, wish: Wish, placement: Sequence[Assignment]) -> Rescale:
+    """A target from where things are; what was wanted before is not wanted any more."""
+    placement = arrived(rescale, placement)
+    check_wish(wish, placement)
+    phase = _unpaused(rescale)
+    history = finished(rescale, placement)
+    origin = shares_of(placement)
+    if isinstance(phase, Interrogating | Moving | RollingBack | Cancelling):
+        entry = Finished(rescale.number, phase.wish, Outcome.REPLACED, _moved(phase))
+        history = remembered(history, entry)
+        origin = _origin(phase)
+    return replace(
+        rescale,
+        number=rescale.number + 1,
+        turn=rescale.turn + 1,
+        phase=Interrogating(wish, origin),
+        history=history,
+    )
+
+
+def _paused(rescale: Rescale) -> Rescale:
+    phase = rescale.phase
+    if isinstance(phase, Paused):
+        return rescale
+    if not isinstance(phase, Interrogating | Moving | RollingBack):
+        raise _refused("no rescale is under way that could be paused")
+    return replace(rescale, phase=Paused(phase))
+
+
+def _resumed(rescale: Rescale) -> Rescale:
+    if not isinstance(rescale.phase, Paused):
+        raise _refused("no rescale is paused")
+    return replace(rescale, phase=rescale.phase.inner)
+
+
+def _cancelled(rescale: Rescale) -> Rescale:
+    phase = _unpaused(rescale)
+    if isinstance(phase, Cancelling):
+        return rescale
+    if isinstance(phase, Steady | Settled):
+        raise _refused("no rescale is under way")
+    stopped = Cancelling(phase.wish, _origin(phase), _moved(phase))
+    return replace(rescale, turn=rescale.turn + 1, phase=stopped)
+
+
+def _rolled_back(rescale: Rescale) -> Rescale:
+    phase = _unpaused(rescale)
+    if isinstance(phase, RollingBack):
+        return replace(rescale, phase=phase)
+    if isinstance(phase, Steady | Settled):
+        raise _refused("no rescale is under way")
+    usual = phase.course.usual_seconds if isinstance(phase, Moving) else USUAL_SECONDS
+    back = Course(phase.origin, usual, moved=_moved(phase))
+    return replace(rescale, turn=rescale.turn + 1, phase=RollingBack(phase.wish, back))
+
+
+def _unpaused(
+    rescale: Rescale,
+) -> Steady | Settled | Interrogating | Moving | RollingBack | Cancelling:
+    return rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
+
+
+def _origin(phase: Interrogating | Moving | RollingBack | Cancelling) -> tuple[Shares, ...]:
+    return phase.course.target if isinstance(phase, RollingBack) else phase.origin
+
+
+def _moved(phase: Interrogating | Moving | RollingBack | Cancelling) -> Moved:
+    if isinstance(phase, Moving | RollingBack):
+        return phase.course.moved
+    return phase.moved if isinstance(phase, Cancelling) else Moved()
+
+
+def _refused(why: str) -> OperationRefused:
+    return OperationRefused(f"This cannot be done now: {why}")
+
+
+def reopened(
+    rescale: Rescale, wish: Wish, placement: Sequence[Assignment], loads: Loads
+) -> tuple[Rescale, tuple[Assignment, ...]]:
+    """The wish fulfilled at once, while nothing runs: a start with another number of workers.
+
+    Also for a worker whose host is gone: ``Scale(remove=(worker,))``. The state is in the store, so
+    whoever owns a bin finds it there. A rescale that was under way is replaced.
+    """
+    asked = _wanted(rescale, wish, placement)
+    now = arrived(rescale, placement)
+    target = target_for(wish, now, loads)
+    changes = (
+        (shares.region, number, worker)
+        for shares in target
+        for number, worker in enumerate(shares.workers)
+    )
+    settled = replace(
+        asked,
+        phase=Settled(wish, Outcome.REOPENED, Moved()),
+        handing=(),
+        workers=tuple(sorted({*asked.workers, *members(now)})),
+    )
+    return settled, reassigned(now, changes)

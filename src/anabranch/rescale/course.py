@@ -1,0 +1,141 @@
+"""A course: the way of the bins from where they are to a target, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from anabranch.plan.placed import Assignment
+from anabranch.rescale.costs import CostModel, Prefetched
+from anabranch.rescale.history import Moved
+from anabranch.rescale.loads import Loads, WorkerLoad
+from anabranch.rescale.moves import Move, moves_between
+from anabranch.rescale.rounds import Purse, RescaleSettings, budget_for
+from anabranch.rescale.shares import Shares
+
+_UNKNOWN = Loads()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a phase sees when a step is planned; ``placement`` is that of the step."""
+
+    placement: tuple[Assignment, ...]
+    loads: Loads
+    recent: Sequence[float]
+    settings: RescaleSettings
+    costs: CostModel
+
+
+class Reports(msgspec.Struct, frozen=True):
+    """What a committed step has told: how long it took, what workers and homes have answered.
+
+    Answers may be missing, late or doubled.
+    """
+
+    seconds: float = 0.0
+    loads: tuple[WorkerLoad, ...] = ()
+    prefetched: tuple[Prefetched, ...] = ()
+
+
+class Copying(msgspec.Struct, frozen=True):
+    """A bin that is copied to its new owner's home, and for how many steps it has been."""
+
+    region: str
+    bin: int
+    to_worker: int
+    steps: int
+
+    @property
+    def end(self) -> tuple[str, int, int]:
+        """The bin, and where to."""
+        return self.region, self.bin, self.to_worker
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a phase wants of the next step."""
+
+    ask: bool = False
+    announce: tuple[Shares, ...] = ()
+    settle: bool = False
+    prefetch: tuple[Move, ...] = ()
+    collect: tuple[Move, ...] = ()
+    course: Course | None = None
+
+
+class Course(msgspec.Struct, frozen=True):
+    """The way to a target. It is worked out anew in every step, from where the bins then are.
+
+    ``usual_seconds`` is what a step took before the course was begun: the budget is measured by it,
+    so that it does not grow with the steps that it makes longer. ``copying`` and ``ready`` are bins
+    on their way to, and in, the homes of their new owners: a help, which may be lost or wrong.
+    """
+
+    target: tuple[Shares, ...]
+    usual_seconds: float
+    announced: bool = False
+    copying: tuple[Copying, ...] = ()
+    ready: tuple[tuple[str, int, int], ...] = ()
+    moved: Moved = Moved()
+
+    def left(self, placement: Sequence[Assignment], loads: Loads = _UNKNOWN) -> tuple[Move, ...]:
+        """The bins that are not at their target, in the order in which they go."""
+        return moves_between(placement, self.target, loads)
+
+    def intent(self, view: View) -> Intent:
+        """What the next step does: hand over what was copied, and copy what comes after it."""
+        announce = () if self.announced else self.target
+        left = self.left(view.placement, view.loads)
+        purse = Purse(budget_for(view.settings, self.usual_seconds), view.costs)
+        if not view.settings.prefetch:
+            collect = purse.take(left, copies=True)
+            return Intent(announce=announce, collect=collect)
+        late = {each.end for each in self.copying if each.steps >= view.settings.prefetch_steps}
+        under_way = {each.end for each in self.copying} - late
+        ready = [move for move in left if move.is_empty or move.end in self.ready]
+        collect = purse.take(ready, copies=False)
+        if len(collect) == len(ready):
+            rest = [move for move in left if move not in ready and move.end in late]
+            collect += purse.take(rest, copies=True)
+        going = tuple(m for m in left if m.end in under_way and m not in ready)
+        for move in going:
+            purse.owe(move, copies=True)
+        known = {*under_way, *late, *(move.end for move in ready)}
+        new = purse.take([move for move in left if move.end not in known], copies=True)
+        return Intent(announce=announce, prefetch=going + new, collect=collect)
+
+    def after(self, prefetch: Sequence[Move], collect: Sequence[Move], reports: Reports) -> Course:
+        """The course after a step that did this."""
+        arrived = {each.end for each in reports.prefetched}
+        gone = {move.end for move in collect}
+        copying = {each.end: each.steps for each in self.copying}
+        copying.update((move.end, 0) for move in prefetch if move.end not in copying)
+        ready = [*self.ready, *(end for end in copying if end in arrived)]
+        return msgspec.structs.replace(
+            self,
+            announced=True,
+            copying=tuple(
+                Copying(*end, steps + 1)
+                for end, steps in copying.items()
+                if end not in arrived and end not in gone
+            ),
+            ready=tuple(end for end in ready if end not in gone),
+            moved=_added(self.moved, collect, reports.seconds),
+        )
+
+    def is_done(self, placement: Sequence[Assignment], collect: Sequence[Move]) -> bool:
+        """Whether, after a step with this placement, nothing is left to do."""
+        return not collect and not self.left(placement)
+
+
+def _added(moved: Moved, collect: Sequence[Move], seconds: float) -> Moved:
+    return Moved(
+        moved.bins + len(collect),
+        moved.keys + sum(move.keys for move in collect),
+        moved.bytes + sum(move.bytes for move in collect),
+        moved.steps + 1,
+        max(moved.longest_seconds, seconds),
+    )

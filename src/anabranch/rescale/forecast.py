@@ -1,0 +1,78 @@
+"""What a rescale will come to, before it is begun: ``--dry-run``, and the time that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from anabranch.plan.placed import Assignment
+from anabranch.rescale.costs import CostModel
+from anabranch.rescale.loads import Loads
+from anabranch.rescale.moves import Move, moves_between
+from anabranch.rescale.requests import Wish
+from anabranch.rescale.rounds import RescaleSettings, budget_for, rounds, usual_seconds
+from anabranch.rescale.shares import Shares, members
+from anabranch.rescale.targets import check_wish, target_for
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """What will be moved, in how many steps and seconds, and who is there after it.
+
+    ``seconds`` are those of the steps, and of what moving adds to them, if steps follow each other
+    without a pause.
+    """
+
+    bins: int
+    keys: int
+    bytes: int
+    steps: int
+    seconds: float
+    longest_round_bytes: int
+    workers: tuple[int, ...]
+    target: tuple[Shares, ...]
+
+
+def forecast(
+    wish: Wish,
+    placement: Sequence[Assignment],
+    loads: Loads,
+    recent: Sequence[float],
+    settings: RescaleSettings,
+    costs: CostModel,
+) -> Forecast:
+    """What a wish would come to. Nothing is changed by asking."""
+    check_wish(wish, placement)
+    target = target_for(wish, placement, loads)
+    moves = moves_between(placement, target, loads)
+    usual = usual_seconds(recent)
+    steps, seconds, longest = duration(moves, usual, settings, costs)
+    if moves:
+        steps, seconds = steps + 1, seconds + usual  # the step in which workers are asked
+    return Forecast(
+        len(moves),
+        sum(move.keys for move in moves),
+        sum(move.bytes for move in moves),
+        steps,
+        seconds,
+        longest,
+        members(target),
+        target,
+    )
+
+
+def duration(
+    moves: Sequence[Move], usual: float, settings: RescaleSettings, costs: CostModel
+) -> tuple[int, float, int]:
+    """Steps and seconds until these moves are done, and the bytes of the largest round.
+
+    Copying, handing over and taking overlap, round after round: two steps more than there are
+    rounds, or one without prefetch.
+    """
+    if not moves:
+        return 0, 0.0, 0
+    cut = rounds(moves, budget_for(settings, usual), costs)
+    steps = len(cut) + (2 if settings.prefetch else 1)
+    copying = sum(costs.seconds(move.bytes) for move in moves if not move.is_empty)
+    longest = max(sum(move.bytes for move in taken) for taken in cut)
+    return steps, steps * usual + copying, longest

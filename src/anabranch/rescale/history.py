@@ -1,0 +1,47 @@
+"""Rescales that are over."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from anabranch.rescale.requests import Wish
+
+KEPT = 16
+"""How many are remembered."""
+
+
+class Outcome(StrEnum):
+    """How a rescale ended. One that was reopened was done while nothing ran."""
+
+    SETTLED = "settled"
+    CANCELLED = "cancelled"
+    ROLLED_BACK = "rolled-back"
+    REPLACED = "replaced"
+    REOPENED = "reopened"
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What was handed over so far, in how many steps, and the longest of these."""
+
+    bins: int = 0
+    keys: int = 0
+    bytes: int = 0
+    steps: int = 0
+    longest_seconds: float = 0.0
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A rescale that is over: what was asked, how it ended, what it moved."""
+
+    number: int
+    wish: Wish
+    outcome: Outcome
+    moved: Moved
+    workers: tuple[int, ...] = ()
+
+
+def remembered(history: tuple[Finished, ...], finished: Finished) -> tuple[Finished, ...]:
+    """The history with one more; the oldest are forgotten."""
+    return (*history, finished)[-KEPT:]

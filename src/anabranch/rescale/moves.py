@@ -1,0 +1,65 @@
+"""Moves: bins that change their owner, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from anabranch.plan.placed import Assignment
+from anabranch.rescale.loads import Loads
+from anabranch.rescale.shares import Shares
+from anabranch.state.bins import BinSet
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A bin that goes from one worker to another, and what it weighed when that was planned."""
+
+    region: str
+    bin: int
+    from_worker: int
+    to_worker: int
+    keys: int = 0
+    bytes: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The bin that moves."""
+        return self.region, self.bin
+
+    @property
+    def end(self) -> tuple[str, int, int]:
+        """The bin that moves, and where to."""
+        return self.region, self.bin, self.to_worker
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be handed over."""
+        return not self.keys and not self.bytes
+
+
+def moves_between(
+    placement: Sequence[Assignment], target: Iterable[Shares], loads: Loads
+) -> tuple[Move, ...]:
+    """What is left to move: sources first, then the hottest bins of all regions together.
+
+    Regions and bins that the target does not know, because they are newer, stay where they are.
+    """
+    wanted = {shares.region: shares.workers for shares in target}
+    found: list[tuple[tuple[bool, float, int, int], Move]] = []
+    for place, assignment in enumerate(placement):
+        region = loads.of(assignment.region)
+        goal = wanted.get(assignment.region, ())
+        for number, (now, then) in enumerate(zip(assignment.workers, goal, strict=False)):
+            if now == then:
+                continue
+            load = region.bin(number)
+            heat = load.seconds or load.rows * 1e-9
+            move = Move(assignment.region, number, now, then, load.keys, load.bytes)
+            found.append(((not region.source, -heat, place, number), move))
+    return tuple(move for _, move in sorted(found, key=lambda each: each[0]))
+
+
+def bins_of(moves: Iterable[Move], region: str) -> BinSet:
+    """The bins of these moves in one region."""
+    return BinSet.of(move.bin for move in moves if move.region == region)

@@ -1,0 +1,59 @@
+"""Workers are asked what they hold, so that the target can be made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from anabranch.rescale.course import Course, Intent, Reports, View
+from anabranch.rescale.phases.moving import Moving
+from anabranch.rescale.phases.settled import Settled
+from anabranch.rescale.requests import Wish
+from anabranch.rescale.rounds import usual_seconds
+from anabranch.rescale.shares import Shares
+from anabranch.rescale.step_moves import StepMoves
+from anabranch.rescale.targets import target_for
+
+
+class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
+    """Workers are asked for their loads. Answers that do not come are done without.
+
+    ``origin`` is the assignment to roll back to: the last one that was settled.
+    """
+
+    wish: Wish
+    origin: tuple[Shares, ...]
+    answered: bool = False
+    waited: int = 0
+
+    @property
+    def pending(self) -> bool:
+        """A step is needed to ask, and then to begin."""
+        return True
+
+    def plan(self, view: View) -> Intent:
+        """Ask; when all have answered, or enough steps were waited for it, make the target."""
+        if not self.answered and self.waited < view.settings.answer_steps:
+            return Intent(ask=True)
+        target = target_for(self.wish, view.placement, view.loads)
+        course = Course(target, usual_seconds(view.recent))
+        return replace(course.intent(view), course=course)
+
+    def after(
+        self, moves: StepMoves, reports: Reports, ours: bool
+    ) -> Interrogating | Moving | Settled:
+        """Count the answers, or begin to move."""
+        if not ours:
+            return self
+        if moves.course is not None:
+            return Moving(self.wish, self.origin, moves.course).after(moves, reports, ours)
+        if not moves.asked:
+            return self
+        told = {(load.region, load.worker, load.generation) for load in reports.loads}
+        asked = {
+            (each.region, worker, each.generation)
+            for each in moves.placement
+            for worker in each.workers
+        }
+        return Interrogating(self.wish, self.origin, asked <= told, self.waited + 1)

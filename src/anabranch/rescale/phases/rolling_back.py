@@ -1,0 +1,36 @@
+"""Bins return to where they were."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.rescale.course import Course, Intent, Reports, View
+from anabranch.rescale.history import Outcome
+from anabranch.rescale.phases.settled import Settled
+from anabranch.rescale.requests import Wish
+from anabranch.rescale.step_moves import StepMoves
+
+
+class RollingBack(msgspec.Struct, frozen=True, tag="rolling_back"):
+    """Bins return to where they were, by the same way as they came: the target is the origin."""
+
+    wish: Wish
+    course: Course
+
+    @property
+    def pending(self) -> bool:
+        """Steps are needed, also without input."""
+        return True
+
+    def plan(self, view: View) -> Intent:
+        """The next round."""
+        return self.course.intent(view)
+
+    def after(self, moves: StepMoves, reports: Reports, ours: bool) -> RollingBack | Settled:
+        """One round further, or back."""
+        course = self.course
+        if ours:
+            course = course.after(moves.prefetch, moves.collect, reports)
+        if course.is_done(moves.placement, moves.collect):
+            return Settled(self.wish, Outcome.ROLLED_BACK, course.moved)
+        return RollingBack(self.wish, course)

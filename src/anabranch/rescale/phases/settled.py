@@ -1,0 +1,32 @@
+"""Every bin is where it is to stay: workers without bins are told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.rescale.course import Intent, Reports, View
+from anabranch.rescale.history import Moved, Outcome
+from anabranch.rescale.phases.steady import Steady
+from anabranch.rescale.requests import Wish
+from anabranch.rescale.step_moves import StepMoves
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    """Every bin is where it is to stay. In one more step, workers without bins get ``Shutdown``."""
+
+    wish: Wish
+    outcome: Outcome
+    moved: Moved
+
+    @property
+    def pending(self) -> bool:
+        """One step more."""
+        return True
+
+    def plan(self, view: View) -> Intent:
+        """Tell the workers that have no bins."""
+        return Intent(settle=True)
+
+    def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Steady | Settled:
+        """They know: it is over."""
+        return Steady() if ours and moves.settles else self

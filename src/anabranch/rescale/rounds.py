@@ -1,0 +1,148 @@
+"""Rounds: how much of a rescale one step may do.
+
+There is one planner. ``all-at-once``, ``fluid`` and ``batched`` are budgets of it: none, one bin,
+and so many bytes and seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from statistics import median
+
+import msgspec
+
+from anabranch.rescale.costs import CostModel
+from anabranch.rescale.moves import Move
+
+SLACK = 0.25
+"""By how much of its usual time a step may take longer."""
+
+USUAL_SECONDS = 0.2
+"""What a step is taken to need when none was measured."""
+
+
+class Way(StrEnum):
+    """How to move: everything in one step, one bin a step, or as much as the budget allows."""
+
+    ALL_AT_ONCE = "all-at-once"
+    FLUID = "fluid"
+    BATCHED = "batched"
+
+
+class RescaleSettings(msgspec.Struct, frozen=True):
+    """What a user may choose about rescaling. None of it changes a result (R9).
+
+    ``budget_bytes`` and ``budget_ms`` bound what a step may spend on moving; without ``budget_ms``
+    a step may take ``slack`` of its usual time longer. With ``prefetch``, bins are copied to the
+    home of their new owner before they are handed over. ``answer_steps`` and ``prefetch_steps`` are
+    how many steps an answer or a copy is waited for: after that it goes on without.
+    """
+
+    way: Way = Way.BATCHED
+    budget_bytes: int | None = None
+    budget_ms: float | None = None
+    slack: float = SLACK
+    prefetch: bool = True
+    answer_steps: int = 2
+    prefetch_steps: int = 8
+
+
+def usual_seconds(recent: Sequence[float]) -> float:
+    """What a step usually takes: the median of recent ones."""
+    return median(recent) if recent else USUAL_SECONDS
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """What one step may spend on moving; None is no bound."""
+
+    bytes: int | None = None
+    seconds: float | None = None
+    bins: int | None = None
+
+
+def budget_for(settings: RescaleSettings, usual: float) -> Budget:
+    """The budget of a step that usually takes so many seconds.
+
+    >>> budget_for(RescaleSettings(), 0.4)
+    Budget(bytes=None, seconds=0.1, bins=None)
+    """
+    match settings.way:
+        case Way.ALL_AT_ONCE:
+            return Budget()
+        case Way.FLUID:
+            return Budget(bins=1)
+        case Way.BATCHED:
+            given = settings.budget_ms
+            seconds = settings.slack * usual if given is None else given / 1000
+            return Budget(settings.budget_bytes, seconds)
+
+
+class Purse:
+    """What is left of a step's budget while its round is put together.
+
+    A bin is paid for if it fits. The first one is always paid for, so that a rescale goes on
+    whatever the budget is: a budget is never exceeded by more than one bin. A bin that holds
+    nothing is free. Bins that are copied and bins that are handed over are counted apart: with
+    ``fluid``, one is copied while the one before it is handed over.
+    """
+
+    def __init__(self, budget: Budget, costs: CostModel) -> None:
+        self._budget = budget
+        self._costs = costs
+        self.bytes = 0
+        self.seconds = 0.0
+        self._copied = 0
+        self._handed = 0
+
+    @property
+    def bins(self) -> int:
+        """How many bins were paid for."""
+        return self._copied + self._handed
+
+    def pay(self, move: Move, *, copies: bool) -> bool:
+        """Pay for a move if it fits; ``copies`` if its bytes are copied in this step."""
+        if move.is_empty:
+            return True
+        size = move.bytes if copies else 0
+        seconds = self._costs.seconds(size)
+        if self.bins and not self._fits(size, seconds, self._copied if copies else self._handed):
+            return False
+        self.owe(move, copies=copies)
+        return True
+
+    def owe(self, move: Move, *, copies: bool) -> None:
+        """Pay for a move whether it fits or not: it was begun before."""
+        size = move.bytes if copies else 0
+        self.bytes += size
+        self.seconds += self._costs.seconds(size)
+        self._copied += copies
+        self._handed += not copies
+
+    def _fits(self, size: int, seconds: float, bins: int) -> bool:
+        budget = self._budget
+        return (
+            (budget.bytes is None or self.bytes + size <= budget.bytes)
+            and (budget.seconds is None or self.seconds + seconds <= budget.seconds)
+            and (budget.bins is None or bins < budget.bins)
+        )
+
+    def take(self, moves: Iterable[Move], *, copies: bool) -> tuple[Move, ...]:
+        """The moves in their order up to the first that does not fit; later ones never overtake."""
+        found = []
+        for move in moves:
+            if not self.pay(move, copies=copies):
+                break
+            found.append(move)
+        return tuple(found)
+
+
+def rounds(moves: Sequence[Move], budget: Budget, costs: CostModel) -> tuple[tuple[Move, ...], ...]:
+    """The moves cut into rounds, each within the budget, in their order."""
+    found = []
+    left = tuple(moves)
+    while left:
+        taken = Purse(budget, costs).take(left, copies=True)
+        found.append(taken)
+        left = left[len(taken) :]
+    return tuple(found)

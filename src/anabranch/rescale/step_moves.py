@@ -1,0 +1,89 @@
+"""What one step does of a rescale: part of its plan, and what workers and homes are told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.messages import (
+    Acquire,
+    Barrier,
+    Collect,
+    Interrogate,
+    Message,
+    ScaleDown,
+    ScaleUp,
+    Shutdown,
+    in_order,
+)
+from anabranch.plan.placed import Assignment
+from anabranch.rescale.course import Course
+from anabranch.rescale.moves import Move
+from anabranch.rescale.shares import Shares, members
+from anabranch.state.bins import BinSet
+
+
+class StepMoves(msgspec.Struct, frozen=True):
+    """What a step does of a rescale. It is journalled with the plan, before the step runs.
+
+    ``placement`` is who owns what in this step. ``acquire`` are the bins that their new owner has
+    from this step on, ``collect`` those that leave their owner after its data: in the next step
+    they are elsewhere. ``prefetch`` are bins to be copied to ``to_worker``'s home meanwhile; when
+    the step is committed, what it added to the bins of ``collect`` is copied there too. ``asked``:
+    workers report their loads. ``course``: a target was made, and is followed from here on.
+    ``shutdown`` are workers without bins: this is their last step, and their homes may go after it.
+    ``turn`` says which request it was planned for.
+    """
+
+    turn: int
+    placement: tuple[Assignment, ...]
+    acquire: tuple[Move, ...] = ()
+    collect: tuple[Move, ...] = ()
+    prefetch: tuple[Move, ...] = ()
+    asked: bool = False
+    announced: tuple[Shares, ...] = ()
+    course: Course | None = None
+    settles: bool = False
+    shutdown: tuple[int, ...] = ()
+
+    def owned(self, region: str, worker: int) -> BinSet:
+        """The bins that a worker has in this step (R1: no other one has them)."""
+        for each in self.placement:
+            if each.region == region:
+                return BinSet.of(bin for bin, owner in enumerate(each.workers) if owner == worker)
+        return BinSet()
+
+    def workers(self, region: str) -> tuple[int, ...]:
+        """Who has a task of the region in this step: its owners, and who is told to shut down."""
+        owners = members(each for each in self.placement if each.region == region)
+        return tuple(sorted({*owners, *self.shutdown}))
+
+    def messages(self, region: str, worker: int, step: int) -> tuple[Message, ...]:
+        """What a worker is told in this step, in the only order; ``Load`` is the node's to add."""
+        generation = next((e.generation for e in self.placement if e.region == region), 0)
+        arriving = [m for m in self.acquire if (m.region, m.to_worker) == (region, worker)]
+        leaving = [m for m in self.collect if (m.region, m.from_worker) == (region, worker)]
+        found: list[Message] = [Barrier(step)]
+        if arriving:
+            found.append(Acquire(region, generation, BinSet.of(move.bin for move in arriving)))
+        if self.asked:
+            found.append(Interrogate(region, generation))
+        found += self._announcement(region, worker, generation)
+        if leaving:
+            found.append(Collect(region, generation, BinSet.of(move.bin for move in leaving)))
+        if worker in self.shutdown:
+            found.append(Shutdown(worker))
+        return in_order(found)
+
+    def _announcement(self, region: str, worker: int, generation: int) -> list[Message]:
+        """``ScaleUp`` or ``ScaleDown``, with the bins that can stay."""
+        for shares in self.announced:
+            if shares.region != region:
+                continue
+            now = members(each for each in self.placement if each.region == region)
+            owned = self.owned(region, worker)
+            stay = BinSet.of(bin for bin in owned if shares.can_stay(bin, worker))
+            if not owned:
+                return []
+            kind = ScaleDown if len(members([shares])) < len(now) else ScaleUp
+            return [kind(region, generation, stay)]
+        return []

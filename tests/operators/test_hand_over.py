@@ -1,0 +1,109 @@
+"""The literal messages: what operators answer, and what they are given."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from anabranch import messages
+from anabranch.messages import (
+    AFTER_DATA,
+    BEFORE_DATA,
+    Acquire,
+    Barrier,
+    Collect,
+    Control,
+    End,
+    Interrogate,
+    Load,
+    ScaleDown,
+    ScaleUp,
+    Shutdown,
+    in_order,
+)
+from anabranch.operators.hand_over import Acquisition, Collection, Interrogation
+from anabranch.state.bins import BinSet
+
+BINS = BinSet.of([1, 2])
+COLLECT = Collect("by-name", 3, BINS)
+ACQUIRE = Acquire("by-name", 4, BINS)
+
+
+def test_add_keys_unites_what_operators_hold() -> None:
+    asked = Interrogation(Interrogate("by-name", 3))
+    asked.add_keys("count", ["ada", "bob"])
+    asked.add_keys("total", ["bob", "cyd"])
+    assert asked.keys == {"ada", "bob", "cyd"}
+    assert asked.keys_of("count") == {"ada", "bob"}
+    assert asked.keys_of("nobody") == frozenset()
+
+
+def test_add_keys_may_be_called_again_for_new_keys() -> None:
+    asked = Interrogation(Interrogate("by-name", 3))
+    asked.add_keys("source", ["ada"])
+    asked.add_keys("source", ["ada", "bob"])
+    asked.add_keys("source", [])
+    assert asked.keys_of("source") == {"ada", "bob"}
+
+
+def test_an_operator_with_two_inputs_leaves_its_newest_state() -> None:
+    collected = Collection(COLLECT, instances=2)
+    collected.add_state("join", "ada", b"left only")
+    collected.count()
+    assert not collected.is_complete
+    collected.add_state("join", "ada", b"both")
+    collected.add_state("count", "ada", b"7")
+    collected.count()
+    assert collected.states() == {"join": {"ada": b"both"}, "count": {"ada": b"7"}}
+
+
+def test_a_collection_is_refused_until_all_instances_are_counted() -> None:
+    collected = Collection(COLLECT, instances=2)
+    collected.count()
+    with pytest.raises(ValueError, match="1 instances have not passed"):
+        collected.states()
+
+
+def test_nothing_is_added_after_everything_was_collected() -> None:
+    collected = Collection(COLLECT, instances=1)
+    collected.count()
+    with pytest.raises(ValueError, match="after everything"):
+        collected.add_state("count", "ada", b"8")
+    with pytest.raises(ValueError, match="have passed already"):
+        collected.count()
+    with pytest.raises(ValueError, match="at least once"):
+        Collection(COLLECT, instances=0)
+
+
+def test_the_first_take_gets_the_state_and_later_ones_nothing() -> None:
+    given = {"count": {"ada": b"7"}, "join": {"ada": b"both"}}
+    arrived = Acquisition(ACQUIRE, given)  # type: ignore[arg-type]
+    assert arrived.take_state("count") == {"ada": b"7"}
+    assert arrived.take_state("count") is None
+    assert arrived.take_state("stateless") is None
+    assert arrived.left == ("join",)
+    assert given["count"] == {"ada": b"7"}, "what was given is not changed"
+
+
+def test_messages_come_in_the_only_order() -> None:
+    every = (
+        Load("count", (), ()),
+        ACQUIRE,
+        End("count"),
+        Interrogate("by-name", 3),
+        ScaleUp("by-name", 3, BINS),
+        ScaleDown("by-name", 3, BINS),
+        COLLECT,
+        Barrier(9),
+        Shutdown(1),
+    )
+    assert tuple(type(each) for each in every) == BEFORE_DATA + AFTER_DATA
+    for some in permutations(every, 3):
+        assert in_order(some) == tuple(each for each in every if each in some)
+
+
+def test_messages_survive_a_control_row() -> None:
+    sent = (ACQUIRE, Interrogate("r", 1), ScaleUp("r", 1, BINS), ScaleDown("r", 1, BINS), COLLECT)
+    control = Control(0, 0, "r", 1, BINS, (*sent, Barrier(1), Shutdown(1)))
+    assert messages.decode(messages.encode(control)) == control
