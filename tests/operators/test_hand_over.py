@@ -17,6 +17,7 @@ from anabranch.messages import (
     End,
     Interrogate,
     Load,
+    Message,
     ScaleDown,
     ScaleUp,
     Shutdown,
@@ -87,7 +88,7 @@ def test_the_first_take_gets_the_state_and_later_ones_nothing() -> None:
 
 
 def test_messages_come_in_the_only_order() -> None:
-    every = (
+    every: tuple[Message, ...] = (
         Load("count", (), ()),
         ACQUIRE,
         End("count"),
