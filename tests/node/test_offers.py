@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ class Counter:
 
     def acknowledge(self, position: bytes) -> None:
         self.told.append(position.decode())
+
+    def forget(self, positions: Sequence[bytes]) -> None:
+        self.told.append(f"forget below {min(map(int, positions))}")
 
     def close(self) -> None:
         self.told.append("closed")
@@ -199,6 +203,15 @@ def test_what_was_committed_before_is_acknowledged_by_whoever_opens(tmp_path: Pa
     taken = bench.offers.take(1)
     assert taken is not None
     assert rows(taken) == {"only": [(2, 3)]}
+
+
+def test_what_every_kept_step_has_passed_is_forgotten(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), a=5, b=5, deaf=0)
+    kept = [(at("a", "4"), at("b", "3")), (at("a", "2"),), (at("a", "3"), at("b", "1"))]
+    bench.offers.forget(kept)
+    assert bench.open_ones["a"].told == ["forget below 2"]
+    # The second of the steps has read nothing of b: all of it may be wanted again.
+    assert bench.open_ones["b"].told == []
 
 
 def test_all_let_go_though_some_fail(tmp_path: Path) -> None:

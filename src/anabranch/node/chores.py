@@ -113,6 +113,7 @@ class Chores:
         )
         # What cannot be removed now is tried again with the next order.
         with contextlib.suppress(StoreError):
+            opened.offers.forget(order.positions)
             self._sweeper.sweep_code({*order.codes, *self._codes})
             self._sweeper.sweep(order.step, needed, now)
         return True

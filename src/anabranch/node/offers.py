@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from anabranch.errors import StoreError
 from anabranch.failures import failure_of
 from anabranch.node.port import Failure, InputLimit, Offer
 from anabranch.node.store_log import StoreLog
@@ -28,6 +29,7 @@ from anabranch.sources.port import (
     Batch,
     Enumerator,
     FileSlice,
+    Forgetting,
     Growing,
     Limit,
     Opener,
@@ -218,6 +220,19 @@ class Offers:
             if source is not None:
                 found |= source.log_files(bytes(given.position))
         return found
+
+    def forget(self, kept: Sequence[Sequence[Input]]) -> None:
+        """Let sources forget the input that no kept position needs; what fails is tried again.
+
+        A source that some kept step has not read yet keeps everything.
+        """
+        with self._asking:
+            for name, enumerator in self._enumerators.items():
+                if isinstance(enumerator, Forgetting):
+                    found = [[bytes(g.position) for g in each if g.source == name] for each in kept]
+                    if all(found):
+                        with contextlib.suppress(StoreError):
+                            enumerator.forget([position for each in found for position in each])
 
     def check(self, inputs: Sequence[Input]) -> None:
         """Raise if some input is not what it was when it was planned."""

@@ -142,6 +142,18 @@ class Attended(Enumerator, Protocol):
         ...
 
 
+@runtime_checkable
+class Forgetting(Enumerator, Protocol):
+    """An enumerator that keeps input of its own for replays, until it is told to forget it."""
+
+    def forget(self, positions: Sequence[bytes]) -> None:
+        """Take note that nothing is read any more that all of these positions have passed.
+
+        They are those of the last commit and of every kept checkpoint.
+        """
+        ...
+
+
 class Source(Protocol):
     """What a user puts into a dataflow: frozen, picklable, inert until opened."""
 

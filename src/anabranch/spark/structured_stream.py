@@ -19,8 +19,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -64,8 +63,6 @@ from anabranch.state.files import (
 
 LOG_ROOM = "input"
 QUERY_ROOM = "query"
-KEPT_COMMITS = 16
-"""Batches that one of so many of the last commits has not read yet stay in the log."""
 
 _LOOK_SECONDS = 0.5
 _WRITTEN = "name string, rows bigint, bytes bigint"
@@ -93,7 +90,7 @@ class StreamEnumerator:
         self._failure: AnabranchError | None = None
         self._moved = threading.Condition()
         self._stopping = False
-        self._passed: deque[int] = deque(maxlen=KEPT_COMMITS)
+        self._forgotten = 0
         self._next = 0
         if position is not None:
             kept = read_position(position)
@@ -118,18 +115,20 @@ class StreamEnumerator:
         """Name nothing: the log of batches has a room of its own."""
         return frozenset()
 
-    def acknowledge(self, position: bytes) -> None:
-        """Remove the batches that the last ``KEPT_COMMITS`` commits have all passed."""
-        before = self._passed[0] if self._passed else None
-        self._passed.append(read_position(position).next)
-        floor = self._passed[0]
-        if len(self._passed) < KEPT_COMMITS or floor == before:
+    def forget(self, positions: Sequence[bytes]) -> None:
+        """Remove the batches that all of these positions have passed."""
+        floor = min(read_position(position).next for position in positions)
+        if floor <= self._forgotten:
             return
         room = self._room()
         for name in list_names(room):
             batch = batch_of(name)
             if batch is not None and batch < floor:
                 remove_file(room / name)
+        self._forgotten = floor
+
+    def acknowledge(self, position: bytes) -> None:
+        """Do nothing: the query has what it read in its log, which ``forget`` clears."""
 
     def close(self) -> None:
         """Stop the query; a batch under way is repeated when the pipeline runs again."""
