@@ -7,7 +7,8 @@ the best because there are many small bins to choose from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from anabranch.rescale.membership import Owners, weighed
 
@@ -17,6 +18,9 @@ TOLERANCE = 0.1
 EXACT_BINS = 12
 EXACT_NODES = 30_000
 _ROUNDING = 1e-9
+
+Price: TypeAlias = Callable[[int, float, float], float]
+"""What it costs to move a bin of some worth and weight away from a worker with some excess."""
 
 
 def load_limit(weight: Sequence[float], workers: int) -> float:
@@ -49,7 +53,7 @@ def by_load(
     found = [
         _returned(owners, each, worth, weight, limit)
         for each in (
-            _relieved(owners, worth, weight, members, limit),
+            *(_relieved(owners, worth, weight, members, limit, price) for price in _PRICES),
             _relabelled(owners, _spread(weight, members), worth, members),
         )
         if max(_loads(each, weight, members).values()) <= limit
@@ -103,12 +107,29 @@ def _relabelled(
     return tuple(names[each] for each in other)
 
 
+def _by_ratio(worth: int, weight: float, excess: float) -> float:
+    return worth / min(weight, excess)
+
+
+def _by_worth(worth: int, weight: float, excess: float) -> float:
+    return worth
+
+
+def _by_fit(worth: int, weight: float, excess: float) -> float:
+    """The one that is just enough, else the heaviest."""
+    return weight - excess if weight >= excess else 1 / weight + 1e300
+
+
+_PRICES: tuple[Price, ...] = (_by_ratio, _by_worth, _by_fit)
+
+
 def _relieved(
     owners: Owners,
     worth: Sequence[int],
     weight: Sequence[float],
     members: Sequence[int],
     limit: float,
+    price: Price,
 ) -> Owners:
     """Move bins away from whoever is above the limit, the cheapest relief first, while they fit."""
     found = list(owners)
@@ -129,7 +150,7 @@ def _relieved(
         ]
         if excess <= 0 or not fitting:
             return tuple(found)
-        number = min(fitting, key=lambda n: (worth[n] / min(weight[n], excess), -weight[n], n))
+        number = min(fitting, key=lambda n: (price(worth[n], weight[n], excess), -weight[n], n))
         found[number] = least
         busy[worker] -= weight[number]
         busy[least] += weight[number]

@@ -111,6 +111,7 @@ class Course(msgspec.Struct, frozen=True):
         """The course after a step that did this."""
         arrived = {each.end for each in reports.prefetched}
         gone = {move.end for move in collect}
+        ordered = {move.end for move in prefetch}  # none while it is paused: that is no waiting
         copying = {each.end: each.steps for each in self.copying}
         copying.update((move.end, 0) for move in prefetch if move.end not in copying)
         ready = [*self.ready, *(end for end in copying if end in arrived)]
@@ -118,7 +119,7 @@ class Course(msgspec.Struct, frozen=True):
             self,
             announced=True,
             copying=tuple(
-                Copying(*end, steps + 1)
+                Copying(*end, steps + (end in ordered))
                 for end, steps in copying.items()
                 if end not in arrived and end not in gone
             ),
