@@ -96,13 +96,13 @@ class Course(msgspec.Struct, frozen=True):
         late = {each.end for each in self.copying if each.steps >= view.settings.prefetch_steps}
         under_way = {each.end for each in self.copying} - late
         ready = [move for move in left if move.is_empty or move.end in self.ready]
+        going = tuple(m for m in left if m.end in under_way and m not in ready)
+        for move in going:
+            purse.owe(move, copies=True)
         collect = purse.take(ready, copies=False)
         if len(collect) == len(ready):
             rest = [move for move in left if move not in ready and move.end in late]
             collect += purse.take(rest, copies=True)
-        going = tuple(m for m in left if m.end in under_way and m not in ready)
-        for move in going:
-            purse.owe(move, copies=True)
         known = {*under_way, *late, *(move.end for move in ready)}
         new = purse.take([move for move in left if move.end not in known], copies=True)
         return Intent(announce=announce, prefetch=going + new, collect=collect)

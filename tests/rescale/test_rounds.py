@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.plan.step import Assignment
+from anabranch.rescale.asking import request
+from anabranch.rescale.controller import Rescale, after_commit, plan_step
+from anabranch.rescale.costs import CostModel, Prefetched
+from anabranch.rescale.course import Reports
+from anabranch.rescale.forecast import forecast
+from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
+from anabranch.rescale.moves import Move, moves_between
+from anabranch.rescale.phases import Moving, Steady
+from anabranch.rescale.requests import Scale
+from anabranch.rescale.rounds import Budget, RescaleSettings, Way, budget_for, rounds, usual_seconds
+from anabranch.rescale.shares import Shares
+from tests.rescale.placed import REGION, all_told, loads, placed
+
+COSTS = CostModel(bytes_per_second=1000.0, seconds_per_bin=0.01)
+
+
+def moves(*sizes: int) -> tuple[Move, ...]:
+    return tuple(Move("r", number, 0, 1, size, size) for number, size in enumerate(sizes))
+
+
+def sizes(cut: tuple[tuple[Move, ...], ...]) -> list[list[int]]:
+    return [[move.bytes for move in taken] for taken in cut]
+
+
+@given(
+    st.lists(st.integers(0, 100), max_size=12),
+    st.none() | st.integers(0, 150),
+    st.none() | st.floats(0, 0.2),
+    st.none() | st.integers(1, 3),
+)
+def test_a_budget_is_never_exceeded_by_more_than_one_bin(
+    given: list[int], size: int | None, seconds: float | None, bins: int | None
+) -> None:
+    every = moves(*given)
+    cut = rounds(every, Budget(size, seconds, bins), COSTS)
+    assert tuple(move for taken in cut for move in taken) == every, "all, once, in their order"
+    for taken in cut:
+        paid = [move for move in taken if not move.is_empty]
+        if bins is not None:
+            assert len(paid) <= bins
+        if len(paid) > 1:
+            assert size is None or sum(move.bytes for move in paid) <= size
+            spent = sum(COSTS.seconds(move.bytes) for move in paid)
+            assert seconds is None or spent <= seconds * 1.000001
+
+
+@given(
+    st.lists(st.integers(0, 100), min_size=1, max_size=10),
+    st.integers(0, 150),
+    st.lists(st.sampled_from(["all", "none"]), max_size=40),
+    st.booleans(),
+)
+def test_no_step_of_a_rescale_exceeds_the_budget_by_more_than_one_bin(
+    given: list[int], size: int, told: list[str], prefetch: bool
+) -> None:
+    known, placement = loads(given), placed(*[0] * len(given))
+    asked = RescaleSettings(
+        budget_bytes=size, budget_ms=1e9, prefetch=prefetch, answer_steps=0, prefetch_steps=2
+    )
+    rescale = request(Rescale(), Scale(3), placement)
+    for say in [*told, *["all"] * 60]:
+        moves = plan_step(rescale, placement, known, (), asked)
+        ready = rescale.phase.course.ready if isinstance(rescale.phase, Moving) else ()
+        paid = [move.bytes for move in moves.prefetch if not move.is_empty]
+        paid += [0 if m.end in ready else m.bytes for m in moves.collect if not m.is_empty]
+        assert sum(paid) <= size or sum(paid) - max(paid) <= size
+        rescale = after_commit(rescale, moves, all_told(moves) if say == "all" else Reports())
+        placement = moves.placement
+    assert isinstance(rescale.phase, Steady)
+
+
+def test_the_three_ways_are_budgets_of_one_planner() -> None:
+    every = moves(10, 20, 30)
+    for way, expected in (
+        (Way.ALL_AT_ONCE, [[10, 20, 30]]),
+        (Way.FLUID, [[10], [20], [30]]),
+        (Way.BATCHED, [[10, 20], [30]]),
+    ):
+        budget = budget_for(RescaleSettings(way, budget_bytes=35), usual=100.0)
+        assert sizes(rounds(every, budget, COSTS)) == expected
+
+
+def test_a_step_may_take_a_quarter_longer() -> None:
+    assert budget_for(RescaleSettings(), usual_seconds([0.4, 9.0, 0.2])).seconds == 0.1
+    assert budget_for(RescaleSettings(budget_ms=30), 9.0).seconds == 0.03
+
+
+def test_a_bin_larger_than_the_budget_goes_alone() -> None:
+    budget = Budget(bytes=50)
+    assert sizes(rounds(moves(10, 200_000_000, 20, 20), budget, COSTS)) == [
+        [10],
+        [200_000_000],
+        [20, 20],
+    ]
+
+
+def test_bins_that_hold_nothing_are_free() -> None:
+    assert sizes(rounds(moves(0, 0, 5, 0, 5), Budget(bins=1), COSTS)) == [[0, 0, 5, 0], [5]]
+
+
+def test_sources_go_first_then_hot_bins_of_all_regions() -> None:
+    placement = (
+        Assignment("a", 1, (0, 0)),
+        Assignment("b", 1, (0, 0)),
+        Assignment("source", 1, (0, 0)),
+    )
+    known = Loads(
+        (
+            RegionLoad("a", (BinLoad(1, 1, 0, 0.1), BinLoad(1, 1, 0, 0.3))),
+            RegionLoad("b", (BinLoad(1, 1, 0, 0.2), BinLoad(1, 1, 0, 0.4))),
+            RegionLoad("source", (BinLoad(), BinLoad(1, 0, 0, 0.01)), source=True),
+        )
+    )
+    target = tuple(Shares(each.region, (1, 1)) for each in placement)
+    order = [move.place for move in moves_between(placement, target, known)]
+    assert order[:2] == [("source", 1), ("source", 0)]
+    assert order[2:] == [("b", 1), ("a", 1), ("b", 0), ("a", 0)]
+
+
+def test_a_bin_that_the_target_does_not_know_stays() -> None:
+    found = moves_between(placed(0, 0, 0), (Shares(REGION, (1, 0)),), Loads())
+    assert [move.bin for move in found] == [0]
+    assert moves_between(placed(0), (), Loads()) == ()
+
+
+def test_the_rate_of_copying_is_learnt() -> None:
+    model = CostModel()
+    for _ in range(60):
+        model = model.learnt([Prefetched("r", 0, 1, 5_000_000, 1.0)])
+    assert model.seconds(10_000_000) == pytest.approx(2.0, rel=0.01)
+    assert model.learnt([Prefetched("r", 0, 1, 10, 1.0)]) == model, "tiny copies say nothing"
+    assert model.learnt([Prefetched("r", 0, 1, 0, 0.0)]) == model
+
+
+def test_a_forecast_says_what_will_be_moved() -> None:
+    known = loads([100] * 8)
+    found = forecast(
+        Scale(2), placed(*[0] * 8), known, [0.4], RescaleSettings(budget_bytes=250), CostModel()
+    )
+    assert (found.bins, found.keys, found.bytes) == (4, 400, 400)
+    assert found.steps == 1 + 2 + 2, "one to ask, two rounds, one to copy ahead, one to arrive"
+    assert found.seconds == pytest.approx(5 * 0.4, rel=0.01)
+    assert found.longest_round_bytes == 200
+    assert found.workers == (0, 1)
+
+
+def test_a_forecast_of_nothing() -> None:
+    found = forecast(Scale(1), placed(0, 0), loads([9, 9]), [], RescaleSettings(), CostModel())
+    assert (found.bins, found.bytes, found.steps, found.seconds) == (0, 0, 0, 0.0)

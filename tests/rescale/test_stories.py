@@ -1,0 +1,220 @@
+"""Stories of requests, crashes and lost reports: every rescale ends, and no row is forgotten."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.plan.step import Assignment
+from anabranch.rescale.asking import reopened
+from anabranch.rescale.history import KEPT, Outcome
+from anabranch.rescale.phases import Paused, Steady
+from anabranch.rescale.requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
+from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.shares import members
+from tests.rescale.pipeline import DEFAULTS, Pipeline, Row, is_scale, without_rescale
+
+REGIONS = {"source": 5, "a": 8, "b": 4}
+
+SETTINGS = st.builds(
+    RescaleSettings,
+    way=st.sampled_from(Way),
+    budget_bytes=st.none() | st.integers(0, 100),
+    budget_ms=st.none() | st.sampled_from([0.0, 1.0, 5.0]),
+    prefetch=st.booleans(),
+    answer_steps=st.integers(0, 2),
+    prefetch_steps=st.integers(0, 3),
+)
+
+EVENTS = st.one_of(
+    st.tuples(st.just("step"), st.sampled_from(["all", "all", "none", "late"])),
+    st.tuples(st.just("step"), st.sampled_from(["all", "all", "none", "late"])),
+    st.tuples(st.just("plan"), st.none()),
+    st.tuples(st.just("crash"), st.none()),
+    st.tuples(
+        st.just("ask"),
+        st.one_of(
+            st.builds(Scale, st.integers(1, 10), by=st.sampled_from(Balance)),
+            st.builds(Scale, regions=st.tuples(st.tuples(st.just("a"), st.integers(1, 9)))),
+            st.builds(Scale, remove=st.tuples(st.integers(0, 4))),
+            st.just(Rebalance()),
+            st.just(Pause()),
+            st.just(Resume()),
+            st.builds(Cancel, st.booleans()),
+        ),
+    ),
+)
+
+
+def pipeline(way: RescaleSettings = DEFAULTS, workers: int = 2) -> Pipeline:
+    placement = tuple(
+        Assignment(region, 1, tuple(number * workers // bins for number in range(bins)))
+        for region, bins in REGIONS.items()
+    )
+    return Pipeline(placement, way, sources=("source",))
+
+
+@given(
+    SETTINGS,
+    st.lists(EVENTS, max_size=25),
+    st.lists(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 40)), max_size=6)),
+)
+@settings(max_examples=150)
+def test_every_story_ends_at_its_target_and_nothing_is_forgotten(
+    way: RescaleSettings,
+    events: list[tuple[str, object]],
+    given_rows: list[list[tuple[str, int]]],
+) -> None:
+    checked = pipeline(way)
+    numbers = count()
+    rows: list[Row] = []
+    waiting = iter(given_rows)
+    for kind, what in events:
+        match kind:
+            case "step":
+                arriving = [(region, key, next(numbers)) for region, key in next(waiting, [])]
+                rows += arriving
+                checked.step(arriving, str(what))
+            case "plan":
+                checked.plan()
+            case "crash":
+                checked.crash()
+            case _:
+                checked.ask(what)  # type: ignore[arg-type]
+    if isinstance(checked.rescale.phase, Paused):
+        checked.ask(Resume())
+    checked.finish()
+    assert isinstance(checked.rescale.phase, Steady)
+    assert checked.result() == without_rescale(rows, REGIONS)
+    if is_scale(checked.wanted):
+        assert isinstance(checked.wanted, Scale)
+        for each in checked.placement:
+            wanted = dict(checked.wanted.regions).get(each.region, checked.wanted.workers)
+            assert wanted is not None
+            if checked.wanted.by is Balance.BINS:
+                assert len(members([each])) == min(wanted, len(each.workers))
+            else:
+                assert len(members([each])) <= wanted
+    assert set(checked.rescale.workers) <= set(members(checked.placement))
+    assert len(checked.rescale.history) <= KEPT
+
+
+def test_two_four_one_with_new_keys_in_every_step() -> None:
+    """A storm of keys cannot postpone the end: what moves is the bin."""
+    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    rows: list[Row] = []
+    keys = count()
+    for workers in (4, 1):
+        assert checked.ask(Scale(workers))
+        before = checked.steps
+        while not isinstance(checked.rescale.phase, Steady):
+            storm = [("a", next(keys), checked.steps) for _ in range(20)]
+            rows += storm
+            checked.step(storm)
+        assert checked.steps - before <= sum(REGIONS.values()) + 6
+        assert len(members(checked.placement)) == workers
+    assert checked.result() == without_rescale(rows, REGIONS)
+    assert [each.outcome for each in checked.rescale.history] == [Outcome.SETTLED] * 2
+    assert sorted(checked.shut) == [
+        worker for worker in range(4) if worker not in members(checked.placement)
+    ]
+
+
+def test_a_cancelled_rescale_stops_where_it_is() -> None:
+    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked.step([("a", key, 0) for key in range(16)])
+    checked.ask(Scale(4))
+    for _ in range(5):
+        checked.step()
+    assert checked.rescale.handing
+    moved = len(checked.moved)
+    checked.ask(Cancel())
+    checked.finish()
+    assert len(checked.moved) == moved, "what was in hand-over has arrived, and nothing else moved"
+    assert checked.rescale.history[-1].outcome is Outcome.CANCELLED
+
+
+def test_a_rolled_back_rescale_returns() -> None:
+    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    before = [each.workers for each in checked.placement]
+    checked.step([("a", key, 0) for key in range(16)])
+    checked.ask(Scale(4))
+    for _ in range(6):
+        checked.step()
+    assert [each.workers for each in checked.placement] != before
+    checked.ask(Cancel(roll_back=True))
+    checked.finish()
+    assert [each.workers for each in checked.placement] == before
+    assert checked.rescale.history[-1].outcome is Outcome.ROLLED_BACK
+    assert checked.shut, "workers that were begun and are not needed are told"
+
+
+def test_a_second_request_goes_on_from_where_things_are() -> None:
+    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked.step([("a", key, 0) for key in range(16)])
+    checked.ask(Scale(4))
+    for _ in range(6):
+        checked.step()
+    there = len(checked.moved)
+    checked.ask(Scale(3))
+    checked.finish()
+    assert len(members(checked.placement)) == 3
+    assert [e.outcome for e in checked.rescale.history] == [Outcome.REPLACED, Outcome.SETTLED]
+    assert checked.rescale.history[-1].number == 2
+    assert len(checked.moved) > there
+
+
+def test_a_paused_rescale_asks_for_no_steps_and_goes_on() -> None:
+    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked.step([("a", key, 0) for key in range(16)])
+    checked.ask(Scale(4))
+    for _ in range(5):
+        checked.step()
+    checked.ask(Pause())
+    checked.finish()
+    moved = len(checked.moved)
+    for _ in range(20):
+        checked.step([("a", 1, 1)])
+    assert len(checked.moved) == moved
+    checked.ask(Resume())
+    checked.finish()
+    assert len(members(checked.placement)) == 4
+
+
+def test_history_is_bounded_and_generations_grow() -> None:
+    checked = pipeline(RescaleSettings(way=Way.ALL_AT_ONCE, answer_steps=0, prefetch=False))
+    for turn in range(KEPT + 5):
+        before = checked.placement[1].generation
+        checked.ask(Scale(2 + turn % 2))
+        checked.finish()
+        assert checked.placement[1].generation > before or turn == 0
+    assert len(checked.rescale.history) == KEPT
+    assert checked.rescale.history[-1].number == KEPT + 5
+
+
+@pytest.mark.parametrize("asked", [Pause(), Resume(), Cancel(), Cancel(roll_back=True)])
+def test_what_needs_a_rescale_is_refused_without_one(asked: Pause | Resume | Cancel) -> None:
+    assert not pipeline().ask(asked)
+
+
+def test_a_checkpoint_opens_with_another_number_of_workers() -> None:
+    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked.step([("a", key, 0) for key in range(16)])
+    checked.ask(Scale(4))
+    for _ in range(5):
+        checked.step()
+    assert checked.rescale.handing
+    opened, placement = reopened(checked.rescale, Scale(3), checked.placement, checked.loads())
+    assert len(members(placement)) == 3
+    assert not opened.handing
+    assert placement[1].generation > checked.placement[1].generation
+    assert set(opened.workers) >= set(members(checked.placement)), "they are told in the next step"
+
+
+def test_a_worker_whose_host_is_gone_is_replaced_at_once() -> None:
+    checked = pipeline()
+    _, placement = reopened(checked.rescale, Scale(remove=(0,)), checked.placement, checked.loads())
+    assert members(placement) == (1,)
