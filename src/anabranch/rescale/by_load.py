@@ -51,7 +51,7 @@ def by_load(
     limit = load_limit(weight, len(members)) * (1 + _ROUNDING)
     worth = weighed(size)
     found = [
-        _returned(owners, each, worth, weight, limit)
+        _returned(owners, each, worth, weight, members, limit)
         for each in (
             *(_relieved(owners, worth, weight, members, limit, price) for price in _PRICES),
             _relabelled(owners, _spread(weight, members), worth, members),
@@ -157,12 +157,16 @@ def _relieved(
 
 
 def _returned(
-    owners: Owners, found: Owners, worth: Sequence[int], weight: Sequence[float], limit: float
+    owners: Owners,
+    found: Owners,
+    worth: Sequence[int],
+    weight: Sequence[float],
+    members: Sequence[int],
+    limit: float,
 ) -> Owners:
     """Take back every move that the limit does not need, the most expensive first."""
     result = list(found)
-    members = set(found)
-    busy = _loads(found, weight, sorted(members))
+    busy = _loads(found, weight, members)
     moved = (n for n, owner in enumerate(owners) if owner in members and found[n] != owner)
     for number in sorted(moved, key=lambda each: (-worth[each], each)):
         owner = owners[number]

@@ -10,6 +10,9 @@ journal goes on with the rescale where it was. Between two commits there are thr
 The plan that is committed need not have been made from the value that it is applied to: requests
 may have come in between, or the coordinator may have died after the plan and read both from the
 journal. So ``after_commit`` takes what was done from the plan, and what is wanted from the value.
+
+A plan is journalled with the value that it was made from. Whoever comes back goes on from that, if
+the plan has no commit yet, and else from the value of the last commit.
 """
 
 from __future__ import annotations

@@ -67,12 +67,13 @@ def duration(
     """Steps and seconds until these moves are done, and the bytes of the largest round.
 
     Copying, handing over and taking overlap, round after round: two steps more than there are
-    rounds, or one without prefetch.
+    rounds, or one if nothing is copied ahead.
     """
     if not moves:
         return 0, 0.0, 0
     cut = rounds(moves, budget_for(settings, usual), costs)
-    steps = len(cut) + (2 if settings.prefetch else 1)
+    ahead = settings.prefetch and any(not move.is_empty for move in moves)
+    steps = len(cut) + (2 if ahead else 1)
     copying = sum(costs.seconds(move.bytes) for move in moves if not move.is_empty)
     longest = max(sum(move.bytes for move in taken) for taken in cut)
     return steps, steps * usual + copying, longest

@@ -54,6 +54,7 @@ def moves_between(
             if now == then:
                 continue
             load = region.bin(number)
+            # Rows rank bins whose time was not measured, below all whose time was.
             heat = load.seconds or load.rows * 1e-9
             move = Move(assignment.region, number, now, then, load.keys, load.bytes)
             found.append(((not region.source, -heat, place, number), move))
