@@ -216,6 +216,12 @@ def test_a_region_grows_into_workers_that_are_there() -> None:
     assert members(target[:1]) == (0, 5)
 
 
+def test_a_region_grows_beyond_the_workers_that_are_there() -> None:
+    placement = (Assignment("a", 1, (0, 0, 0, 0)), Assignment("b", 1, (0, 1)))
+    target = target_for(Scale(regions=(("a", 3),)), placement, Loads())
+    assert members(target[:1]) == (0, 1, 2)
+
+
 def test_named_workers_are_removed() -> None:
     target = target_for(Scale(remove=(1,)), two_regions(), Loads())
     assert members(target) == (0, 2, 3)

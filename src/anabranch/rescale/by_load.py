@@ -15,7 +15,7 @@ from anabranch.rescale.membership import Owners, weighed
 TOLERANCE = 0.1
 """How much more than the average a worker may have."""
 
-EXACT_BINS = 12
+EXACT_BINS = 20
 EXACT_NODES = 30_000
 _ROUNDING = 1e-9
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations, islice
+from itertools import combinations
 from math import comb
 from typing import TypeAlias
 
@@ -61,8 +61,7 @@ def choose_members(
     """
     staying = tuple(sorted(set(candidates)))
     if len(staying) <= count:
-        joining = (worker for worker in others if worker not in staying)
-        return tuple(sorted((*staying, *islice(joining, count - len(staying)))))
+        return _with(staying, count, others)
 
     def worth(workers: Sequence[int]) -> int:
         return sum(each.worth(workers) for each in kept)
@@ -70,6 +69,16 @@ def choose_members(
     if comb(len(staying), count) <= EXACT_CHOICES:
         return max(combinations(staying, count), key=worth)
     return _swapped(_greedy(staying, count, worth), staying, worth)
+
+
+def _with(staying: Sequence[int], count: int, others: Iterable[int]) -> tuple[int, ...]:
+    """As many workers as are asked for: those that stay, then others, each once."""
+    found = set(staying)
+    for worker in others:
+        if len(found) >= count:
+            break
+        found.add(worker)
+    return tuple(sorted(found))
 
 
 def _greedy(staying: Sequence[int], count: int, worth: Worth) -> tuple[int, ...]:
