@@ -3,7 +3,7 @@ from __future__ import annotations
 from anabranch.rescale.controller import is_pending
 from anabranch.rescale.requests import Cancel, Pause, Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
-from anabranch.rescale.view import RescaleStatus, status_of
+from anabranch.rescale.view import RescaleView, view_of
 from tests.rescale.pipeline import Pipeline
 from tests.rescale.placed import REGION, placed
 
@@ -15,8 +15,8 @@ def moving() -> Pipeline:
     return started
 
 
-def status(seen: Pipeline) -> RescaleStatus:
-    return status_of(seen.rescale, seen.placement, seen.loads(), seen.settings, seen.moves)
+def status(seen: Pipeline) -> RescaleView:
+    return view_of(seen.rescale, seen.placement, seen.loads(), seen.settings, seen.moves)
 
 
 def test_whitelist_and_hold_are_visible_at_every_moment() -> None:

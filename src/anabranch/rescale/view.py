@@ -29,7 +29,7 @@ class RegionMoves(msgspec.Struct, frozen=True):
     hold: BinSet
 
 
-class RescaleStatus(msgspec.Struct, frozen=True):
+class RescaleView(msgspec.Struct, frozen=True):
     """What a rescale is doing.
 
     ``phase`` is its name, as it is journalled. Without a rescale under way ``wish`` is None.
@@ -52,21 +52,21 @@ class RescaleStatus(msgspec.Struct, frozen=True):
     regions: tuple[RegionMoves, ...]
 
 
-def status_of(
+def view_of(
     rescale: Rescale,
     placement: Sequence[Assignment],
     loads: Loads,
     settings: RescaleSettings,
     moves: StepMoves | None = None,
-) -> RescaleStatus:
-    """The status after the last commit; ``moves`` is the step under way, if there is one."""
+) -> RescaleView:
+    """What is seen after the last commit; ``moves`` is the step under way, if there is one."""
     phase = rescale.phase
     inner = phase.inner if isinstance(phase, Paused) else phase
     course = inner.course if isinstance(inner, Moving | RollingBack) else None
     now = arrived(rescale, placement)
     left = () if course is None else course.left(now, loads)
     steps, seconds = _time_left(course, left, settings, rescale)
-    return RescaleStatus(
+    return RescaleView(
         rescale.number,
         str(phase.__struct_config__.tag),
         None if isinstance(inner, Steady) else inner.wish,
