@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.plan.step import Assignment
+from anabranch.plan.placed import Assignment
 from anabranch.rescale.controller import Rescale, arrived
 from anabranch.rescale.course import Course
 from anabranch.rescale.forecast import duration
