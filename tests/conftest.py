@@ -27,6 +27,7 @@ SETTINGS = {
 }
 
 LONGEST = (
+    "test_process_kills.py",
     "test_kill.py",
     "test_cluster.py",
     "test_query.py",
