@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from anabranch.cli import remote
+from anabranch.cli import remote, scale
 from anabranch.cli.demo import Wish, run_demo
 from anabranch.cli.doctor import doctor
 from anabranch.cli.exits import Exit, exit_of
@@ -37,6 +37,7 @@ app.add_typer(state, name="state")
 app.command()(node)
 app.command()(doctor)
 remote.register(app)
+scale.register(app)
 register_run(app, serve_wanted)
 
 

@@ -106,6 +106,8 @@ def _notes(status: Status) -> Iterator[Text]:
         yield Text(f"replaying up to step {status.replaying}", "yellow")
     if status.waiting_for is not None:
         yield Text(f"waiting for {status.waiting_for}", "yellow")
+    if status.rescale is not None:
+        yield Text(rescale_text(status.rescale))
     if status.checkpoint is not None:
         making = status.checkpoint
         why = f", waits for {making.waiting_for}" if making.waiting_for else ""
