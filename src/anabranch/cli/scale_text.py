@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from anabranch.cli.tables import size
+from anabranch.cli.sizes import size
 from anabranch.coordinator.status import RescaleStatus, Status
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.history import Finished, Moved

@@ -10,6 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from anabranch.cli.scale_text import rescale_text
+from anabranch.cli.sizes import size
 from anabranch.coordinator.status import CheckpointStatus, Phase, Status
 
 STYLES = {
@@ -68,19 +70,6 @@ def clock(nanoseconds: int) -> str:
     '2023-11-14 22:13:20'
     """
     return f"{datetime.fromtimestamp(nanoseconds // 10**9, UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def size(count: float) -> str:
-    """Bytes for people.
-
-    >>> size(0), size(2048), size(5 << 30)
-    ('0 B', '2.0 KiB', '5.0 GiB')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _heading(status: Status) -> Text:
