@@ -32,6 +32,14 @@ def owners(running: Running) -> int:
     return len(set(running.little.rescale.assignment.workers))
 
 
+def paused(running: Running, workers: str) -> None:
+    """Ask for a rescale that does not begin to move: both requests come before the next step."""
+    running("pause")
+    running("scale", workers, "--seconds", "0", code=5)
+    running("scale", "pause", "--seconds", "0", code=5)
+    running("start")
+
+
 def test_scale_waits_and_says_what_was_moved(running: Running) -> None:
     said = running("scale", "4")
     assert said.startswith("Settled (4 workers): 4 bins, ")
@@ -73,14 +81,14 @@ def test_a_dry_run(running: Running) -> None:
 def test_pause_status_resume_cancel_history(running: Running) -> None:
     assert running("scale", "status") == "No rescale is under way.\n"
     assert running("scale", "history") == "There was no rescale yet.\n"
-    running("scale", "4", "--no-wait")
+    paused(running, "4")
     assert running("scale", "pause") == "The rescale is paused.\n"
     assert running("scale", "status").startswith("Rescale 1, 4 workers: paused, ")
     assert "Rescale 1, 4 workers: paused" in running("status")
     found = json.loads(running("scale", "status", "--json"))
     assert found["rescale"]["phase"] == "paused"
     assert running("scale", "resume").startswith("Settled (4 workers): 4 bins")
-    running("scale", "1", "--no-wait")
+    paused(running, "1")
     assert running("scale", "cancel", "--roll-back").startswith("Rolled back (1 worker): ")
     assert owners(running) == 4
     lines = running("scale", "history").splitlines()
@@ -90,16 +98,14 @@ def test_pause_status_resume_cancel_history(running: Running) -> None:
     assert [each["outcome"] for each in told] == ["settled", "rolled-back"]
     running("rebalance", "by-step", "--by", "bins")
     assert [each.request for each in running.little.asked if isinstance(each, Rescaling)] == [
-        *(Scale(4), Pause(), Resume(), Scale(1), Cancel(roll_back=True)),
+        *(Scale(4), Pause(), Pause(), Resume(), Scale(1), Pause(), Cancel(roll_back=True)),
         Rebalance(("by-step",), Balance.BINS),
     ]
 
 
 def test_what_is_not_over_in_time_ends_with_5(running: Running) -> None:
-    running("scale", "4", "--no-wait")
-    running("scale", "pause")
-    running.little.pace = 0.01
-    assert "still goes on" in running("scale", "3", "--seconds", "0.05", code=5)
+    running.little.pace = 1.0
+    assert "still goes on" in running("scale", "3", "--seconds", "1.5", code=5)
     running("pause")
     assert "no step has committed it yet" in running("scale", "2", "--seconds", "0", code=5)
 
@@ -120,7 +126,7 @@ def test_a_bar_shows_bins_keys_time_longest_step_and_budget(tmp_path: Path) -> N
             " keys ",
             " s left",
             "longest step 0.20 s",
-            "budget 1 bin",
+            "budget 1",
         ):
             assert text in shown
 

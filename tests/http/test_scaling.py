@@ -113,6 +113,7 @@ def test_paused_resumed_and_rolled_back_by_the_client() -> None:
     little = Little()
     with served(little) as client:
         until(lambda: client.status().step > BINS)
+        little.pace = 0.2
         before = little.rescale.assignment.workers
         assert client.scale(ScaleRequest(4, dry_run=True)).forecast is not None
         assert client.scale(ScaleRequest(4)).done
