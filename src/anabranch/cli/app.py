@@ -77,7 +77,7 @@ def demo(
         int,
         typer.Option(min=1, help="In how many files, a step each; on a slow machine several."),
     ] = 30,
-    workers: Annotated[int, typer.Option(min=1, help="How many shares each region has.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="How many workers it begins with.")] = 2,
     keep: Annotated[
         Path | None,
         typer.Option(
@@ -90,7 +90,8 @@ def demo(
     """Run a stateful pipeline on embedded Spark, watch it, and check its result.
 
     Orders arrive as JSON files. One region keeps a running total per customer, a second one adds
-    up the revenue per tier of customers. In the end everything is computed again in plain Python
+    up the revenue per tier of customers. While orders arrive it goes to twice the workers, and
+    down to one: a map shows which worker has which bins. In the end everything is computed again in plain Python
     and compared: exit code 0 if it is equal, 1 if it is not.
     """
     raise typer.Exit(run_demo(Wish(rows, steps, workers, keep), Console()))
