@@ -91,8 +91,8 @@ def demo(
 
     Orders arrive as JSON files. One region keeps a running total per customer, a second one adds
     up the revenue per tier of customers. While orders arrive it goes to twice the workers, and
-    down to one: a map shows which worker has which bins. In the end everything is computed again in plain Python
-    and compared: exit code 0 if it is equal, 1 if it is not.
+    down to one: a map shows which worker has which bins. In the end everything is computed again
+    in plain Python and compared: exit code 0 if it is equal, 1 if it is not.
     """
     raise typer.Exit(run_demo(Wish(rows, steps, workers, keep), Console()))
 

@@ -239,8 +239,8 @@ def _numbers(frame: Frame) -> Table:
     # The first step would flatten all others, so the scale is that of the warm ones.
     bars = sparkline(seconds, max(done.seconds for done in warm))
     shown = Text()
-    for done, bar in zip(recent, bars, strict=True):
-        shown.append(bar, "bold magenta" if done.step in frame.moved_in else "yellow")
+    for done, one in zip(recent, bars, strict=True):
+        shown.append(one, "bold magenta" if done.step in frame.moved_in else "yellow")
     shown.append(f"  median {usual:.2f}")
     moving = [done.seconds for done in warm if done.step in frame.moved_in]
     if moving:

@@ -55,7 +55,7 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
     steps, seconds = _time_left(memory, phase, left, usual)
     return RescaleStatus(
         number=rescale.number,
-        phase=type(rescale.phase).__struct_config__.tag or "",
+        phase=str(type(rescale.phase).__struct_config__.tag),
         wish=None if isinstance(phase, Steady) else phase.wish,
         waiting=dict(Counter(move.region for move in left)),
         in_hand_over=dict(Counter(move.region for move in rescale.handing)),

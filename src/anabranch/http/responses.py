@@ -67,7 +67,7 @@ def _headers_of(code: str) -> dict[str, str] | None:
 def _methods(app: FastAPI, path: str) -> list[str]:
     """The methods of a path: of all its calls, where the framework names those of the first."""
     found = (route for route in app.routes if isinstance(route, APIRoute) and route.path == path)
-    return sorted({method for route in found for method in route.methods})
+    return sorted({method for route in found for method in route.methods or ()})
 
 
 def _place(request: Request) -> str:
