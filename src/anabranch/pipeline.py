@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 import pyarrow as pa
 
@@ -25,7 +25,10 @@ from anabranch.failures import error_of
 from anabranch.node.inline import InlineNode
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
 from anabranch.node.state_reader import missing_or_expired, read_table
-from anabranch.rescale.requests import Rebalance, Scale
+from anabranch.rescale import requests
+from anabranch.rescale.forecast import Forecast
+from anabranch.rescale.history import Finished
+from anabranch.rescale.requests import Balance, Rebalance, Scale, Wish
 
 if TYPE_CHECKING:
     from anabranch.spark.query import DataFrame
@@ -86,26 +89,82 @@ class Pipeline:
         """
         return self._asked(Load(step, accept_duplicates), None)
 
+    @overload
     def scale(
         self,
         workers: int | None = None,
         *,
         regions: Mapping[str, int] | None = None,
         remove: Sequence[int] = (),
+        by: Balance | str = Balance.BINS,
+        dry_run: Literal[False] = False,
         timeout: float | None = None,
-    ) -> Status:
+    ) -> Status: ...
+
+    @overload
+    def scale(
+        self,
+        workers: int | None = None,
+        *,
+        regions: Mapping[str, int] | None = None,
+        remove: Sequence[int] = (),
+        by: Balance | str = Balance.BINS,
+        dry_run: Literal[True],
+        timeout: float | None = None,
+    ) -> Forecast: ...
+
+    def scale(
+        self,
+        workers: int | None = None,
+        *,
+        regions: Mapping[str, int] | None = None,
+        remove: Sequence[int] = (),
+        by: Balance | str = Balance.BINS,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> Status | Forecast:
         """Go to so many workers while rows flow: in all regions, or in those named.
 
-        ``remove`` names workers that are to have no bins. Returns when the request is durable; the
-        bins move over the steps that follow, as ``status().rescale`` shows. A second request
-        replaces the target from where things are. ``OperationRefused`` with the reason.
+        ``remove`` names workers that are to have no bins; ``by`` says what is to be equal on all
+        workers: the number of ``"bins"``, or the measured ``"load"``. Returns when the request is
+        durable; the bins move over the steps that follow, as ``status().rescale`` shows. A second
+        request replaces the target from where things are. ``OperationRefused`` with the reason.
+        With ``dry_run`` nothing is changed: it gives what would be moved, in how many steps.
         """
-        wish = Scale(workers, tuple((regions or {}).items()), tuple(remove))
-        return self._asked(Rescaling(wish), timeout)
+        given = tuple((regions or {}).items())
+        return self._wanted(Scale(workers, given, tuple(remove), Balance(by)), dry_run, timeout)
 
-    def rebalance(self, *regions: str, timeout: float | None = None) -> Status:
+    @overload
+    def rebalance(
+        self, *regions: str, dry_run: Literal[False] = False, timeout: float | None = None
+    ) -> Status: ...
+
+    @overload
+    def rebalance(
+        self, *regions: str, dry_run: Literal[True], timeout: float | None = None
+    ) -> Forecast: ...
+
+    def rebalance(
+        self, *regions: str, dry_run: bool = False, timeout: float | None = None
+    ) -> Status | Forecast:
         """Share the bins anew among the same workers, by their measured load."""
-        return self._asked(Rescaling(Rebalance(regions)), timeout)
+        return self._wanted(Rebalance(regions), dry_run, timeout)
+
+    def scale_pause(self, timeout: float | None = None) -> Status:
+        """Hand no more bins over until ``scale_resume``; rows go on. What is on its way arrives."""
+        return self._asked(Rescaling(requests.Pause()), timeout)
+
+    def scale_resume(self, timeout: float | None = None) -> Status:
+        """Go on with a rescale that was paused."""
+        return self._asked(Rescaling(requests.Resume()), timeout)
+
+    def scale_cancel(self, *, roll_back: bool = False, timeout: float | None = None) -> Status:
+        """Leave the bins where they are; or, rolling back, bring them back to where they were."""
+        return self._asked(Rescaling(requests.Cancel(roll_back)), timeout)
+
+    def scale_history(self) -> tuple[Finished, ...]:
+        """The last rescales that are over, oldest first: what was asked, moved, and the outcome."""
+        return self.status().rescales
 
     def status(self) -> Status:
         """Where the pipeline stands."""
@@ -152,6 +211,9 @@ class Pipeline:
             return read_table(snapshot.view(operator), self._directory)
         except SnapshotExpired as error:
             raise missing_or_expired(error, self._node.snapshot) from error
+
+    def _wanted(self, wish: Wish, dry_run: bool, timeout: float | None) -> Status | Forecast:
+        return self._driver.forecast(wish) if dry_run else self._asked(Rescaling(wish), timeout)
 
     def _asked(self, operation: Operation, timeout: float | None) -> Status:
         answered = self._driver.ask(operation, timeout)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from anabranch.cli.demo_bins import COLOURS, Bins, bin_map
 from anabranch.cli.demo_view import Frame, LineView, LiveView, Tier, draw, sparkline, view_for
 from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.status import RescaleStatus
+from anabranch.rescale.requests import Scale
 
 STEPS = (
     StepDone(1, 1_000, 700, 5.0, {}),
@@ -21,6 +25,46 @@ def frame(steps: int, phase: str = "Orders arrive", *, finished: bool = False) -
     tiers = (Tier("bronze", 3_000, 1_234_500), Tier("gold", 1_000, 617_250)) if steps else ()
     keys = STEPS[steps - 1].keys - len(tiers) if steps else 0
     return Frame(phase, finished, 0.0, STEPS[:steps], max(steps - 1, 0), 8_000, 4, keys, tiers)
+
+
+MOVING = RescaleStatus(
+    number=1,
+    phase="moving",
+    wish=Scale(4),
+    waiting={"by-customer": 48},
+    in_hand_over={"by-customer": 16},
+    moved_bins=16,
+    moved_keys=1_600,
+    moved_bytes=32_768,
+    left_bins=48,
+    left_keys=4_800,
+    left_bytes=98_304,
+    steps=1,
+    steps_left=5,
+    seconds_left=2.4,
+    longest_seconds=0.5,
+    usual_seconds=0.4,
+    budget_seconds=0.016,
+    budget_bytes=None,
+    budget_bins=None,
+)
+OWNERS = (
+    Bins("by-customer", tuple(bin % 2 for bin in range(224)) + (2,) * 32),
+    Bins("by-tier", tuple(bin % 2 for bin in range(256))),
+)
+
+
+def rescaling(settled: tuple[str, ...] = ()) -> Frame:
+    """A frame with bins on their way; or, with what it came to, after that."""
+    tiers = tuple(Tier(name, 1_000, 617_250) for name in ("bronze", "silver", "gold", "platinum"))
+    return replace(
+        frame(3),
+        tiers=tiers,
+        bins=OWNERS,
+        rescale=None if settled else MOVING,
+        moved_in=frozenset({3}),
+        settled=settled,
+    )
 
 
 def picture(shown: Frame) -> list[str]:
@@ -48,10 +92,57 @@ def test_the_picture_has_all_numbers() -> None:
     assert "6,172.50  " + "▇" * 12 + " " in line_with("gold", lines)
 
 
-def test_the_picture_fits_a_terminal_of_80_columns_and_24_lines() -> None:
-    lines = picture(frame(3))
+@pytest.mark.parametrize("shown", [frame(3), rescaling(), rescaling(("Settled " * 20,))])
+def test_the_picture_fits_a_terminal_of_80_columns_and_24_lines(shown: Frame) -> None:
+    lines = picture(shown)
     assert max(map(len, lines)) <= 79
     assert len(lines) <= 23
+
+
+def test_the_picture_shows_the_bins_by_owner_and_how_far_they_are() -> None:
+    lines = picture(rescaling())
+    assert "going to 4 workers: 16/64 bins, 1,600/6,400 keys, 32.0 KiB, 2 s left" in line_with(
+        "going to", lines
+    )
+    # three bins a cell, in two lines
+    customers = line_with("by-customer", lines), lines[_place("by-customer", lines) + 1]
+    cells = "".join(line.strip("│ ").removeprefix("by-customer").strip() for line in customers)
+    assert len(cells) == 86
+    assert cells == "01" * 37 + "0" + "2" * 11
+    assert "median 0.38, moving 0.25" in line_with("latency", lines)
+
+
+def test_the_picture_says_what_a_rescale_came_to() -> None:
+    lines = picture(rescaling(("Settled (4 workers): 64 bins moved",)))
+    assert "Settled (4 workers): 64 bins moved" in "\n".join(lines)
+    assert "going to" not in "\n".join(lines)
+
+
+def test_each_worker_has_a_colour() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
+    table = bin_map([Bins("r", (0, 1))])
+    found = {
+        segment.text: segment.style.bgcolor.name
+        for segment in console.render(table)
+        if segment.style is not None and segment.style.bgcolor is not None
+    }
+    assert found == {"0": COLOURS[0], "1": COLOURS[1]}
+
+
+def _place(word: str, lines: list[str]) -> int:
+    return next(number for number, line in enumerate(lines) if word in line)
+
+
+def test_lines_tell_bins_by_worker_and_what_a_rescale_came_to() -> None:
+    out = io.StringIO()
+    with LineView(Console(file=out, width=40)) as view:
+        view.show(rescaling())
+        view.show(rescaling(("Settled (4 workers): 64 bins moved.",)))
+        view.show(rescaling(("Settled (4 workers): 64 bins moved.",)))
+    lines = out.getvalue().splitlines()
+    assert lines[2].endswith("published 2  bins by-customer 112+112+32, by-tier 128+128")
+    assert lines[3].endswith("published 2  moving  bins by-customer 112+112+32, by-tier 128+128")
+    assert lines[4:] == ["Settled (4 workers): 64 bins moved."]
 
 
 def test_before_the_first_step_the_picture_says_why_it_takes_long() -> None:

@@ -2,6 +2,7 @@
 
 Step *s* adds ``10 * s`` rows; the state is one row for each step, ``(step, rows)``, in the table
 ``totals``. Queries are run by SQLite. Checkpoints take as many files as there are steps.
+A rescale moves one bin a step.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.operations import Load, Operation, Pause, Shutdown, Start, TakeCheckpoint
+from anabranch.coordinator.operations import (
+    Load,
+    Operation,
+    Pause,
+    Rescaling,
+    Shutdown,
+    Start,
+    TakeCheckpoint,
+)
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.status import (
     ENDED,
@@ -30,10 +39,14 @@ from anabranch.coordinator.status import (
     SourceStatus,
     Status,
 )
-from anabranch.errors import InvalidQuery, QueryTimeout, QueryTooLarge
+from anabranch.errors import InvalidQuery, OperationRefused, QueryTimeout, QueryTooLarge
+from anabranch.failures import failure_of
 from anabranch.node.port import Facts, Failure, SinkFacts
 from anabranch.node.queries import STEP
 from anabranch.plan.step import OperatorShape
+from anabranch.rescale.forecast import Forecast
+from anabranch.rescale.requests import Request, Wish
+from tests.http.little_rescale import LittleRescale
 
 BINS = 8
 LONG = 600.0
@@ -64,6 +77,7 @@ class Little:
     under_way: CheckpointUnderWay | None = None
     failure: Failure | None = None
     asked: list[Operation] = field(default_factory=list)
+    rescale: LittleRescale = field(default_factory=lambda: LittleRescale(SHAPE, BINS))
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _listeners: list[queue.Queue[StepDone]] = field(default_factory=list)
 
@@ -80,6 +94,7 @@ class Little:
 
     def _commit(self) -> None:
         self.step += 1
+        self.rescale.step(self.step, self.pace)
         done = StepDone(
             step=self.step,
             rows=10 * self.step,
@@ -102,8 +117,8 @@ class Little:
 
     def status(self) -> Status:
         with self._changed:
-            step, spread = self.step, tuple(bin % 2 for bin in range(BINS))
-            workers = (step - step // 2, step // 2)
+            step, assignment = self.step, self.rescale.assignment
+            count = assignment.count
             return Status(
                 phase=self.phase,
                 dataflow="little",
@@ -112,7 +127,7 @@ class Little:
                 step=step,
                 clock_ns=1_700_000_000_000_000_000 + step,
                 published=step,
-                workers=2,
+                workers=len(set(assignment.workers)),
                 under_way=None,
                 waiting_for="a start" if self.phase is Phase.PAUSED else None,
                 replaying=None,
@@ -120,7 +135,14 @@ class Little:
                 node=NodeStatus("boot", "app-1", "c0de", "open", 0.1),
                 regions=(
                     RegionStatus(
-                        "by-step", 1, spread, step, 16 * step, 3, workers, (8 * step, 8 * step)
+                        "by-step",
+                        assignment.generation,
+                        assignment.workers,
+                        step,
+                        16 * step,
+                        3,
+                        self.rescale.keys_by_worker,
+                        (16 * step // count,) * count,
                     ),
                 ),
                 operators=(OperatorStatus("totals", "by-step", step, 16 * step, 3),),
@@ -134,6 +156,8 @@ class Little:
                 last_seconds=self.pace if step else None,
                 last_rows=10 * step if step else None,
                 batch_rows=1000,
+                rescale=self.rescale.status,
+                rescales=self.rescale.history,
             )
 
     def facts(self) -> Facts | None:
@@ -156,6 +180,8 @@ class Little:
                     return self._checkpoint(until)
                 case Load(step, accept):
                     return self._load(step, accept)
+                case Rescaling(request):
+                    return self._rescale(request, until)
             self._changed.notify_all()
             return Answered(step=self.step)
 
@@ -200,6 +226,26 @@ class Little:
         self.step, self.branch = step, self.branch + 1
         self._changed.notify_all()
         return Answered(step=step)
+
+    def _rescale(self, request: Request, until: float) -> Answered:
+        if not self.step:
+            return _refused("There is no committed step yet")
+        try:
+            self.rescale.ask(request)
+        except OperationRefused as error:
+            return Answered(failure=failure_of(error))
+        # A commit must know of it; a pipeline that is paused makes none.
+        asked_at = self.step
+        while self.step == asked_at:
+            left = until - time.monotonic()
+            if left <= 0:
+                return Answered(step=self.step, waiting=True)
+            self._changed.wait(min(left, self.pace))
+        return Answered(step=self.step)
+
+    def forecast(self, wish: Wish) -> Forecast:
+        with self._changed:
+            return self.rescale.forecast(wish)
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
         with self._changed:

@@ -50,7 +50,8 @@ def test_every_call_of_the_design_is_documented(api: Site) -> None:
         *(("post", f"/{name}") for name in ("start", "pause", "shutdown", "checkpoint", "load")),
         *(("get", f"/{name}") for name in ("checkpoints", "stats", "metrics", "metadata")),
         *(("get", f"/{name}") for name in ("status", "events", "health")),
-        ("post", "/query"),
+        *(("post", f"/scale/{name}") for name in ("pause", "resume", "cancel")),
+        *(("get", "/scale"), ("post", "/scale"), ("post", "/rebalance"), ("post", "/query")),
     }
     for methods in found.values():
         for operation in methods.values():
@@ -79,7 +80,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("path", ["/load", "/query"])
+@pytest.mark.parametrize("path", ["/load", "/query", "/scale", "/rebalance"])
 def test_hostile_bodies_are_refused(api: Site, path: str) -> None:
     for body in HOSTILE:
         reply = api.call("POST", path, body, {"Content-Type": "application/json"})
@@ -91,7 +92,7 @@ def test_any_bytes_get_an_answer(api: Site) -> None:
     @bounded
     @given(body=st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
     def check(body: bytes) -> None:
-        for path in ("/load", "/query", "/pause"):
+        for path in ("/load", "/query", "/scale", "/rebalance", "/pause"):
             reply = api.call("POST", path, body, {"Content-Type": "application/json"})
             assert reply.status in (200, 400)
 

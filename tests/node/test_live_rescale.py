@@ -122,3 +122,41 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OperationRefused, match="no region 'other'"):
         pipeline.scale(regions={"other": 2})
     pipeline.shutdown()
+
+
+def test_paused_resumed_rolled_back_with_a_forecast_and_a_history(tmp_path: Path) -> None:
+    story, rows, totals = Story(9), MemorySink(), MemorySink()
+    chosen = Settings(workers=2, rescale=RescaleSettings(way=Way.FLUID, prefetch=False))
+    pipeline = Engine(story.program(rows, totals), tmp_path, settings=chosen).start().pipeline
+    wait_for(pipeline, lambda status: status.step >= 5)
+    before = [region.bins for region in pipeline.status().regions]
+    forecast = pipeline.scale(4, dry_run=True)
+    assert (forecast.workers, pipeline.status().rescale) == ((0, 1, 2, 3), None)
+    assert forecast.bins == sum(len(bins) // 2 for bins in before)
+    assert pipeline.rebalance(dry_run=True).workers == (0, 1)
+    pipeline.scale(4)
+    wait_for(pipeline, lambda status: status.rescale.moved_bins >= 1)
+    pipeline.scale_pause()
+    # Those on their way arrive; then it stands still, and rows go on.
+    wait_for(pipeline, lambda status: not status.rescale.in_hand_over)
+    paused = pipeline.status()
+    wait_for(pipeline, lambda status: status.step >= paused.step + 5)
+    still = pipeline.status()
+    assert paused.rescale is not None
+    assert still.rescale is not None
+    assert still.rescale.phase == "paused"
+    assert still.rescale.moved_bins == paused.rescale.moved_bins
+    assert still.rescale.moved_bins + still.rescale.left_bins == forecast.bins
+    assert [region.bins for region in still.regions] == [region.bins for region in paused.regions]
+    pipeline.scale_resume()
+    wait_for(pipeline, lambda status: status.rescale.moved_bins > paused.rescale.moved_bins)
+    pipeline.scale_cancel(roll_back=True)
+    wait_for(pipeline, lambda status: status.rescale is None)
+    assert [region.bins for region in pipeline.status().regions] == before
+    assert [each.outcome for each in pipeline.scale_history()] == ["rolled-back"]
+    pipeline.scale(1)
+    pipeline.scale_cancel()
+    wait_for(pipeline, lambda status: status.rescale is None)
+    assert [each.outcome for each in pipeline.scale_history()] == ["rolled-back", "cancelled"]
+    pipeline.wait(60)
+    assert sorted(tuple(r.values()) for r in rows.rows()) == sorted(story.rows)

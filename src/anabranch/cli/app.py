@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from anabranch.cli import remote
+from anabranch.cli import remote, scale
 from anabranch.cli.demo import Wish, run_demo
 from anabranch.cli.doctor import doctor
 from anabranch.cli.exits import Exit, exit_of
@@ -37,6 +37,7 @@ app.add_typer(state, name="state")
 app.command()(node)
 app.command()(doctor)
 remote.register(app)
+scale.register(app)
 register_run(app, serve_wanted)
 
 
@@ -76,7 +77,7 @@ def demo(
         int,
         typer.Option(min=1, help="In how many files, a step each; on a slow machine several."),
     ] = 30,
-    workers: Annotated[int, typer.Option(min=1, help="How many shares each region has.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="How many workers it begins with.")] = 2,
     keep: Annotated[
         Path | None,
         typer.Option(
@@ -89,8 +90,9 @@ def demo(
     """Run a stateful pipeline on embedded Spark, watch it, and check its result.
 
     Orders arrive as JSON files. One region keeps a running total per customer, a second one adds
-    up the revenue per tier of customers. In the end everything is computed again in plain Python
-    and compared: exit code 0 if it is equal, 1 if it is not.
+    up the revenue per tier of customers. While orders arrive it goes to twice the workers, and
+    down to one: a map shows which worker has which bins. In the end everything is computed again
+    in plain Python and compared: exit code 0 if it is equal, 1 if it is not.
     """
     raise typer.Exit(run_demo(Wish(rows, steps, workers, keep), Console()))
 

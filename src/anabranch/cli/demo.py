@@ -1,4 +1,7 @@
-"""The demo: orders arrive, a pipeline adds them up, and the result is checked independently."""
+"""The demo: orders arrive, a pipeline adds them up, and the result is checked independently.
+
+Meanwhile the pipeline goes to twice its workers and down to one, without stopping.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from anabranch.cli.demo_bins import Bins
 from anabranch.cli.demo_check import Comparison, check
+from anabranch.cli.demo_course import Course, turns
 from anabranch.cli.demo_flow import TIERS, TOTALS, Places, demo_flow
 from anabranch.cli.demo_orders import OrderWriter
 from anabranch.cli.demo_view import Frame, Tier, View, view_for
+from anabranch.cli.scale_text import outcome_text
 from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Status
 from anabranch.pipeline import Pipeline
+from anabranch.rescale.rounds import RescaleSettings
 from anabranch.run import run
 
 RIGHT, WRONG, INTERRUPTED = 0, 1, 130
@@ -27,6 +35,10 @@ STALLED_SECONDS = 180.0
 _TICK_SECONDS = 0.1
 # Compiling for a long run would take half of the processor time of a short one.
 _SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# As many as the map has cells for, so that each is seen when it moves.
+_BINS = 96
+# The state is small: without a small budget all bins would go at once, and there is less to see.
+_BIN_BY_BIN = Settings(rescale=RescaleSettings(budget_ms=16, prefetch=False))
 _TIER_ORDER = ("bronze", "silver", "gold", "platinum")
 
 
@@ -49,10 +61,12 @@ class Show:
     places: Places
     view: View
     started: float
+    course: Course
     history: list[StepDone] = field(default_factory=list)
     last_step_at: float = 0.0
     tiers: tuple[Tier, ...] = ()
     tiers_at: int = 0
+    settled: list[str] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -66,6 +80,20 @@ class Show:
             self.tiers, self.tiers_at = _tiers(pipeline), status.step
         self.view.show(self._frame(phase, status))
 
+    def phase(self) -> str:
+        """What is going on while orders arrive."""
+        workers = self.course.going_to
+        if workers is None:
+            return "Orders arrive"
+        return f"Orders arrive, bins go to {workers} worker{'' if workers == 1 else 's'}"
+
+    def advance(self, pipeline: Pipeline) -> None:
+        """Begin the rescale that is due, take note of one that is over."""
+        status = pipeline.status()
+        over = self.course.advance(pipeline, status, self.rows / self.wish.rows)
+        if over is not None:
+            self.settled.append(outcome_text(status, over.number))
+
     def _frame(self, phase: str, status: Status | None) -> Frame:
         return Frame(
             phase,
@@ -77,6 +105,10 @@ class Show:
             sum(1 for _ in self.places.orders.glob("orders-*.json")),
             0 if status is None else status.keys[TOTALS],
             self.tiers,
+            () if status is None else tuple(Bins.of(region) for region in status.regions),
+            None if status is None else status.rescale,
+            frozenset(done.step for done in self.history if self.course.moved_in(done.step)),
+            tuple(self.settled),
         )
 
 
@@ -87,13 +119,15 @@ def run_demo(wish: Wish, console: Console) -> int:
         places.orders.mkdir()
         writer = OrderWriter.into(places.orders, wish.rows, wish.steps, wish.seed)
         with view_for(console) as view:
-            show = Show(wish, places, view, time.monotonic())
+            show = Show(wish, places, view, time.monotonic(), Course(turns(wish.workers)))
             show.show("Starting Spark")
             pipeline = run(
                 demo_flow(places),
                 directory=places.state,
                 workers=wish.workers,
+                bins=_BINS,
                 spark_conf=_SHORT_RUN,
+                settings=_BIN_BY_BIN,
                 watch=lambda done: _step_done(show, writer, done),
             )
             finished = _watch(show, pipeline, writer)
@@ -117,7 +151,12 @@ def _watch(show: Show, pipeline: Pipeline, writer: OrderWriter) -> bool:
     try:
         while not _all_in(show, writer):
             pipeline.wait(_TICK_SECONDS)
-            show.show("Orders arrive", pipeline)
+            show.advance(pipeline)
+            show.show(show.phase(), pipeline)
+        while not show.course.is_over and not _stalled(show, writer):
+            pipeline.wait(_TICK_SECONDS)
+            show.advance(pipeline)
+            show.show("All orders are in, bins still move", pipeline)
         show.show("All orders are in", pipeline)
         pipeline.shutdown()
         show.show(FINISHED, pipeline)
@@ -135,8 +174,12 @@ def _all_in(show: Show, writer: OrderWriter) -> bool:
     """Whether every order is committed. A pipeline that lost some would never be: it stalls."""
     if not writer.finished():
         return False
+    return show.rows >= writer.written or _stalled(show, writer)
+
+
+def _stalled(show: Show, writer: OrderWriter) -> bool:
     waited = time.monotonic() - max(show.last_step_at, writer.last_written_at)
-    return show.rows >= writer.written or waited > STALLED_SECONDS
+    return waited > STALLED_SECONDS
 
 
 def _tiers(pipeline: Pipeline) -> tuple[Tier, ...]:

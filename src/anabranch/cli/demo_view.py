@@ -17,7 +17,11 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from anabranch.cli.demo_bins import Bins, bin_map, plain
+from anabranch.cli.scale_text import wish_text
+from anabranch.cli.sizes import size
 from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.status import RescaleStatus
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SHOWN_STEPS = 30
@@ -35,7 +39,11 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Everything there is to show at one moment; ``started`` is by the monotonic clock."""
+    """Everything there is to show at one moment; ``started`` is by the monotonic clock.
+
+    ``moved_in`` are the steps in which bins were on their way, ``settled`` says of each rescale
+    that is over what it came to.
+    """
 
     phase: str
     finished: bool
@@ -46,6 +54,10 @@ class Frame:
     files: int
     customers: int
     tiers: Sequence[Tier]
+    bins: Sequence[Bins] = ()
+    rescale: RescaleStatus | None = None
+    moved_in: frozenset[int] = frozenset()
+    settled: Sequence[str] = ()
 
     @property
     def rows(self) -> int:
@@ -87,6 +99,7 @@ class LineView:
         self._console = console
         self._shown = 0
         self._phase = ""
+        self._settled = 0
 
     def __enter__(self) -> Self:
         """Nothing to prepare."""
@@ -112,7 +125,12 @@ class LineView:
                 f"step {done.step:3}  {done.rows:7,} rows  {so_far:9,} so far  "
                 f"{_rate(done):9,.0f} rows/s  {done.seconds:6.2f} s  {done.keys:6,} keys  "
                 f"published {frame.published}"
+                + ("  moving" if done.step in frame.moved_in else "")
+                + (f"  bins {plain(frame.bins)}" if frame.bins else "")
             )
+        for text in frame.settled[self._settled :]:
+            self._settled += 1
+            self._print(text)
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -164,7 +182,10 @@ def draw(frame: Frame, mark: RenderableType, now: float) -> RenderableType:
     heading.add_row(mark, frame.phase, Text(f"{now - frame.started:.0f} s", "dim"))
     parts: list[RenderableType] = [heading, Text(), _flow(frame), Text()]
     if frame.history:
-        parts += [_numbers(frame), Text(), _tiers(frame.tiers)]
+        parts += [_numbers(frame), Text()]
+        if frame.bins:
+            parts += [_moving(frame), bin_map(frame.bins), Text()]
+        parts.append(_tiers(frame.tiers))
     else:
         parts.append(Text("The first step takes longest: it warms up Spark and Python.", "dim"))
     body = Group(*parts)
@@ -217,12 +238,35 @@ def _numbers(frame: Frame) -> Table:
     )
     # The first step would flatten all others, so the scale is that of the warm ones.
     bars = sparkline(seconds, max(done.seconds for done in warm))
-    table.add_row(
-        "latency", f"{last.seconds:.2f} s", Text.assemble((bars, "yellow"), f"  median {usual:.2f}")
-    )
+    shown = Text()
+    for done, one in zip(recent, bars, strict=True):
+        shown.append(one, "bold magenta" if done.step in frame.moved_in else "yellow")
+    shown.append(f"  median {usual:.2f}")
+    moving = [done.seconds for done in warm if done.step in frame.moved_in]
+    if moving:
+        shown.append(f", moving {median(moving):.2f}", "bold magenta")
+    table.add_row("latency", f"{last.seconds:.2f} s", shown)
     table.add_row("keys", f"{last.keys:,}", "")
     table.add_row("step", f"{last.step}", f"committed, {frame.published} published")
     return table
+
+
+def _moving(frame: Frame) -> Text:
+    """How far the rescale is, or what the last one came to."""
+    rescale = frame.rescale
+    if rescale is None:
+        workers = len({worker for region in frame.bins for worker in region.workers})
+        said = f"{workers} worker{'' if workers == 1 else 's'}"
+        text = frame.settled[-1] if frame.settled else f"{said}, each cell a few bins by owner"
+        return Text(text, "dim", no_wrap=True, overflow="ellipsis")
+    bins, keys = rescale.moved_bins + rescale.left_bins, rescale.moved_keys + rescale.left_keys
+    return Text.assemble(
+        (f"going to {wish_text(rescale.wish)}: ", "bold magenta"),
+        f"{rescale.moved_bins:,}/{bins:,} bins, {rescale.moved_keys:,}/{keys:,} keys, "
+        f"{size(rescale.moved_bytes)}, {rescale.seconds_left:.0f} s left",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
 
 
 def _tiers(tiers: Sequence[Tier]) -> Table:

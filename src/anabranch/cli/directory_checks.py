@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from anabranch.cli.checks import Check, fail, ok, warn
-from anabranch.cli.tables import size
+from anabranch.cli.sizes import size
 
 GIB = 1 << 30
 SYNCS = 9

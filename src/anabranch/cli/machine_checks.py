@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import psutil
 
 from anabranch.cli.checks import Check, fail, ok, warn
-from anabranch.cli.tables import size
+from anabranch.cli.sizes import size
 
 GIB = 1 << 30
 

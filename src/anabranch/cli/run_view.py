@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.cli.demo_view import sparkline
-from anabranch.cli.tables import STYLES, keys_of, size
+from anabranch.cli.sizes import size
+from anabranch.cli.tables import STYLES, keys_of
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.status import Status
 from anabranch.http.feed import Seen

@@ -10,6 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from anabranch.cli.scale_text import rescale_text
+from anabranch.cli.sizes import size
 from anabranch.coordinator.status import CheckpointStatus, Phase, Status
 
 STYLES = {
@@ -70,19 +72,6 @@ def clock(nanoseconds: int) -> str:
     return f"{datetime.fromtimestamp(nanoseconds // 10**9, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def size(count: float) -> str:
-    """Bytes for people.
-
-    >>> size(0), size(2048), size(5 << 30)
-    ('0 B', '2.0 KiB', '5.0 GiB')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def _heading(status: Status) -> Text:
     style = STYLES.get(status.phase, "bold")
     text = Text.assemble(
@@ -106,6 +95,8 @@ def _notes(status: Status) -> Iterator[Text]:
         yield Text(f"replaying up to step {status.replaying}", "yellow")
     if status.waiting_for is not None:
         yield Text(f"waiting for {status.waiting_for}", "yellow")
+    if status.rescale is not None:
+        yield Text(rescale_text(status.rescale))
     if status.checkpoint is not None:
         making = status.checkpoint
         why = f", waits for {making.waiting_for}" if making.waiting_for else ""

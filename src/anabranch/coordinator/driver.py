@@ -51,11 +51,14 @@ from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.records import RecordEffect
 from anabranch.coordinator.reporting import status_of
+from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.status import Status
 from anabranch.errors import AnabranchError, NodeUnreachable, QueryFailed
 from anabranch.errors import Fenced as FencedError
 from anabranch.failures import error_of, failure_of
 from anabranch.node.port import CloseOrder, Facts, Failure, Node
+from anabranch.rescale.forecast import Forecast
+from anabranch.rescale.requests import Wish
 
 HEARTBEAT = 1.0
 WATCHED_STEPS = 1000
@@ -189,6 +192,11 @@ class Driver:
         """The dataflow that the node has loaded."""
         with self._lock:
             return self._machine.memory.facts
+
+    def forecast(self, wish: Wish) -> Forecast:
+        """What a rescale would come to; nothing is changed. ``OperationRefused``."""
+        with self._lock:
+            return forecast_of(self._machine.memory, wish)
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
         """Ask for an operation, and wait so many seconds at most for what becomes of it."""

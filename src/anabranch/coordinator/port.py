@@ -12,6 +12,8 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.status import Status
 from anabranch.node.port import Facts, Failure
+from anabranch.rescale.forecast import Forecast
+from anabranch.rescale.requests import Wish
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -38,6 +40,10 @@ class Coordinator(Protocol):
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
         """Ask for an operation, and wait so many seconds at most for what becomes of it."""
+        ...
+
+    def forecast(self, wish: Wish) -> Forecast:
+        """What a rescale would come to; nothing is changed. ``OperationRefused``."""
         ...
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-
-import msgspec
 
 from anabranch.coordinator import stepping
 from anabranch.coordinator.memory import Memory
@@ -23,7 +20,7 @@ from anabranch.coordinator.phases import (
     Stepping,
     Taking,
 )
-from anabranch.coordinator.plans import is_moving
+from anabranch.coordinator.rescaling import rescale_status
 from anabranch.coordinator.status import (
     CheckpointStatus,
     CheckpointUnderWay,
@@ -31,7 +28,6 @@ from anabranch.coordinator.status import (
     OperatorStatus,
     Phase,
     RegionStatus,
-    RescaleStatus,
     SinkStatus,
     SourceStatus,
     Status,
@@ -39,7 +35,7 @@ from anabranch.coordinator.status import (
 )
 from anabranch.node.port import Closed, Open, Running, Told
 from anabranch.plan.step import Assignment, Checkpoint, OperatorState
-from anabranch.rescale.phases import Moving, Paused, RollingBack, Steady
+from anabranch.rescale.shares import members
 
 
 def status_of(memory: Memory, now: float) -> Status:
@@ -54,7 +50,7 @@ def status_of(memory: Memory, now: float) -> Status:
         step=memory.step,
         clock_ns=standing.clock_ns,
         published=memory.published_step,
-        workers=memory.settings.workers,
+        workers=len(members(placement)) or memory.settings.workers,
         under_way=_under_way(memory, now),
         waiting_for=_waiting_for(memory),
         replaying=None if memory.replay is None else memory.replay.to_step,
@@ -78,7 +74,8 @@ def status_of(memory: Memory, now: float) -> Status:
         last_seconds=None if last is None else last.seconds,
         last_rows=None if last is None else last.rows,
         batch_rows=memory.batch.rows,
-        rescale=_rescale(memory),
+        rescale=rescale_status(memory),
+        rescales=memory.rescale.history,
     )
 
 
@@ -102,29 +99,6 @@ def phase_of(memory: Memory) -> Phase:
     if memory.paused:
         return Phase.PAUSED if isinstance(memory.phase, Idle) else Phase.PAUSING
     return Phase.RUNNING
-
-
-def _rescale(memory: Memory) -> RescaleStatus | None:
-    rescale = memory.rescale
-    if not is_moving(rescale):
-        return None
-    phase = rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
-    course = phase.course if isinstance(phase, Moving | RollingBack) else None
-    commit = memory.standing.commit
-    left = () if course is None or commit is None else course.left(commit.placement)
-    held = Counter(move.region for move in rescale.handing)
-    waiting = Counter(move.region for move in left)
-    waiting.subtract(held)
-    wish = None if isinstance(phase, Steady) else phase.wish
-    return RescaleStatus(
-        number=rescale.number,
-        phase=type(rescale.phase).__name__.lower(),
-        wish="" if wish is None else msgspec.json.encode(wish).decode(),
-        waiting={region: bins for region, bins in waiting.items() if bins > 0},
-        in_hand_over=dict(held),
-        moved_bins=0 if course is None else course.moved.bins,
-        moved_bytes=0 if course is None else course.moved.bytes,
-    )
 
 
 def _under_way(memory: Memory, now: float) -> StepUnderWay | None:

@@ -7,6 +7,8 @@ from enum import StrEnum
 import msgspec
 
 from anabranch.node.port import Failure
+from anabranch.rescale.history import Finished
+from anabranch.rescale.requests import Wish
 
 
 class Phase(StrEnum):
@@ -100,16 +102,31 @@ class RescaleStatus(msgspec.Struct, frozen=True):
     """A live change of who owns which bins.
 
     ``waiting`` are the bins still at their old owner (the whitelist), ``in_hand_over`` those
-    between two owners (the hold), by region; ``moved`` counts what has arrived.
+    between two owners (the hold), by region. ``moved_…`` counts what was handed over, ``left_…``
+    what waits. ``steps`` were taken, the longest of them in ``longest_seconds``; ``usual_seconds``
+    is what a step took before, ``budget_…`` what one may spend on moving, None without a bound.
+    ``seconds_left`` is a forecast, for steps that follow each other without a pause.
     """
 
     number: int
     phase: str
-    wish: str
+    wish: Wish | None
     waiting: dict[str, int]
     in_hand_over: dict[str, int]
     moved_bins: int
+    moved_keys: int
     moved_bytes: int
+    left_bins: int
+    left_keys: int
+    left_bytes: int
+    steps: int
+    steps_left: int
+    seconds_left: float
+    longest_seconds: float
+    usual_seconds: float
+    budget_seconds: float | None
+    budget_bytes: int | None
+    budget_bins: int | None
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -127,7 +144,8 @@ class Status(msgspec.Struct, frozen=True):
 
     ``step`` is the last committed step, ``published`` the last that all sinks have. ``waiting_for``
     says in one sentence what keeps it from going on, where something does. ``triggers`` counts
-    why steps were taken, ``replaying`` is the step that a replay will end at.
+    why steps were taken, ``replaying`` is the step that a replay will end at. ``workers`` have bins
+    of any region; ``rescales`` are the last ones that are over.
     """
 
     phase: Phase
@@ -156,6 +174,7 @@ class Status(msgspec.Struct, frozen=True):
     last_rows: int | None
     batch_rows: int | None
     rescale: RescaleStatus | None = None
+    rescales: tuple[Finished, ...] = ()
 
     @property
     def keys(self) -> dict[str, int]:

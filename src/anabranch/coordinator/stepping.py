@@ -54,7 +54,9 @@ def offer_of(memory: Memory) -> Offer | None:
 def waiting(memory: Memory) -> Waiting:
     """What there is to do."""
     offer = offer_of(memory)
-    work = is_pending(memory.rescale) or (_exhausted(offer) and next_ending(memory) is not None)
+    # Whoever asked for a rescale, or for a pause of it, waits for a commit that knows of it.
+    asked = bool(memory.rescale_numbers) or is_pending(memory.rescale)
+    work = asked or (_exhausted(offer) and next_ending(memory) is not None)
     return Waiting(offer, memory.first_at, memory.last_step_at, work)
 
 

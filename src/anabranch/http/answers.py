@@ -10,10 +10,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.status import CheckpointStatus, CheckpointUnderWay, Phase, Status
+from anabranch.coordinator.status import (
+    CheckpointStatus,
+    CheckpointUnderWay,
+    Phase,
+    RescaleStatus,
+    Status,
+)
 from anabranch.node.port import SinkFacts
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS, LIMIT_SECONDS
 from anabranch.plan.step import OperatorShape
+from anabranch.rescale.forecast import Forecast
+from anabranch.rescale.history import Finished
+from anabranch.rescale.requests import Balance
 
 LONGEST_SECONDS = 600.0
 """How long a call may wait at most."""
@@ -21,6 +30,9 @@ LONGEST_SECONDS = 600.0
 MOST_ROWS = 1_000_000
 MOST_BYTES = 256 << 20
 """What a query over HTTP may ask for at most."""
+
+MOST_WORKERS = 10_000
+"""More workers than any region has bins."""
 
 QueryFormat = Literal["json", "arrow", "text"]
 
@@ -54,6 +66,47 @@ class LoadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     step: Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
     accept_duplicates: bool = False
+
+
+Workers = Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
+RegionName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class ScaleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many workers: in all regions, or by region. ``remove`` names those to have no bins.
+
+    ``by`` says what is to be equal on all workers. ``dry_run`` changes nothing.
+    """
+
+    workers: Workers | None = None
+    regions: dict[RegionName, Workers] = {}
+    remove: tuple[Annotated[int, msgspec.Meta(ge=0, le=MOST_WORKERS)], ...] = ()
+    by: Balance = Balance.BINS
+    dry_run: bool = False
+
+
+class RebalanceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which regions are to be shared anew; all unless some are named."""
+
+    regions: tuple[RegionName, ...] = ()
+    by: Balance = Balance.LOAD
+    dry_run: bool = False
+
+
+class ScaleAnswer(OperationAnswer, frozen=True):
+    """What became of a wish to rescale, and how the pipeline stands now.
+
+    ``done``: a commit knows of it, so it survives a crash. ``forecast`` is there for a dry run.
+    """
+
+    forecast: Forecast | None = None
+
+
+class Rescales(msgspec.Struct, frozen=True):
+    """The rescale that is under way, if one is, and the last that are over, oldest first."""
+
+    rescale: RescaleStatus | None
+    history: tuple[Finished, ...]
 
 
 class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ from anabranch.http.operations import operation_calls
 from anabranch.http.querying import query_calls
 from anabranch.http.reading import reading_calls
 from anabranch.http.responses import add_handlers
+from anabranch.http.scaling import scaling_calls
 
 
 class Application(FastAPI):
@@ -41,7 +42,7 @@ class Application(FastAPI):
             redirect_slashes=False,
         )
         board = Board(coordinator, meter, self.feed)
-        for calls in (operation_calls, reading_calls, query_calls, event_calls):
+        for calls in (operation_calls, scaling_calls, reading_calls, query_calls, event_calls):
             self.include_router(calls(board))
         add_handlers(self)
         self.add_middleware(BoundedBody)

@@ -42,9 +42,8 @@ async def read_body(request: Request, kind: type[T]) -> T:
 
 def _whole_numbers(value: Any) -> Any:  # noqa: ANN401  (whatever the caller sent)
     """The value with its 5.0 as 5: JSON has one kind of numbers."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: int(part) if isinstance(part, float) and part.is_integer() else part
-        for name, part in value.items()
-    }
+    if isinstance(value, dict):
+        return {name: _whole_numbers(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -31,6 +31,10 @@ from anabranch.http.answers import (
     OperationAnswer,
     Problem,
     QueryRequest,
+    RebalanceRequest,
+    Rescales,
+    ScaleAnswer,
+    ScaleRequest,
     Stats,
 )
 from anabranch.node.port import Failure
@@ -103,6 +107,30 @@ class Client:
         body = LoadRequest(step, accept_duplicates)
         return self._operation(f"/load?{urlencode({'seconds': seconds})}", seconds, body)
 
+    def rescales(self) -> Rescales:
+        """The rescale that is under way, and the last ones that are over."""
+        return self._get("/scale", Rescales)
+
+    def scale(self, asked: ScaleRequest, seconds: float = 30.0) -> ScaleAnswer:
+        """Go to another number of workers; wait so many seconds at most until that is durable."""
+        return self._scaling("/scale", {}, seconds, asked)
+
+    def rebalance(self, asked: RebalanceRequest, seconds: float = 30.0) -> ScaleAnswer:
+        """Share the bins anew; wait so many seconds at most until that is durable."""
+        return self._scaling("/rebalance", {}, seconds, asked)
+
+    def scale_pause(self, seconds: float = 30.0) -> ScaleAnswer:
+        """Hand no more bins over until told to."""
+        return self._scaling("/scale/pause", {}, seconds)
+
+    def scale_resume(self, seconds: float = 30.0) -> ScaleAnswer:
+        """Go on with a rescale that was paused."""
+        return self._scaling("/scale/resume", {}, seconds)
+
+    def scale_cancel(self, *, roll_back: bool = False, seconds: float = 30.0) -> ScaleAnswer:
+        """Leave the bins where they are, or bring them back to where they were."""
+        return self._scaling("/scale/cancel", {"roll_back": _word(roll_back)}, seconds)
+
     def query(self, asked: QueryRequest) -> bytes:
         """The rows of a query in the format that it names, JSON unless it names one."""
         return self._call("POST", "/query", asked.seconds, asked)
@@ -135,6 +163,12 @@ class Client:
         self, path: str, seconds: float, body: msgspec.Struct | None = None
     ) -> OperationAnswer:
         return _decoded(self._call("POST", path, seconds, body), OperationAnswer)
+
+    def _scaling(
+        self, path: str, given: dict[str, str], seconds: float, body: msgspec.Struct | None = None
+    ) -> ScaleAnswer:
+        asked = urlencode({**given, "seconds": seconds})
+        return _decoded(self._call("POST", f"{path}?{asked}", seconds, body), ScaleAnswer)
 
     def _call(
         self, method: str, path: str, seconds: float, body: msgspec.Struct | None = None

@@ -23,6 +23,10 @@ from anabranch.http.answers import (
     Problem,
     QueryAnswer,
     QueryRequest,
+    RebalanceRequest,
+    Rescales,
+    ScaleAnswer,
+    ScaleRequest,
     Stats,
 )
 from anabranch.http.problems import CONTENT_TYPE
@@ -30,7 +34,7 @@ from anabranch.http.problems import CONTENT_TYPE
 PREFIX = "#/components/schemas/"
 PUBLISHED: tuple[type[msgspec.Struct], ...] = (
     *(Checkpoints, Health, LoadRequest, Metadata, OperationAnswer, Problem, QueryAnswer),
-    *(QueryRequest, Stats, Status),
+    *(QueryRequest, RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest, Stats, Status),
 )
 
 TEXTS = {

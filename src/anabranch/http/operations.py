@@ -85,12 +85,18 @@ def operation_calls(board: Board) -> APIRouter:
     return calls
 
 
+async def answered(
+    board: Board, callers: Callers, operation: Operation, seconds: float
+) -> Answered:
+    """Ask the coordinator, without holding up the event loop."""
+    return await callers.call(lambda: board.coordinator.ask(operation, seconds))
+
+
 async def _ask(
     board: Board, callers: Callers, name: str, operation: Operation, seconds: float
 ) -> Response:
-    answered: Answered = await callers.call(lambda: board.coordinator.ask(operation, seconds))
-    if answered.failure is not None:
-        return problem_response(answered.failure)
-    status = await board.status()
-    answer = OperationAnswer(name, not answered.waiting, answered.step, status)
-    return json_response(answer, 202 if answered.waiting else 200)
+    found = await answered(board, callers, operation, seconds)
+    if found.failure is not None:
+        return problem_response(found.failure)
+    answer = OperationAnswer(name, not found.waiting, found.step, await board.status())
+    return json_response(answer, 202 if found.waiting else 200)

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError, InvalidRequest, UnknownPath
@@ -44,8 +45,11 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
+        headers = error.headers
+        if error.status_code == 405:
+            headers = {"Allow": ", ".join(_methods(app, request.url.path))}
         return problem_response(
-            failure_of(_of_framework(request, error)), error.status_code, error.headers
+            failure_of(_of_framework(request, error)), error.status_code, headers
         )
 
     @app.exception_handler(Exception)
@@ -58,6 +62,12 @@ def add_handlers(app: FastAPI) -> None:
 
 def _headers_of(code: str) -> dict[str, str] | None:
     return {"Retry-After": "1"} if code == "request.too_many" else None
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """The methods of a path: of all its calls, where the framework names those of the first."""
+    found = (route for route in app.routes if isinstance(route, APIRoute) and route.path == path)
+    return sorted({method for route in found for method in route.methods or ()})
 
 
 def _place(request: Request) -> str:

@@ -1,0 +1,136 @@
+"""Rescales as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from anabranch.cli.sizes import size
+from anabranch.coordinator.status import RescaleStatus, Status
+from anabranch.rescale.forecast import Forecast
+from anabranch.rescale.history import Finished, Moved
+from anabranch.rescale.requests import Assign, Rebalance, Scale, Wish
+
+
+def wish_text(wish: Wish | None) -> str:
+    """What was asked for.
+
+    >>> wish_text(Scale(4)), wish_text(Scale(None, (("by-customer", 8),), (2,)))
+    ('4 workers', 'by-customer: 8 workers, without worker 2')
+    """
+    match wish:
+        case None:
+            return "the last bins arrive"
+        case Rebalance(regions):
+            return f"rebalance {', '.join(regions) or 'all regions'}"
+        case Assign():
+            return "given shares"
+        case Scale(workers, regions, remove):
+            parts = [] if workers is None else [_workers(workers)]
+            parts += [f"{region}: {_workers(count)}" for region, count in regions]
+            if remove:
+                named = ", ".join(map(str, remove))
+                parts.append(f"without worker{'s' if len(remove) > 1 else ''} {named}")
+            return ", ".join(parts)
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'' if count == 1 else 's'}"
+
+
+def budget_text(rescale: RescaleStatus) -> str:
+    """What a step may spend on moving."""
+    parts = []
+    if rescale.budget_bins is not None:
+        parts.append(f"{rescale.budget_bins} bin{'' if rescale.budget_bins == 1 else 's'}")
+    if rescale.budget_bytes is not None:
+        parts.append(size(rescale.budget_bytes))
+    if rescale.budget_seconds is not None:
+        parts.append(f"{rescale.budget_seconds:.2f} s more than {rescale.usual_seconds:.2f}")
+    return "budget " + (", ".join(parts) if parts else "none")
+
+
+def left_text(rescale: RescaleStatus) -> str:
+    """What a bar does not show: keys, bytes, time, the longest step, the budget."""
+    keys = rescale.moved_keys + rescale.left_keys
+    moved = size(rescale.moved_bytes)
+    return (
+        f"{rescale.moved_keys:,}/{keys:,} keys  "
+        f"{moved}/{size(rescale.moved_bytes + rescale.left_bytes)}  "
+        f"{rescale.seconds_left:.0f} s left  longest step {rescale.longest_seconds:.2f} s  "
+        f"{budget_text(rescale)}"
+    )
+
+
+def rescale_text(rescale: RescaleStatus) -> str:
+    """A rescale that is under way, in a few lines."""
+    bins = rescale.moved_bins + rescale.left_bins
+    lines = [
+        f"Rescale {rescale.number}, {wish_text(rescale.wish)}: "
+        f"{rescale.phase.replace('_', ' ')}, {rescale.moved_bins:,} of {bins:,} bins moved",
+        left_text(rescale),
+    ]
+    for region in sorted({*rescale.waiting, *rescale.in_hand_over}):
+        lines.append(
+            f"{region}: {rescale.waiting.get(region, 0):,} bins wait, "
+            f"{rescale.in_hand_over.get(region, 0):,} in hand-over"
+        )
+    return "\n".join(lines)
+
+
+def forecast_text(found: Forecast) -> str:
+    """What a rescale would come to."""
+    if not found.bins:
+        return "Nothing would be moved."
+    workers = ", ".join(map(str, found.workers))
+    return (
+        f"Would move {found.bins:,} bins with {found.keys:,} keys and {size(found.bytes)}, in "
+        f"{found.steps:,} steps or about {found.seconds:.0f} s; {size(found.longest_round_bytes)} "
+        f"at most in one step. Workers after it: {workers}. Nothing was changed."
+    )
+
+
+def moved_text(moved: Moved) -> str:
+    """What a rescale has moved.
+
+    >>> moved_text(Moved(64, 5_000, 2048, 7, 0.31))
+    '64 bins, 5,000 keys, 2.0 KiB moved in 7 steps, the longest 0.31 s'
+    """
+    if not moved.bins:
+        return "nothing was moved"
+    return (
+        f"{moved.bins:,} bins, {moved.keys:,} keys, {size(moved.bytes)} moved in "
+        f"{moved.steps:,} steps, the longest {moved.longest_seconds:.2f} s"
+    )
+
+
+def outcome_text(status: Status, number: int) -> str:
+    """How a rescale has ended."""
+    found = next((each for each in status.rescales if each.number == number), None)
+    if found is None:
+        return "The rescale is over."
+    workers = ", ".join(map(str, found.workers))
+    after = f" Workers: {workers}." if workers else ""
+    said = found.outcome.value.replace("-", " ").capitalize()
+    return f"{said} ({wish_text(found.wish)}): {moved_text(found.moved)}.{after}"
+
+
+def history_table(history: Sequence[Finished]) -> Table:
+    """The last rescales that are over."""
+    names = ("rescale", "wish", "outcome", "bins", "keys", "bytes", "steps", "longest", "workers")
+    table = Table(*names, box=None, padding=(0, 2, 0, 0))
+    for each in history:
+        moved = each.moved
+        table.add_row(
+            str(each.number),
+            wish_text(each.wish),
+            each.outcome.value,
+            f"{moved.bins:,}",
+            f"{moved.keys:,}",
+            size(moved.bytes),
+            f"{moved.steps:,}",
+            f"{moved.longest_seconds:.2f} s",
+            " ".join(map(str, each.workers)),
+        )
+    return table

@@ -1,0 +1,120 @@
+"""What users see of a rescale: how far it is, what is left of it, what a wish would come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.plans import is_moving
+from anabranch.coordinator.status import RescaleStatus
+from anabranch.errors import OperationRefused
+from anabranch.plan.placed import Assignment
+from anabranch.rescale.controller import Rescale, arrived
+from anabranch.rescale.forecast import Forecast, duration, forecast
+from anabranch.rescale.history import Moved
+from anabranch.rescale.loads import Loads, completed, from_states
+from anabranch.rescale.moves import Move, moves_between
+from anabranch.rescale.phases import (
+    Cancelling,
+    Interrogating,
+    Moving,
+    Paused,
+    RollingBack,
+    Settled,
+    Steady,
+)
+from anabranch.rescale.requests import Wish
+from anabranch.rescale.rounds import budget_for, usual_seconds
+from anabranch.rescale.targets import target_for
+
+Inner = Steady | Settled | Interrogating | Moving | RollingBack | Cancelling
+
+
+def forecast_of(memory: Memory, wish: Wish) -> Forecast:
+    """What a wish would come to from where the bins are now; ``OperationRefused``."""
+    commit = memory.standing.commit
+    if commit is None:
+        raise OperationRefused(
+            "There is no committed step yet", do="Ask again after the first one."
+        )
+    rescale, settings = memory.rescale, memory.settings.rescale
+    now = arrived(rescale, commit.placement)
+    return forecast(wish, now, _loads(memory, now), tuple(memory.recent), settings, rescale.costs)
+
+
+def rescale_status(memory: Memory) -> RescaleStatus | None:
+    """The rescale that is under way, if one is."""
+    rescale, commit = memory.rescale, memory.standing.commit
+    if commit is None or not is_moving(rescale):
+        return None
+    phase = _inner(rescale)
+    left = _left(memory, phase, arrived(rescale, commit.placement))
+    moved = _moved(phase)
+    usual = _usual(memory, phase)
+    budget = budget_for(memory.settings.rescale, usual)
+    steps, seconds = _time_left(memory, phase, left, usual)
+    return RescaleStatus(
+        number=rescale.number,
+        phase=str(type(rescale.phase).__struct_config__.tag),
+        wish=None if isinstance(phase, Steady) else phase.wish,
+        waiting=dict(Counter(move.region for move in left)),
+        in_hand_over=dict(Counter(move.region for move in rescale.handing)),
+        moved_bins=moved.bins,
+        moved_keys=moved.keys,
+        moved_bytes=moved.bytes,
+        left_bins=len(left),
+        left_keys=sum(move.keys for move in left),
+        left_bytes=sum(move.bytes for move in left),
+        steps=moved.steps,
+        steps_left=steps,
+        seconds_left=seconds,
+        longest_seconds=moved.longest_seconds,
+        usual_seconds=usual,
+        budget_seconds=budget.seconds,
+        budget_bytes=budget.bytes,
+        budget_bins=budget.bins,
+    )
+
+
+def _inner(rescale: Rescale) -> Inner:
+    return rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
+
+
+def _left(memory: Memory, phase: Inner, now: tuple[Assignment, ...]) -> tuple[Move, ...]:
+    """The bins that are still with their old owners. ``now``: bins in hand-over have arrived."""
+    if isinstance(phase, Moving | RollingBack):
+        return phase.course.left(now, _loads(memory, now))
+    if isinstance(phase, Interrogating):
+        # The target is made when workers have answered; till then it is the best guess.
+        loads = _loads(memory, now)
+        return moves_between(now, target_for(phase.wish, now, loads), loads)
+    return ()
+
+
+def _moved(phase: Inner) -> Moved:
+    if isinstance(phase, Moving | RollingBack):
+        return phase.course.moved
+    return phase.moved if isinstance(phase, Settled | Cancelling) else Moved()
+
+
+def _usual(memory: Memory, phase: Inner) -> float:
+    if isinstance(phase, Moving | RollingBack):
+        return phase.course.usual_seconds
+    return usual_seconds(tuple(memory.recent))
+
+
+def _time_left(
+    memory: Memory, phase: Inner, left: tuple[Move, ...], usual: float
+) -> tuple[int, float]:
+    """Steps and seconds to the end, if steps follow each other without a pause."""
+    rescale = memory.rescale
+    steps, seconds, _ = duration(left, usual, memory.settings.rescale, rescale.costs)
+    # Then one step in which all is there, and one in which workers without bins are told.
+    more = int(isinstance(phase, Interrogating)) + 1 if left else 1 + bool(rescale.handing)
+    if isinstance(phase, Steady):
+        more = 1
+    return steps + more, seconds + more * usual
+
+
+def _loads(memory: Memory, now: tuple[Assignment, ...]) -> Loads:
+    return completed(memory.measured, from_states(now, memory.standing.states))

@@ -1,0 +1,79 @@
+"""The rescale of a little coordinator: the real controller, one bin a step, over made-up keys."""
+
+from __future__ import annotations
+
+from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.rescaling import forecast_of, rescale_status
+from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.standing import Standing
+from anabranch.coordinator.status import RescaleStatus
+from anabranch.plan.step import Assignment, Commit, OperatorShape, OperatorState
+from anabranch.rescale.asking import request
+from anabranch.rescale.controller import after_commit, is_pending, plan_step
+from anabranch.rescale.course import Reports
+from anabranch.rescale.forecast import Forecast
+from anabranch.rescale.history import Finished
+from anabranch.rescale.loads import from_states
+from anabranch.rescale.requests import Request, Wish
+from anabranch.rescale.rounds import RescaleSettings, Way
+
+ONE_BIN_A_STEP = RescaleSettings(way=Way.FLUID, prefetch=False)
+
+
+class LittleRescale:
+    """Who owns the bins of one region. Step *s* has *s* keys, spread over the bins."""
+
+    def __init__(self, shape: OperatorShape, bins: int) -> None:
+        self._shape = shape
+        self._memory = Memory(Settings(rescale=ONE_BIN_A_STEP))
+        spread = tuple(bin % 2 for bin in range(bins))
+        self._commit(0, (Assignment(shape.region, 1, spread),))
+
+    @property
+    def assignment(self) -> Assignment:
+        commit = self._memory.standing.commit
+        assert commit is not None
+        return commit.placement[0]
+
+    @property
+    def keys_by_worker(self) -> tuple[int, ...]:
+        found = [0] * self.assignment.count
+        for worker, keys in zip(self.assignment.workers, self._live, strict=True):
+            found[worker] += keys
+        return tuple(found)
+
+    @property
+    def status(self) -> RescaleStatus | None:
+        return rescale_status(self._memory)
+
+    @property
+    def history(self) -> tuple[Finished, ...]:
+        return self._memory.rescale.history
+
+    @property
+    def pending(self) -> bool:
+        return is_pending(self._memory.rescale)
+
+    def ask(self, asked: Request) -> None:
+        """Take a request; raises why it is refused."""
+        self._memory.rescale = request(self._memory.rescale, asked, (self.assignment,))
+
+    def forecast(self, wish: Wish) -> Forecast:
+        return forecast_of(self._memory, wish)
+
+    def step(self, step: int, seconds: float) -> None:
+        """Go on as a committed step does."""
+        memory = self._memory
+        placed = (self.assignment,)
+        loads = from_states(placed, memory.standing.states)
+        moves = plan_step(memory.rescale, placed, loads, tuple(memory.recent), ONE_BIN_A_STEP)
+        memory.rescale = after_commit(memory.rescale, moves, Reports(seconds))
+        memory.recent.append(seconds)
+        self._commit(step, moves.placement)
+
+    def _commit(self, step: int, placement: tuple[Assignment, ...]) -> None:
+        bins = len(placement[0].workers)
+        self._live = tuple(step // bins + (bin < step % bins) for bin in range(bins))
+        states = (OperatorState(self._shape, (), self._live),)
+        made = Commit(step, 0, step, "c0de", (), placement, states, (), (), {})
+        self._memory.standing = Standing(commit=made, states=states)
