@@ -42,8 +42,16 @@ from anabranch.coordinator.events import (
     StepRead,
     TimePassed,
 )
-from anabranch.coordinator.operations import Load, Operation, Pause, Shutdown, Start, TakeCheckpoint
-from anabranch.coordinator.phases import Ended, Idle, Opening, Stepping
+from anabranch.coordinator.operations import (
+    Load,
+    Operation,
+    Pause,
+    Rescaling,
+    Shutdown,
+    Start,
+    TakeCheckpoint,
+)
+from anabranch.coordinator.phases import Ended, Idle, Opening, Stepping, Taking
 from anabranch.coordinator.reporting import phase_of, status_of
 from anabranch.coordinator.settings import Deadlines, Settings
 from anabranch.coordinator.standing import Standing
@@ -67,6 +75,9 @@ from anabranch.node.port import (
     SweepOrder,
 )
 from anabranch.plan.step import Repair
+from anabranch.rescale import requests as rescale_requests
+from anabranch.rescale.requests import Scale
+from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.coordinator.bench import (
     FACTS,
     IDENTITY,
@@ -730,3 +741,46 @@ def test_a_checkpoint_of_the_last_commit_itself_needs_no_replay() -> None:
     bench.told(Open(7))
     assert isinstance(bench.machine.memory.phase, Idle)
     assert bench.machine.memory.standing.states == state(7)
+
+
+# -------------------------------------------------------------------------------- rescaling
+
+
+def test_a_request_is_answered_by_the_commit_that_contains_it() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8), commit=commit(7, workers=2)))
+    assert bench.send(Asked(1, Rescaling(Scale(4)))) == []
+    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    (written,) = bench.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+    # This one comes too late for the commit: the next one answers it.
+    assert bench.send(Asked(2, Rescaling(rescale_requests.Pause()))) == []
+    effects = bench.send(CommitWritten(written.commit, ours=True))
+    assert [e.number for e in effects if isinstance(e, Answer)] == [1]
+    assert type(bench.machine.memory.rescale.phase).__name__ == "Paused"
+
+
+def test_bins_move_by_collect_and_acquire_and_steps_need_no_input() -> None:
+    settings = Settings(rescale=RescaleSettings(way=Way.ALL_AT_ONCE, prefetch=False))
+    bench = Bench(settings)
+    bench.open(standing(7, commit=commit(7, workers=2)))
+    bench.send(Asked(1, Rescaling(Scale(1))))
+    placements = []
+    for number in range(8, 13):
+        told = {"published": {"out": number - 1}}
+        effects = bench.told(Open(number - 1), offer=bench.offer(number, 0), **told)
+        if not effects and not isinstance(bench.machine.memory.phase, Taking):
+            break
+        (written,) = bench.send(InputTaken(number, ()))
+        assert isinstance(written, WritePlan)
+        placements.append(written.plan.placement[0].workers)
+        bench.send(PlanWritten(written.plan))
+        bench.told(Open(number), done=Done(number, 0), **told)
+        (made,) = bench.send(ResultFetched(result(number)))
+        assert isinstance(made, WriteCommit)
+        # What a step without input does happens at the clock of the one before.
+        assert made.commit.clock_ns == commit(7).clock_ns
+        bench.send(CommitWritten(made.commit, ours=True))
+    assert placements[0] == (0, 0, 1, 1)
+    assert len(set(placements[-1])) == 1
+    assert bench.machine.memory.rescale.history[-1].outcome == "settled"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublished
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.phases import Closing, Ended
+from anabranch.coordinator.phases import Closing, Committing, Ended
 from anabranch.coordinator.plans import sweep_order
 from anabranch.node.port import CloseOrder, Failure, Order
 
@@ -39,6 +39,7 @@ def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
 
 def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     """Over: whoever waits is answered."""
+    unwritten = memory.phase.numbers if isinstance(memory.phase, Committing) else ()
     memory.phase = Ended(failure)
     stopped = failure is None and memory.stopping is not None
     answers = [Answer(n, failure, memory.step) for n in memory.stop_numbers]
@@ -50,6 +51,7 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     waiting = [
         *memory.checkpoint_numbers,
         *memory.rescale_numbers,
+        *unwritten,
         *(number for number, _ in memory.loads),
     ]
     if memory.checkpointing is not None:

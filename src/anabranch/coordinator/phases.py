@@ -88,12 +88,17 @@ class Stepping:
 
 @dataclass(frozen=True, slots=True)
 class Committing:
-    """A step's commit is being made durable."""
+    """A step's commit is being made durable.
+
+    ``seconds`` is how long the step took, ``numbers`` are requests that become durable with it.
+    """
 
     plan: Plan
     result: StepResult
     since: float
     trigger: Trigger
+    seconds: float = 0.0
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

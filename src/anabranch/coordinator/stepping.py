@@ -154,8 +154,10 @@ def on_result(memory: Memory, phase: Stepping, result: StepResult, now: float) -
     """The step has run: commit it."""
     if phase.replayed is not None:
         return on_replayed(memory, phase, result, now)
-    memory.phase = Committing(phase.plan, result, phase.since, phase.trigger)
-    commit = commit_for(memory, phase.plan, result, now - phase.since)
+    seconds, numbers = now - phase.since, memory.rescale_numbers
+    memory.phase = Committing(phase.plan, result, phase.since, phase.trigger, seconds, numbers)
+    memory.rescale_numbers = ()
+    commit = commit_for(memory, phase.plan, result, seconds)
     return [WriteCommit(memory.standing.branch, commit)]
 
 
@@ -164,6 +166,7 @@ def on_commit(
 ) -> list[Effect]:
     """A step is committed."""
     standing = memory.standing
+    answers: list[Effect] = [Answer(number, step=commit.step) for number in phase.numbers]
     memory.standing = replace(
         standing,
         commit=commit,
@@ -176,8 +179,9 @@ def on_commit(
         memory.outputs[commit.step] = Output(commit.step, commit.staged)
     if not ours and commit.states != phase.result.states:
         # Somebody else's attempt counts: the node must go on from that one.
-        return reopen(memory, now)
-    _heed_rescale(memory, phase, commit, now)
+        memory.rescale = commit.rescale
+        return [*answers, *reopen(memory, now)]
+    _heed_rescale(memory, phase, commit, ours)
     done = step_done(memory, phase.result, now - phase.since, phase.trigger)
     offer = offer_of(memory)
     memory.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
@@ -187,21 +191,19 @@ def on_commit(
     memory.rows += done.rows
     memory.triggers[phase.trigger] = memory.triggers.get(phase.trigger, 0) + 1
     memory.phase = Idle()
-    effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done)]
-    effects += [Answer(number, step=commit.step) for number in memory.rescale_numbers]
-    memory.rescale_numbers = ()
+    effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done), *answers]
     if commit.step >= memory.swept + SWEEP_EVERY:
         effects += checkpointing.sweep(memory)
     return effects
 
 
-def _heed_rescale(memory: Memory, phase: Committing, commit: Commit, now: float) -> None:
+def _heed_rescale(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:
     """Take over how far a rescale is; a request may have come since the commit was written."""
     result = phase.result
-    if commit.rescale.turn >= memory.rescale.turn:
-        memory.rescale = commit.rescale
+    if ours:
+        memory.rescale = rescaled(memory.rescale, phase.plan, result, phase.seconds)
     else:
-        memory.rescale = rescaled(memory.rescale, phase.plan, result, now - phase.since)
+        memory.rescale = commit.rescale
     defaults = from_states(commit.placement, commit.states)
     memory.measured = observed(completed(memory.measured, defaults), result.loads)
 
