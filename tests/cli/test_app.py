@@ -98,12 +98,12 @@ def test_the_demo_by_its_command(tmp_path: Path) -> None:
     steps = [line for line in lines if line.startswith("step ")]
     assert re.search(r"\b3,000 so far\b", steps[-1])
     assert re.search(r"bins by-customer 96, by-tier 96$", steps[-1])
-    settled = [line for line in lines if line.startswith("Settled ")]
+    settled = [line for line in lines if line.startswith("At ")]
     assert [line.split(":")[0] for line in settled] == [
-        "Settled (6 workers)",
-        "Settled (1 worker)",
+        "At 6 workers",
+        "At 1 worker",
     ]
-    assert all(re.search(r" [1-9]\d* bins, [\d,]+ keys, .* moved in ", line) for line in settled)
+    assert all(re.search(r" [1-9]\d* bins, [\d,]+ keys, .* moved, ", line) for line in settled)
     assert "running totals written" in ran.stdout
     assert ran.stdout.count(" equal") == 4
     assert "The result is right" in lines[-1]

@@ -67,6 +67,12 @@ def rescaling(settled: tuple[str, ...] = ()) -> Frame:
     )
 
 
+def long() -> Frame:
+    """A frame with as many steps as are shown, and more."""
+    steps = tuple(StepDone(number, 10, 10, 12.5, {}) for number in range(1, 40))
+    return replace(rescaling(), history=steps, moved_in=frozenset({38, 39}))
+
+
 def picture(shown: Frame) -> list[str]:
     console = Console(file=io.StringIO(), width=100, record=True)
     console.print(draw(shown, "*", now=12.4))
@@ -92,7 +98,7 @@ def test_the_picture_has_all_numbers() -> None:
     assert "6,172.50  " + "▇" * 12 + " " in line_with("gold", lines)
 
 
-@pytest.mark.parametrize("shown", [frame(3), rescaling(), rescaling(("Settled " * 20,))])
+@pytest.mark.parametrize("shown", [frame(3), rescaling(), rescaling(("Settled " * 20,)), long()])
 def test_the_picture_fits_a_terminal_of_80_columns_and_24_lines(shown: Frame) -> None:
     lines = picture(shown)
     assert max(map(len, lines)) <= 79
@@ -109,7 +115,7 @@ def test_the_picture_shows_the_bins_by_owner_and_how_far_they_are() -> None:
     cells = "".join(line.strip("│ ").removeprefix("by-customer").strip() for line in customers)
     assert len(cells) == 86
     assert cells == "01" * 37 + "0" + "2" * 11
-    assert "median 0.38, moving 0.25" in line_with("latency", lines)
+    assert "median 0.38 / 0.25" in line_with("latency", lines)
 
 
 def test_the_picture_says_what_a_rescale_came_to() -> None:

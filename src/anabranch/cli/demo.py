@@ -21,11 +21,13 @@ from anabranch.cli.demo_course import Course, turns
 from anabranch.cli.demo_flow import TIERS, TOTALS, Places, demo_flow
 from anabranch.cli.demo_orders import OrderWriter
 from anabranch.cli.demo_view import Frame, Tier, View, view_for
-from anabranch.cli.scale_text import outcome_text
+from anabranch.cli.scale_text import wish_text
+from anabranch.cli.sizes import size
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Status
 from anabranch.pipeline import Pipeline
+from anabranch.rescale.history import Finished
 from anabranch.rescale.rounds import RescaleSettings
 from anabranch.run import run
 
@@ -92,7 +94,7 @@ class Show:
         status = pipeline.status()
         over = self.course.advance(pipeline, status, self.rows / self.wish.rows)
         if over is not None:
-            self.settled.append(outcome_text(status, over.number))
+            self.settled.append(settled_text(over))
 
     def _frame(self, phase: str, status: Status | None) -> Frame:
         return Frame(
@@ -139,6 +141,15 @@ def run_demo(wish: Wish, console: Console) -> int:
         return _judge(console, wish.rows, places, pipeline)
 
 
+def settled_text(over: Finished) -> str:
+    """What a rescale came to, on one line of the picture."""
+    moved = over.moved
+    return (
+        f"At {wish_text(over.wish)}: {moved.bins} bins, {moved.keys:,} keys, {size(moved.bytes)} "
+        f"moved, longest step {moved.longest_seconds:.2f} s"
+    )
+
+
 def _step_done(show: Show, writer: OrderWriter, done: StepDone) -> None:
     show.history.append(done)
     show.last_step_at = time.monotonic()
@@ -152,6 +163,7 @@ def _watch(show: Show, pipeline: Pipeline, writer: OrderWriter) -> bool:
         while not _all_in(show, writer):
             pipeline.wait(_TICK_SECONDS)
             show.advance(pipeline)
+            writer.keep_pace(show.course.going_to is not None)
             show.show(show.phase(), pipeline)
         while not show.course.is_over and not _stalled(show, writer):
             pipeline.wait(_TICK_SECONDS)

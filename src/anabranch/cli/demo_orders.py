@@ -13,6 +13,7 @@ CUSTOMERS = 10_000
 LONGEST_AMOUNT = 20_000
 PATIENCE_SECONDS = 1.5
 FIRST_PATIENCE_SECONDS = 30.0
+MOVING_PATIENCE_SECONDS = 30.0
 
 
 def write_orders(path: Path, rows: int, chance: random.Random) -> None:
@@ -65,6 +66,7 @@ class OrderWriter:
         self._thread = threading.Thread(target=self._run, name="demo-orders", daemon=True)
         self.written = 0
         self.last_written_at = clock()
+        self._patience = PATIENCE_SECONDS
 
     @classmethod
     def into(cls, directory: Path, rows: int, files: int, seed: int) -> OrderWriter:
@@ -80,6 +82,10 @@ class OrderWriter:
         with self._changed:
             self._committed = rows
             self._changed.notify_all()
+
+    def keep_pace(self, moving: bool) -> None:
+        """While bins move, orders keep the pace of the steps: so that there are some to the end."""
+        self._patience = MOVING_PATIENCE_SECONDS if moving else PATIENCE_SECONDS
 
     def finished(self) -> bool:
         """Whether the last file is written; raises what made writing fail."""
@@ -101,7 +107,7 @@ class OrderWriter:
                 write_orders(path, rows, self._chance)
                 self.written += rows
                 self.last_written_at = self._clock()
-                if not self._wait(FIRST_PATIENCE_SECONDS if number == 1 else PATIENCE_SECONDS):
+                if not self._wait(FIRST_PATIENCE_SECONDS if number == 1 else self._patience):
                     return
         except Exception as error:
             self._failure = error

@@ -244,7 +244,7 @@ def _numbers(frame: Frame) -> Table:
     shown.append(f"  median {usual:.2f}")
     moving = [done.seconds for done in warm if done.step in frame.moved_in]
     if moving:
-        shown.append(f", moving {median(moving):.2f}", "bold magenta")
+        shown.append(f" / {median(moving):.2f}", "bold magenta")
     table.add_row("latency", f"{last.seconds:.2f} s", shown)
     table.add_row("keys", f"{last.keys:,}", "")
     table.add_row("step", f"{last.step}", f"committed, {frame.published} published")
