@@ -97,7 +97,7 @@ def test_the_demo_by_its_command(tmp_path: Path) -> None:
     assert lines[0] == "Starting Spark"
     steps = [line for line in lines if line.startswith("step ")]
     assert re.search(r"\b3,000 so far\b", steps[-1])
-    assert re.search(r"bins by-customer 96, by-tier 96$", steps[-1])
+    assert re.search(r"bins by-customer 64, by-tier 64$", steps[-1])
     settled = [line for line in lines if line.startswith("At ")]
     assert [line.split(":")[0] for line in settled] == [
         "At 6 workers",

@@ -37,10 +37,10 @@ STALLED_SECONDS = 180.0
 _TICK_SECONDS = 0.1
 # Compiling for a long run would take half of the processor time of a short one.
 _SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-# As many as the map has cells for, so that each is seen when it moves.
-_BINS = 96
+# The map has a cell for each, so that each is seen when it moves.
+_BINS = 64
 # The state is small: without a small budget all bins would go at once, and there is less to see.
-_BIN_BY_BIN = Settings(rescale=RescaleSettings(budget_ms=16, prefetch=False))
+_BIN_BY_BIN = Settings(rescale=RescaleSettings(budget_ms=8, prefetch=False))
 _TIER_ORDER = ("bronze", "silver", "gold", "platinum")
 
 
