@@ -50,7 +50,9 @@ def test_steps_are_counted_in_total_and_by_part() -> None:
 
 
 def test_the_standing_of_the_pipeline_is_shown() -> None:
-    little = Little(step=5, phase=Phase.PAUSED)
+    little = Little(phase=Phase.PAUSED)
+    for _ in range(5):
+        little._commit()
     little.checkpoints = [
         CheckpointStatus(2, 0, 2 * 10**9, 2, 32, 0.5),
         CheckpointStatus(4, 0, 4 * 10**9, 4, 64, 0.25),

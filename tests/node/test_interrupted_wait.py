@@ -30,9 +30,12 @@ def test_shutdown_after_an_interrupted_wait_still_finishes_the_step(tmp_path: Pa
     plane = MemoryPlane(made, tmp_path, before=long_step)
     pipeline = Engine(made, tmp_path, plane=plane).start().pipeline
     assert running.wait(WAIT)
+    # Other tests of this process may have left a handler of theirs.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         pipeline.wait(WAIT)
+    signal.signal(signal.SIGINT, before)
     threading.Timer(0.2, may_end.set).start()
     status = pipeline.shutdown()
     assert (status.phase, status.step) == (Phase.STOPPED, 1)

@@ -19,7 +19,7 @@ from anabranch.sources.scripted import EOF, PAUSE, ScriptedSource
 from tests.node.engine import Engine
 from tests.node.shop import program
 
-STEPS = 150
+STEPS = 60
 WAYS = [
     RescaleSettings(way=Way.ALL_AT_ONCE, prefetch=False),
     RescaleSettings(way=Way.FLUID, prefetch=False),
@@ -80,21 +80,21 @@ def test_up_down_and_rebalanced_while_rows_flow(tmp_path: Path, settings: Rescal
     ).start()
     pipeline = engine.pipeline
     counts = []
-    for workers in (4, 1, 3):
+    for workers in (4, 1):
         wait_for(pipeline, lambda status: status.step >= 2)
         pipeline.scale(workers)
         wait_for(pipeline, lambda status: status.rescale is None)
         counts.append([len(set(region.bins)) for region in pipeline.status().regions])
     pipeline.rebalance()
-    status = pipeline.wait(60)
-    assert counts == [[4, 4], [1, 1], [3, 3]]
+    status = pipeline.wait(200)
+    assert counts == [[4, 4], [1, 1]]
     assert [sorted(tuple(r.values()) for r in t.to_pylist()) for t in rows.steps().values()] == [
         sorted(story.rows[i * 20 : i * 20 + 20]) for i in range(STEPS)
     ]
     assert status.keys == {"chain": len(story.seen), "counts": len({v for _, v, _ in story.rows})}
     history = engine.driver._machine.memory.rescale.history
-    assert [each.outcome for each in history] == ["settled"] * 4
-    assert all(each.moved.bins for each in history[:3])
+    assert [each.outcome for each in history] == ["settled"] * 3
+    assert all(each.moved.bins for each in history[:2])
 
 
 def test_a_rescale_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_rescale_goes_on_after_a_restart(tmp_path: Path) -> None:
     engine.driver.abandon()
     assert engine.pipeline.status().rescale is not None
     again = Engine(made, tmp_path, settings=chosen).start()
-    status = again.pipeline.wait(60)
+    status = again.pipeline.wait(200)
     assert [len(set(region.bins)) for region in status.regions] == [4, 4]
     assert sorted(tuple(r.values()) for r in rows.rows()) == sorted(story.rows)
 
@@ -158,5 +158,5 @@ def test_paused_resumed_rolled_back_with_a_forecast_and_a_history(tmp_path: Path
     pipeline.scale_cancel()
     wait_for(pipeline, lambda status: status.rescale is None)
     assert [each.outcome for each in pipeline.scale_history()] == ["rolled-back", "cancelled"]
-    pipeline.wait(60)
+    pipeline.wait(200)
     assert sorted(tuple(r.values()) for r in rows.rows()) == sorted(story.rows)

@@ -228,6 +228,8 @@ class Machine:
             case Give(order):
                 if failure.code != UNREACHABLE:
                     return closing.fail(memory, failure, seconds)
+                if isinstance(memory.phase, Opening) and order != memory.phase.order:
+                    return []  # it was for what is being left
                 memory.again = (*memory.again, order)
                 memory.again_at = seconds + memory.settings.deadlines.again
                 return []

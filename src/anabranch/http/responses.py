@@ -8,7 +8,6 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError, InvalidRequest, UnknownPath
@@ -66,8 +65,8 @@ def _headers_of(code: str) -> dict[str, str] | None:
 
 def _methods(app: FastAPI, path: str) -> list[str]:
     """The methods of a path: of all its calls, where the framework names those of the first."""
-    found = (route for route in app.routes if isinstance(route, APIRoute) and route.path == path)
-    return sorted({method for route in found for method in route.methods or ()})
+    calls: dict[str, object] = app.openapi()["paths"].get(path, {})
+    return sorted(method.upper() for method in calls)
 
 
 def _place(request: Request) -> str:
