@@ -117,6 +117,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_the_tour_can_be_taken(shell: Shell) -> None:
     printed: dict[str, list[str]] = {}
     for command in commands(PAGE):

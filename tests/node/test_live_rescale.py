@@ -20,6 +20,8 @@ from tests.node.engine import Engine
 from tests.node.shop import program
 
 STEPS = 60
+
+pytestmark = pytest.mark.timeout(900)
 WAYS = [
     RescaleSettings(way=Way.ALL_AT_ONCE, prefetch=False),
     RescaleSettings(way=Way.FLUID, prefetch=False),

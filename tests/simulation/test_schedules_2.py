@@ -5,12 +5,15 @@ They are in two files so that two processes share them.
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch.testing.simulation import Simulation
 from tests.simulation.schedules import run_all
 
 SEEDS = range(500, 1000)
 
 
+@pytest.mark.timeout(900)
 def test_no_rule_is_broken_and_the_result_is_that_of_the_reference() -> None:
     with Simulation() as simulation:
         assert run_all(SEEDS, simulation) == len(SEEDS)
