@@ -509,6 +509,13 @@ def test_a_commit_makes_up_for_lost_nodes() -> None:
     assert bench.machine.memory.step == 10
 
 
+def test_a_node_that_tells_why_it_cannot_start_is_not_started_again() -> None:
+    bench = Bench()
+    bench.begin(standing(7))
+    failure = Failure("dataflow.invalid", "Two operators have one name")
+    assert bench.send(NodeLost(failure)) == [End(failure)]
+
+
 def test_a_step_beyond_its_deadline_is_cancelled_then_the_node_replaced() -> None:
     bench = Bench(Settings(deadlines=Deadlines(step=60.0, cancel=5.0)))
     bench.open(standing(7, plan=plan(8)))

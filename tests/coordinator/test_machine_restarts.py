@@ -54,8 +54,10 @@ def test_an_order_that_did_not_arrive_before_a_rewind_is_not_repeated_after_it()
     rewound = standing(5, branch=1, checkpoints=(checkpoint(5),), rewound=True)
     bench.opened = order_of(bench.send(BranchMade(rewound)), OpenOrder).number
     bench.send(EffectFailed(Give(committed), Failure("node.unreachable", "lost")))
-    bench.told(Open(5), published={"out": 5})
     bench.seconds = 1.0
+    assert orders_of(bench.send(TimePassed())) == []
+    bench.told(Open(5), published={"out": 5})
+    bench.seconds = 2.0
     assert committed not in orders_of(bench.send(TimePassed()))
 
 

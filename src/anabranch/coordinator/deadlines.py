@@ -89,6 +89,10 @@ def node_lost(memory: Memory, failure: Failure, now: float) -> list[Effect]:
     match memory.phase:
         case Closing(_, reason):
             return closing.end(memory, reason or _not_published(memory))
+        case Meeting() if not failure.code.startswith("node"):
+            # It told why it cannot start: another one would say the same.
+            memory.told = None
+            return closing.fail(memory, failure, now)
         case _ if memory.restarts >= memory.settings.node_restarts:
             memory.told = None
             return closing.fail(memory, failure, now)
