@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 import pyarrow as pa
 
+from anabranch.coordinator.driver.ports import Leading, Nodes, Recorder
+from anabranch.coordinator.driver.threads import Listener, Watch
 from anabranch.coordinator.effects import (
     Announce,
     Answer,
@@ -41,7 +42,6 @@ from anabranch.coordinator.events import (
     Led,
     Moment,
     NodeLost,
-    NodeTold,
     PlanWritten,
     ResultFetched,
     TimePassed,
@@ -49,7 +49,6 @@ from anabranch.coordinator.events import (
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.port import Answered
-from anabranch.coordinator.records import RecordEffect
 from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.status import Status
@@ -60,57 +59,7 @@ from anabranch.node.port import CloseOrder, Facts, Failure, Node
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.requests import Wish
 
-HEARTBEAT = 1.0
 WATCHED_STEPS = 1000
-
-
-class Recorder(Protocol):
-    """Whoever performs the effects that concern the journal."""
-
-    def perform(self, effect: RecordEffect) -> Event | None:
-        """Perform an effect; gives its outcome, None if there is nothing to tell of it."""
-        ...
-
-
-class Leading(Protocol):
-    """Whoever can make this process the leader."""
-
-    def lead(self, take_over: bool) -> int:
-        """Become the leader; gives the number. Raises ``DirectoryInUse``."""
-        ...
-
-    def release(self) -> None:
-        """Lead no longer."""
-        ...
-
-
-class Nodes(Protocol):
-    """Whoever finds, starts and ends the node."""
-
-    @property
-    def inline(self) -> bool:
-        """Whether the node is in this process: its calls return at once."""
-        ...
-
-    def find(self, leader: int) -> Node:
-        """The node that runs, or a new one. Takes as long as Spark does to start."""
-        ...
-
-    def replace(self, leader: int, why: str) -> Node:
-        """End the node and start another one. ``NodeUnreachable`` where that cannot be."""
-        ...
-
-    def alive(self) -> bool:
-        """Whether the node's process is still there, as far as this process can tell."""
-        ...
-
-    def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
-        """Run a query on the node."""
-        ...
-
-    def close(self, exiting: bool) -> None:
-        """Let go of the node; if it was told to end (``exiting``), see that it does."""
-        ...
 
 
 class Driver:
@@ -135,7 +84,7 @@ class Driver:
         self._records = records
         self._leading = leading
         self._nodes = nodes
-        self._watch = None if watch is None else _Watch(watch, self._watch_failed)
+        self._watch = None if watch is None else Watch(watch, self._watch_failed)
         self._reached = reached
         self._clock_ns = clock_ns
         self._events: queue.SimpleQueue[Event | _Abandoned] = queue.SimpleQueue()
@@ -144,7 +93,7 @@ class Driver:
         self._open = threading.Event()
         self._led = threading.Event()
         self._node: Node | None = None
-        self._listener: _Listener | None = None
+        self._listener: Listener | None = None
         self._calls = ThreadPoolExecutor(1, thread_name_prefix="anabranch-calls")
         self._finding = ThreadPoolExecutor(1, thread_name_prefix="anabranch-find")
         self._asked: dict[int, queue.SimpleQueue[Answered]] = {}
@@ -355,7 +304,7 @@ class Driver:
             self._node = None
             self._events.put(NodeLost(failure_of(error)))
         else:
-            self._listener = _Listener(self._node, leader, self._nodes.alive, self._events.put)
+            self._listener = Listener(self._node, leader, self._nodes.alive, self._events.put)
             self._listener.start()
 
     def _post(self, event: Event | None) -> None:
@@ -401,74 +350,3 @@ class Driver:
 
 class _Abandoned:
     """What the loop is told when it is to end at once."""
-
-
-class _Watch:
-    """The thread in which a user's function sees the committed steps, in their order."""
-
-    def __init__(
-        self, watch: Callable[[StepDone], None], failed: Callable[[StepDone, Exception], None]
-    ) -> None:
-        self._watch = watch
-        self._failed = failed
-        self._waiting: queue.SimpleQueue[StepDone | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="anabranch-watch", daemon=True)
-        self._thread.start()
-
-    def put(self, done: StepDone) -> None:
-        self._waiting.put(done)
-
-    def finish(self) -> None:
-        """Wait until everything was seen."""
-        self._waiting.put(None)
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (done := self._waiting.get()) is not None:
-            try:
-                self._watch(done)
-            except Exception as error:
-                self._failed(done, error)
-                return
-
-
-class _Listener:
-    """The thread that hears what a node tells."""
-
-    def __init__(
-        self, node: Node, leader: int, alive: Callable[[], bool], post: Callable[[Event], None]
-    ) -> None:
-        self._node = node
-        self._leader = leader
-        self._alive = alive
-        self._post = post
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="anabranch-listen", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def _run(self) -> None:
-        seen = -1
-        while not self._stopped.is_set():
-            try:
-                told = self._node.told(self._leader, seen, HEARTBEAT)
-            except FencedError as error:
-                self._tell(Fenced(failure_of(error)))
-                return
-            except AnabranchError as error:
-                if not self._alive():
-                    self._tell(NodeLost(failure_of(error)))
-                    return
-                self._stopped.wait(HEARTBEAT / 4)
-                continue
-            seen = told.version
-            self._tell(NodeTold(told))
-
-    def _tell(self, event: Event) -> None:
-        if not self._stopped.is_set():
-            self._post(event)

@@ -1,0 +1,90 @@
+"""The driver's other threads: one hears what the node tells, one shows steps to the user."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.events import Event, Fenced, NodeLost, NodeTold
+from anabranch.errors import AnabranchError
+from anabranch.errors import Fenced as FencedError
+from anabranch.failures import failure_of
+from anabranch.node.port import Node
+
+HEARTBEAT = 1.0
+
+
+class Watch:
+    """The thread in which a user's function sees the committed steps, in their order."""
+
+    def __init__(
+        self, watch: Callable[[StepDone], None], failed: Callable[[StepDone, Exception], None]
+    ) -> None:
+        self._watch = watch
+        self._failed = failed
+        self._waiting: queue.SimpleQueue[StepDone | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="anabranch-watch", daemon=True)
+        self._thread.start()
+
+    def put(self, done: StepDone) -> None:
+        """Let it see a step, after those before it."""
+        self._waiting.put(done)
+
+    def finish(self) -> None:
+        """Wait until everything was seen."""
+        self._waiting.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (done := self._waiting.get()) is not None:
+            try:
+                self._watch(done)
+            except Exception as error:
+                self._failed(done, error)
+                return
+
+
+class Listener:
+    """The thread that hears what a node tells."""
+
+    def __init__(
+        self, node: Node, leader: int, alive: Callable[[], bool], post: Callable[[Event], None]
+    ) -> None:
+        self._node = node
+        self._leader = leader
+        self._alive = alive
+        self._post = post
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="anabranch-listen", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell nothing any more; the thread ends by itself."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        seen = -1
+        while not self._stopped.is_set():
+            try:
+                told = self._node.told(self._leader, seen, HEARTBEAT)
+            except FencedError as error:
+                self._tell(Fenced(failure_of(error)))
+                return
+            except AnabranchError as error:
+                if not self._alive():
+                    self._tell(NodeLost(failure_of(error)))
+                    return
+                self._stopped.wait(HEARTBEAT / 4)
+                continue
+            seen = told.version
+            self._tell(NodeTold(told))
+
+    def _tell(self, event: Event) -> None:
+        if not self._stopped.is_set():
+            self._post(event)
