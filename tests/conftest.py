@@ -10,6 +10,8 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests import jvm_archive
+
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("anabranch", deadline=None)
 settings.load_profile("anabranch")
@@ -22,8 +24,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.python.task.killTimeout": "2s",
-    # Tests are short: compiling for long runs costs more than it brings.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.python.daemon.module": "anabranch.spark.daemon",
 }
 
 LONGEST = (
@@ -35,6 +36,12 @@ LONGEST = (
     "test_schedules_2.py",
 )
 """Begun first, they run beside everything else: a file stays with one process."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let every Spark that a test starts, in this process or another, start fast."""
+    if not hasattr(config, "workerinput"):
+        os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

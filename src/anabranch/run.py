@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anabranch.coordinator.driver import Driver, Nodes
 from anabranch.coordinator.effects import StepDone
@@ -18,7 +19,6 @@ from anabranch.coordinator.records import Records
 from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
-from anabranch.http.serving import Served, served
 from anabranch.node.core import NodeCore
 from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.inline import InlineNode
@@ -26,16 +26,12 @@ from anabranch.node.process import NodeCommand, ProcessNode
 from anabranch.node.program import Program
 from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
-from anabranch.spark.analyzer import SparkAnalyzer
-from anabranch.spark.code import save_program
-from anabranch.spark.frames import SparkFrames
-from anabranch.spark.plane import SparkPlane
-from anabranch.spark.query import SparkQueries
-from anabranch.spark.session import open_session
-from anabranch.spark.sources import SparkSources, with_schemas
 from anabranch.state.bins import bin_bits
 from anabranch.state.files import ensure_directory
 from anabranch.state.leadership import Leadership
+
+if TYPE_CHECKING:
+    from anabranch.http.serving import Served
 
 BINS = 256
 
@@ -129,6 +125,8 @@ def serve(
     The node is a process of its own unless ``inline``: it outlives this one for a while, and a
     coordinator that comes back finds it and goes on.
     """
+    from anabranch.http.serving import served  # noqa: PLC0415  (``run`` serves nothing)
+
     path = directory.absolute()
     ensure_directory(path)
     wish = None if rewind is None else Load(rewind, accept_duplicates)
@@ -202,6 +200,15 @@ def build_node(
     ``code`` is the hash that the dataflow goes by, that of the pickled dataflow unless told
     otherwise. Raises ``InvalidDataflow`` with all problems of the dataflow.
     """
+    # A coordinator whose node is another process starts at once: it never imports Spark.
+    from anabranch.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
+    from anabranch.spark.code import save_program  # noqa: PLC0415
+    from anabranch.spark.frames import SparkFrames  # noqa: PLC0415
+    from anabranch.spark.plane import SparkPlane  # noqa: PLC0415
+    from anabranch.spark.query import SparkQueries  # noqa: PLC0415
+    from anabranch.spark.session import open_session  # noqa: PLC0415
+    from anabranch.spark.sources import SparkSources, with_schemas  # noqa: PLC0415
+
     bin_bits(bins)
     spark = open_session(master, spark_conf)
     typed = validate(with_schemas(flow.graph(), spark), SparkAnalyzer(spark))

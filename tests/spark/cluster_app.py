@@ -212,7 +212,8 @@ def two_consumers(base: Path) -> dict[str, Any]:
 def standalone() -> Iterator[str]:
     """A master and two workers on two loopback hosts: Spark speculates on another host only."""
     home = Path(pyspark.__file__).parent
-    environment = {**os.environ, "SPARK_HOME": str(home)}
+    java = {"SPARK_DAEMON_JAVA_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", "")}
+    environment = {**os.environ, **java, "SPARK_HOME": str(home)}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -278,7 +279,8 @@ def main() -> None:
 def run_on(master: str, extra: dict[str, str], scenarios: list[Scenario], base: Path) -> None:
     """Run some scenarios in one Spark."""
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-    settings = {"spark.executor.memory": "1g", "spark.task.maxFailures": "4", **extra}
+    java = {"spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", "")}
+    settings = {"spark.executor.memory": "1g", "spark.task.maxFailures": "4", **java, **extra}
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

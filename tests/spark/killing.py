@@ -35,7 +35,6 @@ BACKLOG = 12
 CONF = (
     "spark.driver.memory=1g",
     "spark.sql.codegen.wholeStage=false",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 )
 
 T = TypeVar("T")

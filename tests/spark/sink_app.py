@@ -22,7 +22,6 @@ ROWS_PER_STEP = 6
 SPARK = {
     "spark.driver.memory": "1g",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 

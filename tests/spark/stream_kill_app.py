@@ -15,7 +15,6 @@ MODULUS = 2**61 - 1
 SPARK = {
     "spark.driver.memory": "1g",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 

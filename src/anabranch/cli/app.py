@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 from anabranch.cli import remote, scale
-from anabranch.cli.demo import Wish, run_demo
 from anabranch.cli.doctor import doctor
 from anabranch.cli.exits import Exit, exit_of
 from anabranch.cli.node import node
@@ -94,6 +93,8 @@ def demo(
     down to one: a map shows which worker has which bins. In the end everything is computed again
     in plain Python and compared: exit code 0 if it is equal, 1 if it is not.
     """
+    from anabranch.cli.demo import Wish, run_demo  # noqa: PLC0415  (no other command needs it)
+
     raise typer.Exit(run_demo(Wish(rows, steps, workers, keep), Console()))
 
 

@@ -13,7 +13,6 @@ from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.node.address import remove_address, write_address
 from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.process import tell_failure
-from anabranch.node.server import NodeServer
 from anabranch.run import BINS, build_node
 from anabranch.state.files import ensure_directory
 from anabranch.state.lock import DirectoryLock
@@ -43,6 +42,8 @@ def node(
     It is found through the file node.json in the directory, and ends when it is told to, on
     SIGTERM, and when no coordinator has called for a while. Started by anabranch run.
     """
+    from anabranch.node.server import NodeServer  # noqa: PLC0415  (no other command needs it)
+
     told_to_end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told_to_end.set())

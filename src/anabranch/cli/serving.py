@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from anabranch.cli.run import NodeKind, Wanted
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Settings
-from anabranch.http.serving import Served
 from anabranch.run import serve
+
+if TYPE_CHECKING:
+    from anabranch.http.serving import Served
 
 
 def serve_wanted(wanted: Wanted, watch: Callable[[StepDone], None]) -> Served:

@@ -31,6 +31,7 @@ STATIC = {
     "spark.ui.dagGraph.retainedRootRDDs": "20",
     "spark.cleaner.periodicGC.interval": "2min",
     "spark.python.task.killTimeout": "2s",
+    "spark.python.daemon.module": "anabranch.spark.daemon",
     "spark.task.reaper.enabled": "true",
     # Over TCP a small batch waits 40 ms in every task for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
