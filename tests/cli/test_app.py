@@ -64,7 +64,7 @@ def test_an_error_is_printed_with_its_code_and_ends_with_1(
     def full(wish: Wish, console: Console) -> int:
         raise DiskFull("There is no space left", where="/x", do="Make room.")
 
-    monkeypatch.setattr(cli, "run_demo", full)
+    monkeypatch.setattr("anabranch.cli.demo.run_demo", full)
     monkeypatch.setattr(sys, "argv", ["anabranch", "demo"])
     monkeypatch.setattr(signal, "signal", lambda *handler: None)
     with pytest.raises(SystemExit) as ended:
