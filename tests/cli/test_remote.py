@@ -101,7 +101,16 @@ def test_by_address_and_token(running: Running) -> None:
 
 def test_watch_prints_until_the_end(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "WATCH_SECONDS", 0.05)
-    threading.Timer(0.4, running.little.ask, (Shutdown(), 0)).start()
+    status, told = running.little.status, 0
+
+    def counted() -> Status:
+        nonlocal told
+        told += 1
+        if told == 3:
+            threading.Thread(target=running.little.ask, args=(Shutdown(), 0)).start()
+        return status()
+
+    monkeypatch.setattr(running.little, "status", counted)
     lines = running("status", "--watch").splitlines()
     assert lines[0].startswith("running ")
     assert lines[-1].startswith("stopped ")

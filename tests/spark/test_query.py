@@ -105,8 +105,11 @@ def ended(_started_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.timeout(900)
 def test_each_query_sees_exactly_one_committed_step(tmp_path: Path) -> None:
-    # A machine that is busy with other things must not be taken for a query without end.
-    patient = ab.Settings(query_seconds=240, grace_seconds=300)
+    # A machine that is busy with other things must not be taken for a query without end; steps
+    # that wait a little for more rows leave it something to answer with.
+    patient = ab.Settings(
+        query_seconds=240, grace_seconds=300, min_rows=10 * ROWS_PER_STEP, max_delay_seconds=0.25
+    )
     pipeline = ab.run(sums(), directory=tmp_path, workers=2, bins=16, settings=patient)
     wait_for_step(pipeline, 1)
 
