@@ -18,11 +18,12 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchmarks.cases import Case, cases
+from benchmarks.cases import Case, cases, rescaled
 from benchmarks.conductor import ENVIRONMENTS, ROOT, conduct
 from benchmarks.data import write_held, write_stream
 from benchmarks.measure import Fact
 from benchmarks.report import render
+from benchmarks.rescale_report import PICTURE, picture
 from benchmarks.results import Result, Results
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.text import milliseconds, per_second
@@ -71,9 +72,12 @@ def main(given: list[str] | None = None) -> int:
     text = render(results, _soak())
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
+    drawn = picture(results)
+    if drawn:
+        output.with_name(PICTURE).write_text(drawn, encoding="utf-8")
     print(text)
     print(f"written to {output}")
-    ours = ("benchmarks.ours", "benchmarks.held", "benchmarks.profile")
+    ours = ("benchmarks.ours", "benchmarks.held", "benchmarks.profile", "benchmarks.rescale")
     own = {case.name for case in wanted if case.program in ours}
     return int(any(result.failure for result in results.results if result.name in own))
 
@@ -119,6 +123,9 @@ def _write_data(sizes: Sizes, wanted: list[Case], data: Path) -> None:
     if "held" in needed:
         write_held(data / "held" / "many", sizes.held, sizes.held.many)
         write_held(data / "held" / "few", sizes.held, sizes.held.few)
+    for name, base in rescaled(sizes.rescale).items():
+        if name in needed:
+            write_held(data / name, base, base.many)
 
 
 def _said(result: Result) -> str:
