@@ -37,7 +37,9 @@ def measure(spec: Spec) -> Outcome:
     started = time.perf_counter()
     runs: list[Run] = []
     for number in range(1, spec.number("runs") + 1):
-        if runs and time.perf_counter() - started > spec.seconds * number / spec.number("runs"):
+        spent = time.perf_counter() - started
+        # One more must fit into the time that is left, going by those before it.
+        if runs and spent / len(runs) * number > spec.seconds:
             break
         runs.append(_run(spec, Path(spec.work) / str(number)))
     facts: dict[str, Fact] = {"runs": len(runs)}

@@ -83,7 +83,7 @@ def _band(batches: Sequence[Batch], ends: Sequence[float], axes: Axes) -> Iterat
 
 def _grid(axes: Axes) -> Iterator[str]:
     """Lines at round numbers, with their meaning."""
-    for mark in _round_marks(axes.most, 4):
+    for mark in _round_marks(axes.most, 5):
         y = axes.y(mark)
         yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="{GREY}"/>'
         yield (
@@ -98,7 +98,7 @@ def _grid(axes: Axes) -> Iterator[str]:
 def _round_marks(most: float, about: int) -> list[float]:
     """Round numbers from 0 up to the most, about so many.
 
-    >>> _round_marks(0.87, 4)
+    >>> _round_marks(0.87, 5)
     [0.0, 0.2, 0.4, 0.6, 0.8]
     >>> _round_marks(31.0, 8)
     [0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0]
