@@ -43,6 +43,12 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         metavar="CASE",
         help="only cases whose name (workload/subject) begins so; may be repeated",
     )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="RESULTS",
+        help="put the results in the place of the same cases of an earlier run, and write it anew",
+    )
     parser.add_argument("--list", action="store_true", help="list the cases and end")
     parser.add_argument("--budget-minutes", type=float, default=45.0)
     parser.add_argument(
@@ -68,6 +74,9 @@ def main(given: list[str] | None = None) -> int:
         results = msgspec.json.decode(asked.render.read_bytes(), type=Results)
     else:
         results = _run(sizes, wanted, asked)
+        if asked.into:
+            earlier = msgspec.json.decode(asked.into.read_bytes(), type=Results)
+            results = earlier.with_new(results)
         _keep(results, output.with_suffix(".json") if output != DOCUMENT else None)
     text = render(results, _soak())
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +97,7 @@ def chosen(every: Iterable[Case], only: list[str]) -> list[Case]:
 
 
 def _default_output(asked: argparse.Namespace) -> Path:
-    if asked.quick or asked.only:
+    if asked.quick or (asked.only and not asked.into):
         return ENVIRONMENTS / ("quick.md" if asked.quick else "partial.md")
     return DOCUMENT
 

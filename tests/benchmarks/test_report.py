@@ -155,3 +155,11 @@ def test_the_picture_has_a_point_for_every_step_and_a_band_for_the_rescale() -> 
     # Steps 5 and 6 of 10, from the left of the axis to its right end.
     assert ends == pytest.approx([LEFT + (WIDTH - LEFT - RIGHT) * 0.6] * 2, abs=0.2)
     assert picture(run(result("latency/ours", 0.5))) == ""
+
+
+def test_a_later_run_of_some_cases_takes_their_places() -> None:
+    earlier = run(result("latency/ours", 0.5), result("latency/hdfs", 1.0))
+    newer = run(result("latency/ours", 0.25), result("held/ours", 3.0))
+    both = earlier.with_new(newer)
+    assert [each.name for each in both.results] == ["latency/ours", "latency/hdfs", "held/ours"]
+    assert both.results[0] == newer.results[0]
