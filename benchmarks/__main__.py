@@ -18,11 +18,12 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchmarks.cases import Case, cases
+from benchmarks.cases import Case, cases, rescaled
 from benchmarks.conductor import ENVIRONMENTS, ROOT, conduct
 from benchmarks.data import write_held, write_stream
 from benchmarks.measure import Fact
 from benchmarks.report import render
+from benchmarks.rescale_report import PICTURE, picture
 from benchmarks.results import Result, Results
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.text import milliseconds, per_second
@@ -41,6 +42,12 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         default=[],
         metavar="CASE",
         help="only cases whose name (workload/subject) begins so; may be repeated",
+    )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="RESULTS",
+        help="put the results in the place of the same cases of an earlier run, and write it anew",
     )
     parser.add_argument("--list", action="store_true", help="list the cases and end")
     parser.add_argument("--budget-minutes", type=float, default=45.0)
@@ -67,13 +74,19 @@ def main(given: list[str] | None = None) -> int:
         results = msgspec.json.decode(asked.render.read_bytes(), type=Results)
     else:
         results = _run(sizes, wanted, asked)
+        if asked.into:
+            earlier = msgspec.json.decode(asked.into.read_bytes(), type=Results)
+            results = earlier.with_new(results)
         _keep(results, output.with_suffix(".json") if output != DOCUMENT else None)
     text = render(results, _soak())
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
+    drawn = picture(results)
+    if drawn:
+        output.with_name(PICTURE).write_text(drawn, encoding="utf-8")
     print(text)
     print(f"written to {output}")
-    ours = ("benchmarks.ours", "benchmarks.held", "benchmarks.profile")
+    ours = ("benchmarks.ours", "benchmarks.held", "benchmarks.profile", "benchmarks.rescale")
     own = {case.name for case in wanted if case.program in ours}
     return int(any(result.failure for result in results.results if result.name in own))
 
@@ -84,7 +97,7 @@ def chosen(every: Iterable[Case], only: list[str]) -> list[Case]:
 
 
 def _default_output(asked: argparse.Namespace) -> Path:
-    if asked.quick or asked.only:
+    if asked.quick or (asked.only and not asked.into):
         return ENVIRONMENTS / ("quick.md" if asked.quick else "partial.md")
     return DOCUMENT
 
@@ -119,6 +132,9 @@ def _write_data(sizes: Sizes, wanted: list[Case], data: Path) -> None:
     if "held" in needed:
         write_held(data / "held" / "many", sizes.held, sizes.held.many)
         write_held(data / "held" / "few", sizes.held, sizes.held.few)
+    for name, base in rescaled(sizes.rescale).items():
+        if name in needed:
+            write_held(data / name, base, base.many)
 
 
 def _said(result: Result) -> str:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from benchmarks.child import Option
 from benchmarks.data import load_batches
-from benchmarks.sizes import Sizes, Stream
+from benchmarks.sizes import Held, Rescale, Sizes, Stream
 
 OURS = "benchmarks.ours"
 STRUCTURED = "benchmarks.structured"
 PEERS = "benchmarks/peers"
+WAYS = ("batched", "fluid", "all-at-once")
+"""The settings of a rescale, the usual one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,15 @@ def cases(sizes: Sizes) -> list[Case]:
         *_map(sizes),
         *_latency(sizes),
         _held(sizes),
+        *_rescale(sizes),
         *_profile(sizes),
         *_peers(sizes),
     ]
+
+
+def rescaled(wanted: Rescale) -> dict[str, Held]:
+    """The data of the rescales, by name."""
+    return {"rescale-1m": wanted.base, "rescale-100k": wanted.small_base}
 
 
 def _aggregate(sizes: Sizes, stream: Stream, *, also_parquet: bool) -> Iterator[Case]:
@@ -91,6 +99,23 @@ def _held(sizes: Sizes) -> Case:
         "load few": load_batches(held, held.few),
     }
     return Case("held", "ours", "benchmarks.held", "held", 0, sizes.case_seconds, options)
+
+
+def _rescale(sizes: Sizes) -> Iterator[Case]:
+    wanted = sizes.rescale
+    for data, base in rescaled(wanted).items():
+        shape: dict[str, Option] = {
+            "load": load_batches(base, base.many),
+            "warm": base.warm,
+            "steady": wanted.steady,
+        }
+        ways = WAYS if base is wanted.base else WAYS[:1]
+        for way in ways:
+            runs = wanted.runs if way == WAYS[0] and base is wanted.base else 1
+            options = {**shape, "way": way, "runs": runs}
+            yield Case(data, way, "benchmarks.rescale", data, 0, sizes.case_seconds, options)
+        store = {**shape, "store": "rocksdb"}
+        yield Case(data, "offline", "benchmarks.offline", data, 0, sizes.case_seconds, store)
 
 
 def _profile(sizes: Sizes) -> Iterator[Case]:

@@ -46,6 +46,10 @@ class Recorder:
         """The steps, with the parts that the step reports and those seen from here."""
         return tuple(self._batch(done) for done in self.steps)
 
+    def point(self, point: str, step: int) -> float:
+        """When a step reached a point, on the clock of ``time.perf_counter``."""
+        return self._points[point, step]
+
     def window(self, step: int) -> tuple[float, float]:
         """The seconds since the epoch at which a step began and ended."""
         return self._wall[step]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.measure import Fact, part_medians
 from benchmarks.remarks import REMARKS
+from benchmarks.rescale_report import rescaling
 from benchmarks.results import Result, Results
 from benchmarks.step_parts import DRIVER, TASK
 from benchmarks.targets import TARGETS, Target
@@ -72,6 +73,7 @@ def render(results: Results, soak: Mapping[str, Fact] | None = None) -> str:
         *_throughput(results),
         *_latency(results),
         *_held(results),
+        *rescaling(results),
         *_profiles(results),
         *_peers(results),
         *_tiny_steps(soak),

@@ -54,3 +54,11 @@ class Results(msgspec.Struct, frozen=True):
     def workload(self, workload: str) -> tuple[Result, ...]:
         """All results of one workload."""
         return tuple(each for each in self.results if each.workload == workload)
+
+    def with_new(self, newer: Results) -> Results:
+        """These results with those of a later run on the same machine in their places.
+
+        The order is that of this run; what is new comes last.
+        """
+        latest = {each.name: each for each in (*self.results, *newer.results)}
+        return Results(self.size, self.machine, tuple(latest.values()))

@@ -32,6 +32,20 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescale:
+    """A rescale under load: bases of two sizes, and equal batches around it.
+
+    ``base`` and ``small_base`` are keys; ``steady`` is how many steps are looked at before and
+    after, ``runs`` how often it is done anew with the usual setting.
+    """
+
+    base: Held
+    small_base: Held
+    steady: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """One size of the whole benchmark. Seconds bound those who cannot finish."""
 
@@ -41,6 +55,7 @@ class Sizes:
     few_keys: Stream
     small: Stream
     held: Held
+    rescale: Rescale
     row_seconds: float
     pandas_seconds: float
     peer_seconds: float
@@ -58,6 +73,12 @@ FULL = Sizes(
     few_keys=Stream("1m-10k-keys", rows=1_000_000, keys=10_000, batches=12, warm=4),
     small=Stream("1k", rows=1_000, keys=1_000_000, batches=150, warm=50),
     held=Held(many=10_000_000, few=100_000, rows=100_000, load=1_000_000, warm=20, most=200),
+    rescale=Rescale(
+        base=Held(many=1_000_000, few=0, rows=20_000, load=250_000, warm=15, most=400),
+        small_base=Held(many=100_000, few=0, rows=20_000, load=50_000, warm=15, most=400),
+        steady=25,
+        runs=5,
+    ),
     row_seconds=100.0,
     pandas_seconds=160.0,
     peer_seconds=60.0,
@@ -71,6 +92,12 @@ QUICK = Sizes(
     few_keys=Stream("1m-10k-keys", rows=6_000, keys=50, batches=4, warm=1),
     small=Stream("1k", rows=100, keys=5_000, batches=6, warm=2),
     held=Held(many=20_000, few=2_000, rows=2_000, load=10_000, warm=2, most=8),
+    rescale=Rescale(
+        base=Held(many=5_000, few=0, rows=200, load=2_500, warm=2, most=60),
+        small_base=Held(many=1_000, few=0, rows=100, load=500, warm=2, most=60),
+        steady=3,
+        runs=2,
+    ),
     row_seconds=40.0,
     pandas_seconds=40.0,
     peer_seconds=10.0,

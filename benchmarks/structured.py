@@ -38,20 +38,21 @@ OUTPUT = "key bigint, total bigint"
 
 def measure(spec: Spec) -> Outcome:
     """Run the query to the end of its input, or until time is up."""
-    spark = _session(spec)
+    spark = session(spec)
     rows = (
         spark.readStream.schema(SCHEMA)
         .option("maxFilesPerTrigger", FILES_PER_BATCH)
         .parquet(spec.data)
     )
-    query = _start(_to(spec, _sums(rows, spec.text("query"))), Path(spec.work))
+    query = _start(_to(spec, sums(rows, spec.text("query"))), Path(spec.work))
     if query.awaitTermination(math.ceil(spec.seconds)):
-        return Outcome(_batches(query), time.time() - _first_trigger(query))
+        return Outcome(batches(query), time.time() - _first_trigger(query))
     query.stop()
-    return _cut(_batches(query), spec)
+    return _cut(batches(query), spec)
 
 
-def _session(spec: Spec) -> SparkSession:
+def session(spec: Spec) -> SparkSession:
+    """Spark, with the state store that is asked for."""
     builder = SparkSession.builder.master(MASTER).appName("structured-streaming")
     conf = {
         **COMMON_CONF,
@@ -66,7 +67,8 @@ def _session(spec: Spec) -> SparkSession:
     return spark
 
 
-def _sums(rows: DataFrame, query: str) -> DataFrame:
+def sums(rows: DataFrame, query: str) -> DataFrame:
+    """The query that is measured, over a stream."""
     keyed = rows.groupBy("key")
     if query == "aggregate":
         return keyed.agg(f.count("*").alias("n"), f.sum("amount").alias("total"))
@@ -97,19 +99,20 @@ def _first_trigger(query: StreamingQuery) -> float:
     return datetime.fromisoformat(first["timestamp"]).timestamp()
 
 
-def _cut(batches: tuple[Batch, ...], spec: Spec) -> Outcome:
+def _cut(done: tuple[Batch, ...], spec: Spec) -> Outcome:
     """What was done when time was up.
 
     Where not even one batch was, that batch stands with the time given: its rate is lower.
     """
     facts: dict[str, Fact] = {}
-    if not batches:
-        batches = (Batch(spec.number("rows"), spec.seconds),)
+    if not done:
+        done = (Batch(spec.number("rows"), spec.seconds),)
         facts = {"unfinished": "not one batch was done when time was up: less than this"}
-    return Outcome(batches, sum(batch.seconds for batch in batches), True, facts)
+    return Outcome(done, sum(batch.seconds for batch in done), True, facts)
 
 
-def _batches(query: StreamingQuery) -> tuple[Batch, ...]:
+def batches(query: StreamingQuery) -> tuple[Batch, ...]:
+    """The batches of a query so far, without those that found nothing to read."""
     progress: list[Any] = list(query.recentProgress)
     return tuple(
         Batch(

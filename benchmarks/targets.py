@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
+from benchmarks.measure import Fact
 from benchmarks.results import Result, Results
 
 
@@ -55,6 +57,39 @@ def held_ratio(results: Results) -> float | None:
     if outcome is None:
         return None
     return float(outcome.facts["many: mean"]) / float(outcome.facts["few: mean"])
+
+
+def longest_step_ratio(results: Results) -> float | None:
+    """The longest step of a rescale over the longest of as many before it: the median run."""
+    runs = rescale_runs(results, "rescale-1m/batched")
+    ratios = [float(r["longest step"]) / float(r["longest usual step"]) for r in runs]
+    return median(ratios) if ratios else None
+
+
+def gap_ratio(keys: str) -> Callable[[Results], float | None]:
+    """The longest gap between outputs over the outage of Spark's own way: the median run."""
+
+    def ratio(results: Results) -> float | None:
+        runs = rescale_runs(results, f"rescale-{keys}/batched")
+        theirs = _result(results, f"rescale-{keys}/offline").outcome
+        if theirs is None or not runs:
+            return None
+        return median(float(run["longest gap"]) for run in runs) / float(theirs.facts["outage"])
+
+    return ratio
+
+
+def rescale_runs(results: Results, name: str) -> list[dict[str, Fact]]:
+    """What each run of a case of rescaling came to."""
+    outcome = _result(results, name).outcome
+    if outcome is None:
+        return []
+    found: list[dict[str, Fact]] = []
+    for number in range(1, int(outcome.facts["runs"]) + 1):
+        start = f"{number}: "
+        facts = outcome.facts.items()
+        found.append({n.removeprefix(start): v for n, v in facts if n.startswith(start)})
+    return found
 
 
 def _result(results: Results, name: str) -> Result:
@@ -139,5 +174,26 @@ TARGETS = (
         False,
         held_ratio,
         "profile/aggregate-100k",
+    ),
+    Target(
+        "rescale-step",
+        "longest step while 1 M keys go from 2 to 4 workers",
+        "longest of as many steps before",
+        1.25,
+        False,
+        longest_step_ratio,
+        "profile/aggregate-100k",
+    ),
+    *(
+        Target(
+            f"rescale-gap-{keys}",
+            f"longest gap between outputs, {what} from 2 to 4",
+            "outage of Spark's own way: stop, repartition, start",
+            1 / 30,
+            False,
+            gap_ratio(keys),
+            "profile/aggregate-100k",
+        )
+        for keys, what in (("1m", "1 M keys"), ("100k", "100 k keys"))
     ),
 )

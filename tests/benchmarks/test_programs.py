@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks import flows, held, ours
+from benchmarks import flows, held, ours, rescale
 from benchmarks.cases import cases
-from benchmarks.child import Spec
+from benchmarks.child import Option, Spec
 from benchmarks.data import write_held, write_stream
 from benchmarks.sizes import QUICK, Held, Stream
 
@@ -76,3 +76,24 @@ def test_every_case_has_its_program() -> None:
     for case in cases(QUICK):
         path = case.program if case.peer else f"{case.program.replace('.', '/')}.py"
         assert (root / path).exists(), case.name
+
+
+@pytest.mark.spark
+def test_a_rescale_is_measured_with_the_steps_around_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    base = Held(many=200, few=0, rows=20, load=100, warm=1, most=60)
+    write_held(tmp_path / "data", base, base.many)
+    options: dict[str, Option] = {"load": 2, "warm": 1, "steady": 3, "runs": 2, "way": "batched"}
+    spec = Spec(str(tmp_path / "data"), str(tmp_path / "work"), "", 6000.0, options)
+    outcome = rescale.measure(spec)
+    assert outcome.facts["runs"] == 2
+    for number in (1, 2):
+        assert outcome.facts[f"{number}: bins"] == 128
+        assert float(outcome.facts[f"{number}: keys"]) > 50
+        assert float(outcome.facts[f"{number}: longest gap"]) > 0
+    during = [batch.parts["during"] for batch in outcome.batches]
+    assert sum(during) == outcome.facts["1: steps"]
+    assert during[:3] == [0.0] * 3
+    assert during[-3:] == [0.0] * 3
+    assert {batch.rows for batch in outcome.batches} == {20}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 
 from benchmarks.__main__ import chosen
@@ -9,8 +11,10 @@ from benchmarks.cases import cases
 from benchmarks.measure import Batch, Fact, Outcome
 from benchmarks.remarks import REMARKS
 from benchmarks.report import LABELS, WORKLOADS, render
+from benchmarks.rescale_report import PICTURE, picture
 from benchmarks.results import Result, Results
 from benchmarks.sizes import FULL, QUICK
+from benchmarks.steps_picture import BAND, LEFT, RIGHT, WIDTH
 from benchmarks.targets import TARGETS, held_ratio, rate_ratio
 
 
@@ -85,19 +89,39 @@ def test_no_batch_done_is_said() -> None:
     assert "| 1.0 k | 1.0 k–1.0 k | 1.0 k | 1 (not one was done: less than this) |" in text
 
 
+def rescale(name: str, seconds: float, gap: float) -> Result:
+    workload, _, subject = name.partition("/")
+    batches = tuple(Batch(100, 0.2, {"during": float(4 <= n < 6)}) for n in range(10))
+    facts: dict[str, Fact] = {"runs": 1, "1: longest step": seconds, "1: longest usual step": 0.2}
+    facts |= {"1: longest gap": gap, "1: steps": 2, "1: bins": 8, "1: keys": 9, "1: bytes": 2**20}
+    return Result(workload, subject, 0, Outcome(batches, 2.0, False, facts))
+
+
+def offline(name: str, outage: float) -> Result:
+    workload, _, subject = name.partition("/")
+    return Result(workload, subject, 0, Outcome((Batch(1, 1.0),), 9.0, False, {"outage": outage}))
+
+
+def made_up(name: str) -> Result:
+    """A result of the kind that the case gives."""
+    if not name.startswith("rescale"):
+        return result(name, 1.0)
+    return offline(name, 9.0) if name.endswith("offline") else rescale(name, 0.3, 0.2)
+
+
 @pytest.mark.parametrize("sizes", [FULL, QUICK])
 def test_every_target_and_label_refers_to_cases_that_exist(sizes: object) -> None:
     every = cases(QUICK if sizes is QUICK else FULL)
     names = {case.name for case in every}
     assert len(names) == len(every)
-    found = run(*(result(name, 1.0) for name in names if not name.startswith("held")))
+    found = run(*(made_up(name) for name in names if not name.startswith("held")))
     measured = [target for target in TARGETS if target.name != "held"]
     assert [target.name for target in measured if target.ratio(found) is None] == []
     assert {target.profile for target in TARGETS} <= names
-    subjects = {case.subject for case in every if case.workload != "profile"}
-    assert subjects <= set(LABELS)
-    workloads = {case.workload for case in every}
-    assert workloads - {"latency", "held", "profile", "peers"} == set(WORKLOADS)
+    with_labels = [each for each in every if not each.workload.startswith(("profile", "rescale"))]
+    assert {case.subject for case in with_labels} <= set(LABELS)
+    workloads = {case.workload for case in with_labels}
+    assert workloads - {"latency", "held", "peers"} == set(WORKLOADS)
 
 
 def test_cases_are_chosen_by_the_beginning_of_their_name() -> None:
@@ -107,3 +131,35 @@ def test_cases_are_chosen_by_the_beginning_of_their_name() -> None:
         "latency/hdfs",
         "held/ours",
     ]
+
+
+def test_a_rescale_stands_beside_the_steps_before_and_beside_an_outage() -> None:
+    found = run(rescale("rescale-1m/batched", 0.3, 0.25), offline("rescale-1m/offline", 9.0))
+    text = render(found)
+    assert "| `batched`, 1 M keys | 300 | 200 | 1.50× | 250 | 2 | 8 | 1.0 |" in text
+    assert "| 1 M keys | 9.0 | 0.25 | 1/36 |" in text
+    assert "| longest of as many steps before | ≤ 1.25× | 1.50× | ✗ missed |" in text
+    assert f"]({PICTURE})" in text
+
+
+def test_the_picture_has_a_point_for_every_step_and_a_band_for_the_rescale() -> None:
+    found = run(rescale("rescale-1m/batched", 0.3, 0.2), rescale("rescale-1m/fluid", 0.3, 0.2))
+    drawn = ElementTree.fromstring(picture(found))
+    space = "{http://www.w3.org/2000/svg}"
+    assert len(drawn.findall(f"{space}circle")) == 20
+    bands = [each for each in drawn.findall(f"{space}rect") if each.get("fill") == BAND]
+    ends = [float(each.get("x", "")) + float(each.get("width", "")) for each in bands]
+    shown = [text.text for text in drawn.findall(f"{space}text")]
+    assert shown.count("2 steps") == 2
+    assert {"batched", "fluid", "100 ms", "1 s"} <= set(shown)
+    # Steps 5 and 6 of 10, from the left of the axis to its right end.
+    assert ends == pytest.approx([LEFT + (WIDTH - LEFT - RIGHT) * 0.6] * 2, abs=0.2)
+    assert picture(run(result("latency/ours", 0.5))) == ""
+
+
+def test_a_later_run_of_some_cases_takes_their_places() -> None:
+    earlier = run(result("latency/ours", 0.5), result("latency/hdfs", 1.0))
+    newer = run(result("latency/ours", 0.25), result("held/ours", 3.0))
+    both = earlier.with_new(newer)
+    assert [each.name for each in both.results] == ["latency/ours", "latency/hdfs", "held/ours"]
+    assert both.results[0] == newer.results[0]
