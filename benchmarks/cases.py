@@ -108,6 +108,7 @@ def _rescale(sizes: Sizes) -> Iterator[Case]:
             "load": load_batches(base, base.many),
             "warm": base.warm,
             "steady": wanted.steady,
+            "bins": wanted.bins,
         }
         ways = WAYS if base is wanted.base else WAYS[:1]
         for way in ways:

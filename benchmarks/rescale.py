@@ -56,21 +56,24 @@ def _run(spec: Spec, home: Path) -> Run:
         keyed_sums(data, home / "out", "aggregate"),
         directory=home / "state",
         workers=WORKERS,
+        bins=spec.number("bins"),
         master=MASTER,
         spark_conf=COMMON_CONF,
         settings=ab.Settings(rescale=RescaleSettings(way=Way(spec.text("way")))),
         watch=recorder.watch,
         reached=recorder.reached,
     )
-    _until_step(pipeline, recorder, before + steady)
-    pipeline.scale(TO)
-    asked = len(recorder.steps)
-    while not pipeline.scale_history():
-        _still_running(pipeline)
-    # The first step with all the new workers belongs to the rescale as well.
-    ended = len(recorder.steps) + 1
-    _until_step(pipeline, recorder, ended + steady)
-    pipeline.shutdown()
+    try:
+        _until_step(pipeline, recorder, before + steady)
+        pipeline.scale(TO)
+        asked = len(recorder.steps)
+        while not pipeline.scale_history():
+            _still_running(pipeline)
+        # The first step with all the new workers belongs to the rescale as well.
+        ended = len(recorder.steps) + 1
+        _until_step(pipeline, recorder, ended + steady)
+    finally:
+        pipeline.shutdown()
     check_sums(pipeline, data)
     return _told(recorder, before, asked, ended, pipeline)
 

@@ -36,11 +36,12 @@ class Rescale:
     """A rescale under load: bases of two sizes, and equal batches around it.
 
     ``base`` and ``small_base`` are keys; ``steady`` is how many steps are looked at before and
-    after, ``runs`` how often it is done anew with the usual setting.
+    after, ``runs`` how often it is done anew with the usual setting. Half the ``bins`` move.
     """
 
     base: Held
     small_base: Held
+    bins: int
     steady: int
     runs: int
 
@@ -76,6 +77,7 @@ FULL = Sizes(
     rescale=Rescale(
         base=Held(many=1_000_000, few=0, rows=20_000, load=250_000, warm=15, most=400),
         small_base=Held(many=100_000, few=0, rows=20_000, load=50_000, warm=15, most=400),
+        bins=256,
         steady=25,
         runs=5,
     ),
@@ -95,6 +97,7 @@ QUICK = Sizes(
     rescale=Rescale(
         base=Held(many=5_000, few=0, rows=200, load=2_500, warm=2, most=60),
         small_base=Held(many=1_000, few=0, rows=100, load=500, warm=2, most=60),
+        bins=16,
         steady=3,
         runs=2,
     ),

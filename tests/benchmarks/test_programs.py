@@ -85,11 +85,12 @@ def test_a_rescale_is_measured_with_the_steps_around_it(
     base = Held(many=200, few=0, rows=20, load=100, warm=1, most=60)
     write_held(tmp_path / "data", base, base.many)
     options: dict[str, Option] = {"load": 2, "warm": 1, "steady": 3, "runs": 2, "way": "batched"}
+    options["bins"] = 16
     spec = Spec(str(tmp_path / "data"), str(tmp_path / "work"), "", 6000.0, options)
     outcome = rescale.measure(spec)
     assert outcome.facts["runs"] == 2
     for number in (1, 2):
-        assert outcome.facts[f"{number}: bins"] == 128
+        assert outcome.facts[f"{number}: bins"] == 8
         assert float(outcome.facts[f"{number}: keys"]) > 50
         assert float(outcome.facts[f"{number}: longest gap"]) > 0
     during = [batch.parts["during"] for batch in outcome.batches]
