@@ -28,6 +28,7 @@ from tests.operators.columns import (
     STRUCT,
     told_apart,
 )
+from tests.operators.kept_states import View
 from tests.operators.keyed_rows import DictState, key_tuples, make_rows
 
 FUNCTIONS = ["count", "sum", "min", "max", "avg"]
@@ -340,7 +341,7 @@ def test_real_state_gives_the_same_as_a_dictionary(tmp_path: Path) -> None:
         ]
         rows = make_rows(keys, schema, argument_table(sums, cells, 7), spread=3)
         state = OperatorState("totals", layout, runs, tmp_path, 4, BinSet.every(4), live)
-        output, changes = aggregate.run(rows, state)
+        output, changes = aggregate.run(rows, View(state, 0, step))
         wanted, model_changes = aggregate.run(rows, model_state)
         model_state.write(model_changes)
         assert output.values.equals(wanted.values)
