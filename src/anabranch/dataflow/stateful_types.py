@@ -182,6 +182,7 @@ def _process(walk: Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
         if isinstance(handle, MapState):
             subkey = read_schema(walk, node, f"{attribute}, key", handle.key)
             findings += [f for field in subkey or () for f in key_findings(field)]
+            findings += [_struct_finding(attribute, field) for field in subkey or ()]
         try:
             ttl = ttl_ns(handle.ttl)
         except (TypeError, ValueError) as error:
@@ -201,6 +202,16 @@ def _process(walk: Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
         advice = "Add a handle: on_end is called for the keys that have state."
         walk.report(node, [Finding(what, advice)])
     return replace(after, row=output_row(walk, node), handles=tuple(handles))
+
+
+def _struct_finding(attribute: str, field: pa.Field) -> Finding | None:
+    """A struct is a dictionary in Python, which cannot be the key of one."""
+    if not pa.types.is_struct(field.type):
+        return None
+    return Finding(
+        f'{attribute}: "{field.name}" is a struct, which cannot be the key of an entry',
+        'Give its fields as columns, e.g. MapState("a int, b string", …): the key is a tuple.',
+    )
 
 
 def _check_states(walk: Walk, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:

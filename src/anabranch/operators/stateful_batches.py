@@ -54,7 +54,10 @@ class StatefulBatches:
             if dead is None:
                 raise
         fit = rows.take(self._fit(rows, walked, state, dead))
-        return self._run(fit, walk(fit), state)
+        walked = walk(fit)
+        if not len(fit):
+            return self._output(fit, walked, None), None
+        return self._run(fit, walked, state)
 
     def _fit(self, rows: Rows, walked: Walk, state: KeyedEntries, dead: list[Failure]) -> Int64s:
         """The places of the rows whose keys the function takes; the others go to ``dead``."""
