@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import pyspark
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
 
@@ -103,6 +103,37 @@ def two_regions(base: Path, first: Callable[..., Any], second: Callable[..., Any
     return flow
 
 
+def with_transforms(
+    base: Path, first: Callable[..., Any], second: Callable[..., Any]
+) -> ab.Dataflow:
+    """The same with Spark code before each region, which changes nothing but where rows are."""
+    flow = ab.Dataflow("cluster")
+    source = ab.GeneratorSource(
+        tables, "value bigint", partitions=2, rows_per_step=ROWS, rows=ROWS * STEPS
+    )
+
+    def joined(df: DataFrame) -> DataFrame:
+        table = df.sparkSession.createDataFrame(
+            [(n, n % 29) for n in range(ROWS)], "value long, k long"
+        )
+        return df.join(table, "value").select("value", "k", "_ord")
+
+    sums = (
+        flow.source("numbers", source)
+        .transform("joined", joined)
+        .key_distribute("by-key", "k")
+        .stateful_map("sums", first, state="total bigint", output="bucket bigint, total bigint")
+    )
+    sums.sink("sums-out", ab.FileSink(base / "sums", "parquet"))
+    last = (
+        sums.transform("spread", lambda df: df.repartition(3))
+        .key_distribute("by-bucket", "bucket")
+        .stateful_map("last", second, state="total bigint", output="bucket bigint, total bigint")
+    )
+    last.sink("last-out", ab.FileSink(base / "last", "parquet"))
+    return flow
+
+
 def run(base: Path, flow: ab.Dataflow, workers: int = 2) -> dict[str, Any]:
     """Run to the end and say what came out."""
     points: list[str] = []
@@ -148,6 +179,24 @@ def lost_executor(base: Path) -> dict[str, Any]:
         return keep_last(key, row, last)
 
     return run(base, two_regions(base, first, second))
+
+
+def transforms(base: Path) -> dict[str, Any]:
+    """Spark code between regions, a task that fails, and an executor that dies behind it."""
+
+    def first(key: Any, row: Any, total: int | None) -> tuple[Any, int]:
+        if row.value == 17:
+            note(base / "executions", "17")
+            if once(base / "failed"):
+                os._exit(1)
+        return add(key, row, total)
+
+    def second(key: Any, row: Any, last: int | None) -> tuple[Any, int]:
+        if once(base / "killed"):
+            kill_executor()
+        return keep_last(key, row, last)
+
+    return run(base, with_transforms(base, first, second))
 
 
 def different_attempts(base: Path) -> dict[str, Any]:
@@ -260,6 +309,10 @@ CLUSTERS: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]
     (standalone(), SLOW, [speculation]),
     (local_cluster(2, 2), {}, [two_consumers]),
 ]
+LONG: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
+    (local_cluster(3, 1), {"spark.sql.shuffle.partitions": "4"}, [transforms]),
+]
+"""Run where they are asked for by name."""
 
 
 def main() -> None:
@@ -268,7 +321,7 @@ def main() -> None:
     wanted = sys.argv[2:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    for cluster, extra, every in CLUSTERS:
+    for cluster, extra, every in [*CLUSTERS, *(LONG if wanted else [])]:
         scenarios = [each for each in every if not wanted or each.__name__ in wanted]
         if not scenarios:
             continue

@@ -5,18 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from anabranch.dataflow.graph import MapBatchesNode, ProcessNode, SinkNode, StatefulMapNode
+from anabranch.dataflow.graph import (
+    MapBatchesNode,
+    ProcessNode,
+    SinkNode,
+    StatefulBatchesNode,
+    StatefulMapNode,
+)
 from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.build import build
 from anabranch.operators.map_batches import MapBatches
+from anabranch.operators.order_by import Ordering, ordering_of
 from anabranch.operators.states import StatefulOperator, StateShape, state_shapes
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
 from anabranch.state.layout import Layout
 
-SURVIVORS = (MapBatchesNode, StatefulMapNode, ProcessNode)
+SURVIVORS = (MapBatchesNode, StatefulMapNode, StatefulBatchesNode, ProcessNode)
 """The operators that can go on after a failure of the user's code."""
 
 
@@ -36,6 +43,12 @@ class Program:
     def operators(self) -> dict[int, StatefulOperator]:
         """The stateful operators by node."""
         return {node.id: build(self.typed, node) for node in self.typed.graph.stateful()}
+
+    @cached_property
+    def orderings(self) -> dict[int, Ordering]:
+        """The order in which operators want their rows, by node, of those that say it."""
+        found = ((node.id, ordering_of(self.typed, node)) for node in self.typed.graph.stateful())
+        return {id: ordering for id, ordering in found if ordering is not None}
 
     @cached_property
     def endings(self) -> tuple[str, ...]:

@@ -13,26 +13,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
 from anabranch.messages import Attempt, Control, End, Load, Report, StateReport, Tally
 from anabranch.node.program import Program
-from anabranch.operators.dead_letter import Failure, dead_letters
+from anabranch.operators.dead_letter import Failure, dead_letters, in_step
 from anabranch.operators.process import ProcessOperator
-from anabranch.operators.rows import Changes, Rows, joined
+from anabranch.operators.rows import Changes, Rows, joined, joined_changes
 from anabranch.operators.states import run_operator, state_shapes
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group, Relay
-from anabranch.sinks.port import DroppedRows, StagedFile
+from anabranch.sinks.port import DeadLetterRows, DroppedRows, StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
-from anabranch.state.bins import Hashes, Mask
+from anabranch.state.bins import BinSet, Hashes, Mask
 from anabranch.state.changed import nothing_changed
 from anabranch.state.entries import Entries
+from anabranch.state.keys import Index
 from anabranch.state.region_state import OperatorState
 from anabranch.state.rows import Groups, Held, group_keys
 from anabranch.state.sorted_rows import hash_column
+
+KEYS_AT_ONCE = 1 << 16
+"""About how many keys are told of the end of the input at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,9 @@ class RegionTask:
         output: Rows | None = None
         changes: dict[str, Changes] = {}
         if rows is not None and len(rows):
+            ordering = self._program.orderings.get(node_id)
+            if ordering is not None:
+                rows = ordering.apply(rows)
             views = {
                 name: _TimedState(state, self._place, self._seconds)
                 for name, state in states.items()
@@ -152,13 +160,25 @@ class RegionTask:
     def _end(
         self, node_id: int, operator: ProcessOperator, states: Mapping[str, OperatorState]
     ) -> tuple[Rows | None, dict[str, Changes]]:
-        """Tell all keys of an operator that the input has ended. No rows come in such a step."""
-        groups = _all_keys(list(states.values()), self._place.clock_ns)
-        if groups is None:
-            return None, {}
+        """Tell all keys of an operator that the input has ended. No rows come in such a step.
+
+        Some bins at a time: their keys and what they keep are objects, and those of all bins
+        together may be too many.
+        """
         views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
-        digits = self._program.physical.digits[node_id]
-        return operator.end(groups, views, digits, self._dead(operator.name))
+        digits, dead = self._program.physical.digits[node_id], self._dead(operator.name)
+        output: list[Rows] = []
+        changes: dict[str, list[Changes]] = {}
+        for bins in _shares(np.sum([state.live for state in states.values()], axis=0)):
+            groups = _all_keys(list(states.values()), self._place.clock_ns, bins)
+            if groups is None:
+                continue
+            made, changed = operator.end(groups, views, digits, dead)
+            output.append(made)
+            for name, change in changed.items():
+                changes.setdefault(name, []).append(change)
+        every = {name: joined_changes(parts) for name, parts in changes.items()}
+        return joined(output) if output else None, every
 
     def _open(self, name: str) -> OperatorState:
         load = self._loads[name]
@@ -189,9 +209,14 @@ class RegionTask:
 
     def _sink(self, node: SinkNode, rows: Rows) -> None:
         self.count(f"sink {node.name}", Rows(rows.values))
-        if not len(rows) or isinstance(node.sink, DroppedRows):
+        letters = self._program.typed.graph.dead_letters()
+        if not len(rows):
             return
-        self._to_stage.setdefault(node.name, []).append(_plain(rows.values))
+        if isinstance(node.sink, DeadLetterRows) and letters is not None:
+            self._sink(letters, rows)
+        elif not isinstance(node.sink, DroppedRows):
+            values = in_step(rows.values, self._place.step) if node.letters else rows.values
+            self._to_stage.setdefault(node.name, []).append(_plain(values))
 
     def _stage(self) -> tuple[StagedFile, ...]:
         """One file for each sink that has rows, however many ways they came."""
@@ -272,16 +297,24 @@ class _TimedState:
             self._seconds["lookup"] += spent
 
 
-def _all_keys(states: Sequence[OperatorState], now_ns: int) -> Groups | None:
+def _shares(live: Index) -> Iterator[BinSet]:
+    """Parts of the bins with about so many keys that they may be objects at once."""
+    first, held = 0, 0
+    for last, count in enumerate(live.tolist(), start=1):
+        held += count
+        if held >= KEYS_AT_ONCE or last == len(live):
+            yield BinSet.from_mask((np.arange(len(live)) >= first) & (np.arange(len(live)) < last))
+            first, held = last, 0
+
+
+def _all_keys(states: Sequence[OperatorState], now_ns: int, bins: BinSet) -> Groups | None:
     """The keys that have something in any of the states; None where there are none."""
     keys = states[0].layout.keys
-    width = len(keys)
-    tables = [state.scan(now_ns).select(range(width + 1)) for state in states]
-    table = pa.concat_tables(tables).combine_chunks()
+    table = pa.concat_tables([state.keys(now_ns, bins) for state in states]).combine_chunks()
     if not table.num_rows:
         return None
     (batch,) = table.to_batches()
-    named = batch.select(range(1, width + 1)).rename_columns(keys.names)
+    named = batch.select(range(1, len(keys) + 1)).rename_columns(keys.names)
     return group_keys(hash_column(batch), named)
 
 

@@ -13,8 +13,10 @@ from anabranch.dataflow.graph import (
     StatefulNode,
     TransformNode,
 )
+from anabranch.dataflow.sql_text import quote
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
+from anabranch.operators.order_by import order_fields, ordering_of
 from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay, Transform
 from anabranch.plan.ways import Way, Ways
 
@@ -155,12 +157,23 @@ class _Lowering:
 
     def _travelling(self, consumer: int) -> list[Argument]:
         """What travels to an aggregate, one of its columns after the other."""
-        return [a for c in aggregate_columns(self._typed, consumer) for a in c.arguments]
+        node = self._graph.node(consumer)
+        assert isinstance(node, AggregateNode)
+        given = [a for c in aggregate_columns(self._typed, consumer) for a in c.arguments]
+        ordering = [
+            Argument(name, field.type, quote(field.name))
+            for name, field in order_fields(self._typed, node)
+        ]
+        return given + ordering
 
     def _ordered(self, consumer: int) -> bool:
         """Whether this consumer, or anyone after it, needs to know the order of its rows."""
-        known = self._needs_order.get(consumer)
-        if known is None:
+        known, node = self._needs_order.get(consumer), self._ways.nodes[consumer]
+        if known is None and isinstance(node, StatefulNode) and node.order_by:
+            # Those after it see the order that it makes; its own rows' breaks ties.
+            known = self._typed.ordered(node.inputs[0])
+            self._needs_order[consumer] = known
+        elif known is None:
             known = self._sensitive(consumer) or any(
                 self._ordered(after) for after in self._ways.after(consumer)
             )
@@ -181,7 +194,9 @@ class _Lowering:
         if isinstance(node, SourceNode):
             return 0
         own = 0 if isinstance(node, AggregateNode | Relay) else 1
-        return own + max(self._digits(way.producer) for way in self._ways.ways_of(producer))
+        given = max(self._digits(way.producer) for way in self._ways.ways_of(producer))
+        ordering = ordering_of(self._typed, node) if isinstance(node, StatefulNode) else None
+        return own + (given if ordering is None else ordering.digits(given))
 
     def _region_name(self, consumer: int) -> str | None:
         """The region in which an operator runs: its own, or without state that of its rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -171,16 +171,29 @@ class OperatorState:
 
     def scan(self, now_ns: int | None = None) -> pa.Table:
         """All live rows, sorted: the columns of the layout but for blob and tombstone."""
-        now_ns, layout = clock_of(self.layout, now_ns), self.layout
-        nothing = pa.RecordBatch.from_pylist([], schema=layout.schema)
-        none_changed = np.zeros(self.bins + 1, dtype=np.int64)
-        merged = self._held.merged(nothing, none_changed, self._held.stack.heights, now_ns)
-        batches = [self._filled(part.rows) for part in merged]
+        batches = [self._filled(rows) for rows in self._live(self.owned, now_ns)]
+        nothing = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
         return pa.Table.from_batches(batches, schema=self._filled(nothing).schema)
+
+    def keys(self, now_ns: int | None, bins: BinSet) -> pa.Table:
+        """Hash and key of all live rows in some of the owned bins, sorted; a key may come often."""
+        columns = range(1 + len(self.layout.keys))
+        schema = pa.schema([self.layout.schema.field(place) for place in columns])
+        batches = [rows.select(columns) for rows in self._live(bins, now_ns)]
+        return pa.Table.from_batches(batches, schema=schema)
 
     def bytes_per_bin(self) -> Index:
         """The bytes that each owned bin has in all its runs, dead rows included, and in blobs."""
         return self._held.bin_bytes(self._held.stack.listed) + self._held.blob_bytes()
+
+    def _live(self, bins: BinSet, now_ns: int | None) -> Iterator[pa.RecordBatch]:
+        """The live rows of some bins, a few bins at a time."""
+        nothing = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
+        none_changed = np.zeros(self.bins + 1, dtype=np.int64)
+        depths = np.where(bins.mask(self.bins), self._held.stack.heights, 0)
+        clock = clock_of(self.layout, now_ns)
+        for part in self._held.merged(nothing, none_changed, depths, clock):
+            yield part.rows
 
     def _check_owned(self, hashes: Hashes) -> None:
         check_hashes(hashes)
