@@ -20,6 +20,7 @@ from anabranch.dataflow.naming import FORGET, KEY, ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.map_batches import digits_of, fitted
+from anabranch.operators.messaging import Messaged
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.operators.walk import Walk, walk
 from anabranch.state.changed import Changed
@@ -29,7 +30,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulBatches:
+class StatefulBatches(Messaged):
     """The operator: the user's function with what its state and its output look like."""
 
     name: str
