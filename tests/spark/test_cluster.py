@@ -130,3 +130,13 @@ def test_a_stream_with_two_keyed_consumers_is_computed_once(base: Path) -> None:
     assert {r["t"]: r["n"] for r in found["states"]["totals"]} == Counter(t % 7 for t in large)
     most = {t % 7: t for t in sorted(large)}
     assert {r["t"]: r["most"] for r in found["states"]["totals"]} == most
+
+
+def test_executors_go_with_the_workers_and_come_again(base: Path) -> None:
+    found = result(base, "released")
+    assert found["executors"] == [2, 1, 2]
+    totals: Counter[int] = Counter()
+    for partition in range(2):
+        for value in range((found["rows"] + 1 - partition) // 2):
+            totals[value % 29] += value
+    assert {row["k"]: row["total"] for row in found["states"]["sums"]} == totals
