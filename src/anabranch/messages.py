@@ -161,8 +161,42 @@ class Tally(msgspec.Struct, frozen=True):
     hashes: tuple[int, ...]
 
 
+class Passed(msgspec.Struct, frozen=True):
+    """How a message of a rescale has passed a task: by which operators, and who handled it.
+
+    ``keys`` is how many keys were registered, collected or taken.
+    """
+
+    message: str
+    region: str | None
+    operators: tuple[str, ...]
+    handled: tuple[str, ...]
+    keys: int
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """How many keys of each bin an operator has registered when it was interrogated."""
+
+    region: str
+    operator: str
+    bins: tuple[int, ...]
+    keys: tuple[int, ...]
+
+
+class PartitionRead(msgspec.Struct, frozen=True):
+    """What a read task has read of one partition of a source: rows, and where it began."""
+
+    source: str
+    partition: int
+    rows: int
+    start: int | None = None
+
+
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """A task's answer: what it wrote, what it counted, and whose work it has used."""
+    """A task's answer: what it wrote, what it counted, and whose work it has used.
+
+    ``passed`` and ``registered`` are there while a rescale is under way, ``read`` is a read task's.
+    """
 
     attempt: Attempt
     consumed: tuple[Attempt, ...]
@@ -170,6 +204,9 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     staged: tuple[StagedFile, ...]
     tallies: tuple[Tally, ...]
     seconds: dict[str, float]
+    passed: tuple[Passed, ...] = ()
+    registered: tuple[Registered, ...] = ()
+    read: tuple[PartitionRead, ...] = ()
 
 
 Note: TypeAlias = Control | Attempt | Report

@@ -26,6 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
+from anabranch.spark.session import OWNED
 
 ROWS = 400
 STEPS = 2
@@ -84,12 +85,15 @@ def tables(partition_number: int, start: int, end: int) -> dict[str, list[int]]:
     return {"value": list(range(start, end))}
 
 
-def two_regions(base: Path, first: Callable[..., Any], second: Callable[..., Any]) -> ab.Dataflow:
+def two_regions(
+    base: Path,
+    first: Callable[..., Any],
+    second: Callable[..., Any],
+    rows: int | None = ROWS * STEPS,
+) -> ab.Dataflow:
     """Two regions in a row, each with a sink."""
     flow = ab.Dataflow("cluster")
-    source = ab.GeneratorSource(
-        tables, "value bigint", partitions=2, rows_per_step=ROWS, rows=ROWS * STEPS
-    )
+    source = ab.GeneratorSource(tables, "value bigint", partitions=2, rows_per_step=ROWS, rows=rows)
     sums = (
         flow.source("numbers", source)
         .key_distribute("by-key", k="value % 29")
@@ -287,6 +291,29 @@ def standalone() -> Iterator[str]:
             process.wait(30)
 
 
+def released(base: Path) -> dict[str, Any]:
+    """Workers go and come again, and executors with them."""
+    flow = two_regions(base, add, keep_last, rows=None)
+    pipeline = ab.run(flow, directory=base / "state", workers=4, bins=16)
+    wait_for(lambda: pipeline.status().step >= 2)
+    counts = [executors()]
+    for workers, wanted in ((1, 1), (4, 2)):
+        pipeline.scale(workers)
+        wait_for(lambda: pipeline.status().rescale is None)
+        wait_for(lambda wanted=wanted: executors() == wanted)  # type: ignore[misc]
+        counts.append(executors())
+    status = pipeline.shutdown()
+    states = {name: pipeline.state_table(name).to_pylist() for name in status.keys}
+    return {"executors": counts, "rows": status.rows, "states": states}
+
+
+def executors() -> int:
+    """How many executors there are."""
+    spark = SparkSession.builder.getOrCreate()
+    context: Any = spark.sparkContext._jsc
+    return int(context.sc().statusStore().executorList(True).size()) - 1
+
+
 @contextmanager
 def local_cluster(workers: int, cores: int) -> Iterator[str]:
     """Spark's own cluster on one machine."""
@@ -307,7 +334,7 @@ Scenario = Callable[[Path], dict[str, Any]]
 CLUSTERS: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
     (local_cluster(2, 1), {}, [failing_task, lost_executor, different_attempts]),
     (standalone(), SLOW, [speculation]),
-    (local_cluster(2, 2), {}, [two_consumers]),
+    (local_cluster(2, 2), {OWNED: "true"}, [two_consumers, released]),
 ]
 LONG: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
     (local_cluster(3, 1), {"spark.sql.shuffle.partitions": "4"}, [transforms]),

@@ -143,3 +143,13 @@ def test_transforms_on_several_executors_that_fail_and_die(tmp_path: Path) -> No
     check_two_regions(tmp_path, "transforms")
     assert (tmp_path / "transforms" / "killed").exists()
     assert executions(tmp_path, "transforms")["17"] > 2
+
+
+def test_executors_go_with_the_workers_and_come_again(base: Path) -> None:
+    found = result(base, "released")
+    assert found["executors"] == [2, 1, 2]
+    totals: Counter[int] = Counter()
+    for partition in range(2):
+        for value in range((found["rows"] + 1 - partition) // 2):
+            totals[value % 29] += value
+    assert {row["k"]: row["total"] for row in found["states"]["sums"]} == totals

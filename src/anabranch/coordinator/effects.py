@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from anabranch.node.port import Failure, Order
 from anabranch.plan.step import Checkpoint, Commit, Plan, Repair
+from anabranch.rescale.telling import StepMoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ class Trim:
 class StepDone:
     """A committed step in numbers. ``lag`` is what waited of each source when it was planned.
 
-    ``rows_merged`` are the state rows that merging of runs has written.
+    ``rows_merged`` are the state rows that merging of runs has written. ``moved`` is what the step
+    did of a rescale; None while there is none.
     """
 
     step: int
@@ -147,6 +149,7 @@ class StepDone:
     trigger: str = ""
     lag: dict[str, int] = field(default_factory=dict)
     rows_merged: int = 0
+    moved: StepMoved | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,14 @@ from anabranch.node.port import (
     SweepOrder,
 )
 from anabranch.plan.step import Assignment, Checkpoint, Commit, Input, Plan
-from anabranch.rescale.assignments import equal_shares
+from anabranch.rescale.assignments import equal_shares, source_shares
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.course import Reports
 from anabranch.rescale.loads import completed, from_states
 from anabranch.rescale.phases import Steady
 from anabranch.rescale.shares import members
 from anabranch.rescale.step_moves import StepMoves
+from anabranch.rescale.telling import StepMoved
 
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
@@ -69,11 +70,13 @@ def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment,
     """
     facts, commit = _facts(memory), memory.standing.commit
     workers = memory.settings.workers
-    if commit is None or commit.workers != workers:
-        return equal_shares(facts.regions, facts.bins, workers, last)
+    anew = commit is None or commit.workers != workers
+    sources = source_shares(facts.partitions, workers, last, anew=anew)
+    if anew:
+        return (*equal_shares(facts.regions, facts.bins, workers, last), *sources)
     kept = {each.region: each for each in last}
     made = equal_shares(facts.regions, facts.bins, workers, ())
-    return tuple(kept.get(each.region, each) for each in made)
+    return (*(kept.get(each.region, each) for each in made), *sources)
 
 
 def moves_of(memory: Memory) -> StepMoves:
@@ -133,7 +136,9 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
     )
 
 
-def step_done(memory: Memory, result: StepResult, seconds: float, trigger: str) -> StepDone:
+def step_done(
+    memory: Memory, result: StepResult, seconds: float, trigger: str, moved: StepMoved | None
+) -> StepDone:
     """A committed step in numbers."""
     offer = None if memory.told is None else memory.told.offer
     return StepDone(
@@ -145,6 +150,7 @@ def step_done(memory: Memory, result: StepResult, seconds: float, trigger: str) 
         trigger,
         {} if offer is None else dict(offer.by_source),
         result.rows_merged,
+        moved,
     )
 
 

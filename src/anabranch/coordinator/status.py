@@ -61,10 +61,16 @@ class OperatorStatus(msgspec.Struct, frozen=True):
 
 
 class SourceStatus(msgspec.Struct, frozen=True):
-    """What waits of a source: rows where it knows their number, else slices."""
+    """What waits of a source: rows where it knows their number, else slices.
+
+    ``partitions`` is partition → worker, where Python tasks read it: a source is a region that
+    rescales. It is empty where the JVM reads, which splits the input as it likes.
+    """
 
     source: str
     waiting: int
+    partitions: tuple[int, ...] = ()
+    generation: int = 0
 
 
 class SinkStatus(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ from anabranch.node.port import (
 from anabranch.plan.step import Commit, Input, Plan
 from anabranch.rescale.controller import is_pending
 from anabranch.rescale.loads import completed, from_states, observed
+from anabranch.rescale.telling import moved_in
 
 SWEEP_EVERY = 16
 
@@ -182,7 +183,9 @@ def on_commit(
         memory.rescale = commit.rescale
         return [*answers, *reopen(memory, now)]
     _heed_rescale(memory, phase, commit, ours)
-    done = step_done(memory, phase.result, now - phase.since, phase.trigger)
+    before = () if standing.commit is None else standing.commit.rescale.history
+    moved = moved_in(phase.plan.moves, before, commit.rescale.history)
+    done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
     offer = offer_of(memory)
     memory.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
     memory.last = done

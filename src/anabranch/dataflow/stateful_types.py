@@ -197,6 +197,11 @@ def _process(walk: Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
     if overrides(node.process, "save") is not overrides(node.process, "load"):
         what = f"class {node.process.__qualname__} has only one of load and save"
         walk.report(node, [Finding(what, "Add the other.")])
+    for method in ("on_collect", "on_acquire"):
+        if overrides(node.process, method) and not overrides(node.process, "save"):
+            what = f"class {node.process.__qualname__} has {method} and saves nothing"
+            advice = "Add load and save: handles go with their keys by themselves."
+            walk.report(node, [Finding(what, advice)])
     if overrides(node.process, "on_end") and not (handles or overrides(node.process, "save")):
         what = f"class {node.process.__qualname__} has on_end and keeps no state"
         advice = "Add a handle: on_end is called for the keys that have state."

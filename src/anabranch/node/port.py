@@ -57,11 +57,26 @@ class SinkFacts(msgspec.Struct, frozen=True):
     takes_back: bool
 
 
+class NodeFacts(msgspec.Struct, frozen=True):
+    """An operator of the dataflow's graph; ``name`` is None where it needs none.
+
+    ``region`` is the region that it runs in, ``inputs`` are the ids of those it gets rows of.
+    """
+
+    id: int
+    kind: str
+    name: str | None
+    region: str | None
+    inputs: tuple[int, ...]
+
+
 class Facts(msgspec.Struct, frozen=True):
     """What the coordinator must know of the dataflow that a node has loaded.
 
     ``code`` is the hash of the dataflow, ``endings`` are the operators that are told of the end of
-    the input, in the order of the graph.
+    the input, in the order of the graph. ``partitions`` says how many each source has that Python
+    tasks read; the others are read by the JVM. ``releasing`` is what becomes of executors when
+    workers go. ``graph`` is the dataflow as it was written.
     """
 
     dataflow: str
@@ -72,6 +87,9 @@ class Facts(msgspec.Struct, frozen=True):
     sources: tuple[str, ...]
     sinks: tuple[SinkFacts, ...]
     endings: tuple[str, ...]
+    partitions: dict[str, int] = {}
+    releasing: str = ""
+    graph: tuple[NodeFacts, ...] = ()
 
 
 class Offer(msgspec.Struct, frozen=True):

@@ -21,6 +21,8 @@ from anabranch.operators.states import StatefulOperator, StateShape, state_shape
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
+from anabranch.sources.port import PythonSource
+from anabranch.sources.python_data_source import PLACES, PythonDataSource
 from anabranch.state.layout import Layout
 
 SURVIVORS = (MapBatchesNode, StatefulMapNode, StatefulBatchesNode, ProcessNode)
@@ -58,6 +60,17 @@ class Program:
             for node in self.typed.graph.stateful()
             if isinstance(node, ProcessNode) and overrides(node.process, "on_end")
         )
+
+    @cached_property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each source has that Python tasks read: the bins of its region."""
+        found = {}
+        for node in self.physical.sources():
+            if isinstance(node.source, PythonDataSource):
+                found[node.name] = PLACES
+            elif isinstance(node.source, PythonSource):
+                found[node.name] = node.source.partitions
+        return found
 
     @cached_property
     def surviving(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ or forgotten leaves files that nobody names, and nothing else.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +17,22 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
-from anabranch.messages import Attempt, Control, End, Load, Report, StateReport, Tally
+from anabranch.messages import (
+    Acquire,
+    Attempt,
+    Collect,
+    Control,
+    End,
+    Load,
+    Message,
+    Report,
+    StateReport,
+    Tally,
+)
 from anabranch.node.program import Program
+from anabranch.operators.attending import Attending
 from anabranch.operators.dead_letter import Failure, dead_letters, in_step
+from anabranch.operators.messaging import Heard, Passage
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Changes, Rows, joined, joined_changes
 from anabranch.operators.states import run_operator, state_shapes
@@ -80,6 +93,8 @@ class RegionTask:
         self._tallies: list[Tally] = []
         self._to_stage: dict[str, list[pa.Table]] = {}
         self._failures: list[Failure] = []
+        self._passage = Passage(self._group().region, control.messages, self._inputs())
+        self._attending: dict[int, tuple[Attending, dict[str, OperatorState]]] = {}
 
     def run(
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
@@ -97,6 +112,7 @@ class RegionTask:
                 waiting.setdefault(consumer, []).append(output)
             if node_id in leaving:
                 emitted[node_id] = output
+        self._after_data()
         staged = self._stage()
         return TaskResult(self._report(consumed, staged), emitted)
 
@@ -132,9 +148,73 @@ class RegionTask:
         level = self._program.physical.levels[self._control.level]
         return next(group for group in level.groups if group.name == self._control.group)
 
+    def _inputs(self) -> dict[int, int]:
+        """How many inputs each operator has: those that begin the region come united, as one."""
+        physical, own = self._program.physical, self._group().operators
+        edges = physical.levels[self._control.level].inputs
+        begun = {edge.consumer for edge in edges if edge.distributes}
+        within = Counter(c for node in own for c in physical.direct.get(node, ()))
+        within.update(edge.consumer for edge in edges if not edge.distributes)
+        return {node: max((node in begun) + within[node], 1) for node in own}
+
+    def _after_data(self) -> None:
+        """Let the messages that come after the data pass; then write what waited for them."""
+        for node_id in self._group().operators:
+            for message, heard in self._passage.after_data(node_id):
+                if node_id in self._attending:
+                    self._heard(node_id, message, heard)
+        for attending, states in self._attending.values():
+            with self._timed("operator"):
+                changes = attending.changes()
+            self._write_all(states, changes)
+
+    def _heard(self, node_id: int, message: Message, heard: Heard) -> None:
+        attending, _ = self._attending[node_id]
+        if self._program.operators[node_id].answers(message):
+            with self._timed("messages"):
+                self._passage.note(node_id, message, attending.hear(message, heard))
+
+    def _attended(self, node_id: int, operator: ProcessOperator, rows: Rows | None) -> Rows | None:
+        """Run an operator that handles some of the messages; it is written after the last one."""
+        states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
+        views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
+        ending = None
+        if not (rows is not None and len(rows)) and operator.name in self._ending:
+            every = BinSet.every(self._program.bins)
+            ending = _all_keys(list(states.values()), self._place.clock_ns, every)
+        key = self._program.typed.key(node_id)
+        assert key is not None
+        with self._timed("operator"):
+            attending = Attending(
+                operator,
+                rows,
+                ending,
+                self._moving(operator) if ending is None else None,
+                views,
+                key,
+                self._program.bins,
+                self._dead(operator.name),
+            )
+            self._attending[node_id] = (attending, states)
+            for message, heard in self._passage.before_data(node_id):
+                self._heard(node_id, message, heard)
+            return attending.run(self._program.physical.digits[node_id])
+
+    def _moving(self, operator: ProcessOperator) -> Groups | None:
+        """The keys of bins that come or go and that the operator has saved something of."""
+        if operator.saved is None:
+            return None
+        bins = BinSet()
+        for message in self._control.messages:
+            if isinstance(message, Acquire | Collect) and operator.answers(message):
+                bins |= message.bins
+        return _all_keys([self._open(operator.saved.state, bins)], self._place.clock_ns, bins)
+
     def _stateful(self, node_id: int, rows: Rows | None) -> Rows | None:
         """Run an operator over its rows, if there are any, and write what changed or is due."""
         operator = self._program.operators[node_id]
+        if isinstance(operator, ProcessOperator) and self._passage.handled_by(operator):
+            return self._attended(node_id, operator, rows)
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         output: Rows | None = None
         changes: dict[str, Changes] = {}
@@ -152,10 +232,15 @@ class RegionTask:
         elif isinstance(operator, ProcessOperator) and operator.name in self._ending:
             with self._timed("operator"):
                 output, changes = self._end(node_id, operator, states)
+        self._write_all(states, changes)
+        return output
+
+    def _write_all(
+        self, states: Mapping[str, OperatorState], changes: Mapping[str, Changes]
+    ) -> None:
         for name, state in states.items():
             with self._timed("write"):
                 self._write(name, state, changes.get(name))
-        return output
 
     def _end(
         self, node_id: int, operator: ProcessOperator, states: Mapping[str, OperatorState]
@@ -180,7 +265,7 @@ class RegionTask:
         every = {name: joined_changes(parts) for name, parts in changes.items()}
         return joined(output) if output else None, every
 
-    def _open(self, name: str) -> OperatorState:
+    def _open(self, name: str, bins: BinSet | None = None) -> OperatorState:
         load = self._loads[name]
         return OperatorState(
             name,
@@ -188,7 +273,7 @@ class RegionTask:
             load.runs,
             self._store,
             self._program.bins,
-            self._control.owned,
+            self._control.owned if bins is None else bins,
             load.live,
         )
 
@@ -234,6 +319,7 @@ class RegionTask:
             return stage(self._store, found)
 
     def _report(self, consumed: tuple[Attempt, ...], staged: tuple[StagedFile, ...]) -> Report:
+        name = self._control.group
         return Report(
             self._place.attempt,
             consumed,
@@ -241,7 +327,13 @@ class RegionTask:
             staged,
             tuple(self._tallies),
             dict(self._seconds),
+            self._passage.passed(self._names()),
+            tuple(at.by_bin(name) for at, _ in self._attending.values() if at.registered),
         )
+
+    def _names(self) -> dict[int, str]:
+        node = self._program.physical.node
+        return {id: getattr(node(id), "name", f"relay {id}") for id in self._group().operators}
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:

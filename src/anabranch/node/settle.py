@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from anabranch.messages import Attempt, Report, StateReport, Tally
+from anabranch.messages import (
+    Attempt,
+    PartitionRead,
+    Registered,
+    Report,
+    StateReport,
+    Tally,
+)
 from anabranch.plan.physical import Physical
 from anabranch.plan.step import Count, OperatorState, Plan
 from anabranch.sinks.port import StagedFile
@@ -24,7 +32,8 @@ _WRAP = 1 << 64
 class Settled:
     """What a step came to, from one consistent set of attempts.
 
-    ``useful`` is how long each task was busy with its operators and their state.
+    ``useful`` is how long each task was busy with its operators and their state. ``registered``
+    and ``read`` are what operators and read tasks have told: keys, and rows by partition.
     """
 
     states: tuple[OperatorState, ...]
@@ -33,6 +42,8 @@ class Settled:
     rows_merged: int
     seconds: dict[str, float]
     useful: dict[Task, float]
+    registered: tuple[Registered, ...] = ()
+    read: tuple[PartitionRead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,11 @@ def settle(
     if isinstance(chosen, Disagreement):
         return chosen
     ordered = [chosen[task] for task in sorted(chosen)]
+    read = [each for report in ordered for each in report.read]
+    often = Counter((each.source, each.partition, each.start) for each in read)
+    for (source, partition, _), times in often.items():
+        if times > 1:
+            return Disagreement(f"partition {partition} of {source} was read {times} times")
     return Settled(
         _states(before, [state for report in ordered for state in report.states]),
         tuple(file for report in ordered for file in report.staged),
@@ -60,19 +76,19 @@ def settle(
         sum(state.rows_merged for report in ordered for state in report.states),
         _added(report.seconds for report in ordered),
         {task: sum(r.seconds.get(part, 0.0) for part in USEFUL) for task, r in chosen.items()},
+        tuple(each for report in ordered for each in report.registered),
+        tuple(read),
     )
 
 
 def expected_tasks(physical: Physical, plan: Plan) -> list[Task]:
     """The tasks that a step has whatever its input: one per worker of every level."""
-    counts = {a.region: a.count for a in plan.placement}
     found = []
     for level in physical.levels[1:]:
         for group in level.groups:
             if group.region is None and not level.exchange:
                 continue
-            count = plan.unkeyed_workers if group.region is None else counts[group.region]
-            found += [(level.number, group.name, worker) for worker in range(count)]
+            found += [(level.number, group.name, worker) for worker in plan.workers(group.region)]
     return found
 
 

@@ -19,6 +19,7 @@ from anabranch.dataflow.typed import AggregateColumn as TypedColumn
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.aggregates.port import Function, Given, Segments, Shape
 from anabranch.operators.aggregates.registry import make
+from anabranch.operators.messaging import Messaged
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.state.changed import Changed
 from anabranch.state.layout import nullable
@@ -64,7 +65,7 @@ class AggregateColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Messaged):
     """The operator: its columns and what its output looks like.
 
     Where the rows come with their order, functions that depend on it see them in it, and an output

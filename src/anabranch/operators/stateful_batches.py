@@ -21,6 +21,7 @@ from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.map_batches import digits_of, fitted
+from anabranch.operators.messaging import Messaged
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.walk import Walk, walk
 from anabranch.state.changed import Changed
@@ -30,7 +31,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulBatches:
+class StatefulBatches(Messaged):
     """The operator: the user's function with what its state and its output look like."""
 
     name: str

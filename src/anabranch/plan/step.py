@@ -8,6 +8,7 @@ import msgspec
 
 from anabranch.plan.placed import Assignment, OperatorShape, OperatorState
 from anabranch.rescale.controller import Rescale
+from anabranch.rescale.shares import members
 from anabranch.rescale.step_moves import StepMoves
 from anabranch.sinks.port import StagedFile
 from anabranch.sources.port import Slice
@@ -61,6 +62,28 @@ class Plan(msgspec.Struct, frozen=True):
     unkeyed_workers: int
     ending: str | None = None
     moves: StepMoves | None = None
+
+    def workers(self, region: str | None) -> tuple[int, ...]:
+        """Who has a task of a region in this step; None stands for what has no region.
+
+        Those are the owners of its bins, and the workers that are told to shut down.
+        """
+        if region is None:
+            return tuple(range(self.unkeyed_workers))
+        owners = members(each for each in self.placement if each.region == region)
+        told = () if self.moves is None else self.moves.shutdown
+        return tuple(sorted({*owners, *told}))
+
+    def reader(self, source: str, partition: int) -> int:
+        """The worker that reads a partition; a plan that assigns none deals them out."""
+        for each in self.placement:
+            if each.source and each.region == source:
+                return each.workers[partition % len(each.workers)]
+        return partition % max(self.unkeyed_workers, 1)
+
+    def assignment(self, region: str) -> Assignment:
+        """Who owns what of a region."""
+        return next(each for each in self.placement if each.region == region)
 
 
 class Count(msgspec.Struct, frozen=True):

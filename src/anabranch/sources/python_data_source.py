@@ -19,6 +19,10 @@ from anabranch.sources.positions import Position, decode_position
 
 KIND = "python-data-source"
 
+PLACES = 64
+"""The partitions of a step are dealt out to so many places, in turn, and a place has one reader:
+how many partitions there are is known only when a step runs."""
+
 _VERBS = ("streamReader", "simpleStreamReader")
 
 
