@@ -22,7 +22,9 @@ from anabranch.plan.boundary import (
     seats,
 )
 from anabranch.plan.lower import UNKEYED, lower
-from anabranch.plan.step import Assignment
+from anabranch.plan.step import Assignment, Plan
+from anabranch.rescale.moves import Move
+from anabranch.rescale.step_moves import StepMoves
 from tests.plan import flows
 
 
@@ -110,15 +112,19 @@ def test_names_are_unique_and_reserved_and_producers_are_told_from_notes(
         assert NOTE_MARK not in marks | {edge.id for edge in found.edges}
 
 
+def planned(unkeyed: int, *placement: Assignment, moves: StepMoves | None = None) -> Plan:
+    return Plan(1, 0, 0, "code", (), placement, unkeyed, moves=moves)
+
+
 def assigned(region: str, *workers: int) -> Assignment:
     return Assignment(region, 1, workers)
 
 
 def test_groups_sit_one_after_the_other() -> None:
     physical = lower(flows.typed(flows.mixed_depth()))
-    placement = [assigned("r2", 0, 1, 2, 2), assigned("r1", 0, 0, 1, 1)]
-    assert seats(physical.levels[1], placement, 5) == Seats((("r1", 0, 2),))
-    found = seats(physical.levels[2], placement, 5)
+    plan = planned(5, assigned("r2", 0, 1, 2, 2), assigned("r1", 0, 0, 1, 1))
+    assert seats(physical.levels[1], plan) == Seats((("r1", 0, 2),))
+    found = seats(physical.levels[2], plan)
     assert found == Seats((("r1", 0, 2), ("r2", 2, 3)))
     assert found.partitions == 5
     assert (found.first("r2"), found.count("r2")) == (2, 3)
@@ -126,9 +132,19 @@ def test_groups_sit_one_after_the_other() -> None:
 
 def test_sinks_without_a_region_have_seats_of_their_own() -> None:
     physical = lower(flows.typed(flows.keyed_and_unkeyed()))
-    found = seats(physical.levels[1], [assigned("unkeyed", 0, 1)], 3)
+    found = seats(physical.levels[1], planned(3, assigned("unkeyed", 0, 1)))
     assert found == Seats(((UNKEYED, 0, 3), ("unkeyed", 3, 2)))
     assert found.first(UNKEYED) == 0
+
+
+def test_who_copies_ahead_and_who_shuts_down_have_seats() -> None:
+    placement = (assigned("r", 0, 1), assigned("s", 0, 0))
+    ahead = StepMoves(1, placement, ahead=(Move("r", 1, 1, 3),))
+    plan = planned(1, *placement, moves=ahead)
+    assert (plan.count("r"), plan.count("s")) == (4, 1)
+    last = StepMoves(1, placement, settles=True, shutdown=(2,))
+    plan = planned(1, *placement, moves=last)
+    assert (plan.count("r"), plan.count("s")) == (3, 3)
 
 
 def test_an_assignment_counts_its_workers() -> None:

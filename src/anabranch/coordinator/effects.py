@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from anabranch.node.port import Failure, Order
+from anabranch.plan.home_use import HomeUse
 from anabranch.plan.step import Checkpoint, Commit, Plan, Repair
 
 
@@ -136,7 +137,8 @@ class Trim:
 class StepDone:
     """A committed step in numbers. ``lag`` is what waited of each source when it was planned.
 
-    ``rows_merged`` are the state rows that merging of runs has written.
+    ``rows_merged`` are the state rows that merging of runs has written, ``homes`` the bytes of
+    state that tasks have read and copied.
     """
 
     step: int
@@ -147,6 +149,7 @@ class StepDone:
     trigger: str = ""
     lag: dict[str, int] = field(default_factory=dict)
     rows_merged: int = 0
+    homes: HomeUse = field(default_factory=HomeUse)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from anabranch.messages import Attempt, Report, StateReport, Tally
+from anabranch.messages import Attempt, BinCopied, Report, StateReport, Tally
+from anabranch.plan.home_use import HomeUse, added
 from anabranch.plan.physical import Physical
 from anabranch.plan.step import Count, OperatorState, Plan
 from anabranch.sinks.port import StagedFile
@@ -24,7 +25,8 @@ _WRAP = 1 << 64
 class Settled:
     """What a step came to, from one consistent set of attempts.
 
-    ``useful`` is how long each task was busy with its operators and their state.
+    ``useful`` is how long each task was busy with its operators and their state, ``copied`` the
+    bins that it has copied to its home, and ``homes`` what all of them read and copied.
     """
 
     states: tuple[OperatorState, ...]
@@ -33,6 +35,8 @@ class Settled:
     rows_merged: int
     seconds: dict[str, float]
     useful: dict[Task, float]
+    homes: HomeUse = field(default_factory=HomeUse)
+    copied: dict[Task, tuple[BinCopied, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +64,19 @@ def settle(
         sum(state.rows_merged for report in ordered for state in report.states),
         _added(report.seconds for report in ordered),
         {task: sum(r.seconds.get(part, 0.0) for part in USEFUL) for task, r in chosen.items()},
+        added(report.homes for report in ordered),
+        {task: report.copied for task, report in chosen.items()},
     )
 
 
 def expected_tasks(physical: Physical, plan: Plan) -> list[Task]:
     """The tasks that a step has whatever its input: one per worker of every level."""
-    counts = {a.region: a.count for a in plan.placement}
     found = []
     for level in physical.levels[1:]:
         for group in level.groups:
             if group.region is None and not level.exchange:
                 continue
-            count = plan.unkeyed_workers if group.region is None else counts[group.region]
+            count = plan.unkeyed_workers if group.region is None else plan.count(group.region)
             found += [(level.number, group.name, worker) for worker in range(count)]
     return found
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from anabranch.operators.order import READER_COLUMNS
 from anabranch.plan.physical import Edge, Level, Physical, Transform
-from anabranch.plan.step import Assignment
+from anabranch.plan.step import Plan
 
 PREFIX = "_ab_"
 PART, TO, FROM, HASH, NOTE = (PREFIX + name for name in ("part", "to", "from", "hash", "note"))
@@ -174,13 +174,12 @@ def _reserved(mark: str, order: Sequence[str]) -> list[pa.Field]:
     ]
 
 
-def seats(level: Level, placement: Sequence[Assignment], unkeyed_workers: int) -> Seats:
+def seats(level: Level, plan: Plan) -> Seats:
     """Seat the workers of a level."""
-    counts = {assignment.region: assignment.count for assignment in placement}
     first = 0
     found = []
     for group in level.groups:
-        count = unkeyed_workers if group.region is None else counts[group.region]
+        count = plan.unkeyed_workers if group.region is None else plan.count(group.region)
         found.append((group.name, first, count))
         first += count
     return Seats(tuple(found))

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from anabranch.plan.home_use import HomeUse
 from anabranch.plan.placed import Assignment, OperatorShape, OperatorState
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.step_moves import StepMoves
@@ -62,6 +63,13 @@ class Plan(msgspec.Struct, frozen=True):
     ending: str | None = None
     moves: StepMoves | None = None
 
+    def count(self, region: str) -> int:
+        """How many tasks a region has: one for each worker up to the last that has one."""
+        counts = [each.count for each in self.placement if each.region == region]
+        if self.moves is not None:
+            counts += [worker + 1 for worker in self.moves.workers(region)]
+        return max(counts, default=0)
+
 
 class Count(msgspec.Struct, frozen=True):
     """How many rows passed a place in a step, and their number and hash in each bin used."""
@@ -77,7 +85,8 @@ class Commit(msgspec.Struct, frozen=True):
     """What a step came to. The first commit of a step wins; its files are the only ones that count.
 
     ``published`` is how far each sink was when the commit was made. ``workers`` is the number that
-    the run was started with, ``rescale`` how far a live change of it is.
+    the run was started with, ``rescale`` how far a live change of it is, ``homes`` what the step
+    read and copied.
     """
 
     step: int
@@ -93,6 +102,7 @@ class Commit(msgspec.Struct, frozen=True):
     ending: str | None = None
     workers: int = 0
     rescale: Rescale = Rescale()
+    homes: HomeUse = HomeUse()
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

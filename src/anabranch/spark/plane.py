@@ -25,6 +25,7 @@ from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import AnabranchError
 from anabranch.messages import Control, Load, Message, Report, encode
 from anabranch.node.program import Program
+from anabranch.node.worker_home import Homes
 from anabranch.operators.states import state_shapes
 from anabranch.plan.boundary import PART, Seats, seats
 from anabranch.plan.controls import messages_for
@@ -79,6 +80,7 @@ class SparkPlane:
     store: Path
     code: str
     sources: SparkSources
+    homes: Homes | None = None
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
     _readers: dict[tuple[int, int], FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
@@ -158,7 +160,7 @@ class SparkPlane:
         """Every level's seats; a level without an exchange sits where the one before sat."""
         found = [Seats(())]
         for level in self.program.physical.levels[1:]:
-            seated = seats(level, plan.placement, plan.unkeyed_workers)
+            seated = seats(level, plan)
             found.append(seated if level.exchange or level.number == 1 else found[-1])
         return found
 
@@ -283,6 +285,7 @@ class SparkPlane:
             tuple(path for path in sys.path if path),
             self._tags(plan),
             plan.clock_ns,
+            self.homes,
         )
 
     def _controls(
