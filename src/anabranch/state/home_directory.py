@@ -133,7 +133,7 @@ class HomeDirectory:
         return best
 
     def _names(self, room: str) -> list[str]:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             return os.listdir(self.path / room)
         return []
 
