@@ -106,7 +106,8 @@ class RescaleStatus(msgspec.Struct, frozen=True):
     between two owners (the hold), by region. ``moved_…`` counts what was handed over, ``left_…``
     what waits; ``copied_bytes`` were copied to the homes of new owners. ``steps`` were taken, the
     longest of them in ``longest_seconds``; ``usual_seconds`` is what a step took before,
-    ``budget_…`` what one may spend on moving, None without a bound. ``seconds_left`` is a forecast, for steps that follow each other without a pause.
+    ``budget_…`` what one may spend on moving, None without a bound. ``seconds_left``
+    is a forecast, for steps that follow each other without a pause.
     """
 
     number: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +11,7 @@ from anabranch.messages import Acquire, BinCopied, Control, Hold, Load, Message,
 from anabranch.plan.home_use import HomeUse
 from anabranch.state.bins import BinSet
 from anabranch.state.home import HomeFiles
+from anabranch.state.home_directory import HomeDirectory
 from anabranch.state.state_files import InStore, StateFiles
 
 HOMES = "home"
@@ -42,6 +44,19 @@ def homes_of(store: Path, directory: str | None, *, isolated: bool) -> Homes | N
     if directory is None and not isolated:
         return None
     return Homes(str(store / HOMES if directory is None else Path(directory).absolute()), isolated)
+
+
+def tidy_homes(homes: Homes, workers: Collection[int]) -> None:
+    """Remove the homes on this host whose workers are none of these: nobody told them to go.
+
+    Such homes are left when a pipeline ends and is started again with fewer workers.
+    """
+    if not homes.isolated:
+        return
+    named = {homes.of(worker).name for worker in workers}
+    for path in Path(homes.directory).glob("worker-*"):
+        if path.name not in named:
+            HomeDirectory(path).remove()
 
 
 class WorkerHome:

@@ -25,13 +25,14 @@ from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import AnabranchError
 from anabranch.messages import Control, Load, Message, Report, encode
 from anabranch.node.program import Program
-from anabranch.node.worker_home import Homes
+from anabranch.node.worker_home import Homes, tidy_homes
 from anabranch.operators.states import state_shapes
 from anabranch.plan.boundary import PART, Seats, seats
 from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Group, Level
 from anabranch.plan.sql import Crossing
 from anabranch.plan.step import Assignment, Input, OperatorState, Plan
+from anabranch.rescale.shares import members
 from anabranch.sources.files import FileSource
 from anabranch.sources.port import FileSlice, RangeSlice
 from anabranch.sources.python_data_source import PythonDataSource
@@ -85,11 +86,13 @@ class SparkPlane:
     _readers: dict[tuple[int, int], FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     _thread: int | None = None
+    _tidied: bool = False
     _group: str = field(default_factory=lambda: f"anabranch-steps-{secrets.token_hex(8)}")
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
         started = time.perf_counter()
+        self._tidy(plan)
         if self._thread != threading.get_ident():
             self._thread = threading.get_ident()
             use_pool(self.spark, STEP_POOL)
@@ -110,6 +113,12 @@ class SparkPlane:
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
         return [_decode_report(bytes(row[0])) for row in rows]
+
+    def _tidy(self, plan: Plan) -> None:
+        """Remove homes that were left behind, once, and not while bins are on their way."""
+        if self.homes is not None and plan.moves is None and not self._tidied:
+            self._tidied = True
+            tidy_homes(self.homes, members(plan.placement))
 
     def cancel(self) -> None:
         """Let Spark give up the step that runs. Its tasks may go on for a while."""
