@@ -56,7 +56,7 @@ class Load:
 
     def _feed(self) -> None:
         while not self._enough.wait(0.05):
-            if self.pipeline.status().sources[0].waiting < 3:
+            if self.counts.total() - self.pipeline.status().rows < 3 * ROWS:
                 self._write()
 
     def until(self, done: Any) -> None:
@@ -76,8 +76,7 @@ class Load:
         """Stop when all was read, and compare: with plain Python, every row counted once."""
         self._enough.set()
         self._thread.join()
-        files = len(list((self.path / "in").glob("*.json")))
-        self.until(lambda status: status.rows >= files * ROWS)
+        self.until(lambda status: status.rows >= self.counts.total())
         self.pipeline.shutdown()
         newest: dict[str, int] = {}
         seen: Counter[str] = Counter()
