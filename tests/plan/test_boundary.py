@@ -23,6 +23,7 @@ from anabranch.plan.boundary import (
 )
 from anabranch.plan.lower import UNKEYED, lower
 from anabranch.plan.step import Assignment, Plan
+from anabranch.rescale.moves import Move
 from anabranch.rescale.step_moves import StepMoves
 from tests.plan import flows
 
@@ -145,6 +146,16 @@ def test_sinks_without_a_region_have_seats_of_their_own() -> None:
     found = seats(physical.levels[1], planned(assigned("unkeyed", 0, 1), unkeyed=3))
     assert found == Seats(((UNKEYED, 0, (0, 1, 2)), ("unkeyed", 3, (0, 1))))
     assert found.first(UNKEYED) == 0
+
+
+def test_who_copies_ahead_and_who_shuts_down_have_seats() -> None:
+    placement = (assigned("r", 0, 1), assigned("s", 0, 0))
+    ahead = StepMoves(1, placement, ahead=(Move("r", 1, 1, 3),))
+    plan = planned(*placement, moves=ahead)
+    assert (plan.workers("r"), plan.workers("s")) == ((0, 1, 3), (0,))
+    last = StepMoves(1, placement, settles=True, shutdown=(2,))
+    plan = planned(*placement, moves=last)
+    assert (plan.workers("r"), plan.workers("s")) == ((0, 1, 2), (0, 1, 2))
 
 
 def test_an_assignment_counts_its_workers() -> None:

@@ -85,7 +85,7 @@ def moves_of(memory: Memory) -> StepMoves:
     placed = placement(memory, () if commit is None else commit.placement)
     defaults = from_states(placed, memory.standing.states)
     loads = completed(memory.measured, defaults)
-    return plan_step(memory.rescale, placed, loads, tuple(memory.recent), memory.settings.rescale)
+    return plan_step(memory.rescale, placed, loads, tuple(memory.recent), memory.settings.moving)
 
 
 def is_moving(rescale: Rescale) -> bool:
@@ -97,7 +97,8 @@ def rescaled(rescale: Rescale, plan: Plan, result: StepResult, seconds: float) -
     """How far a rescale is after the commit of a step."""
     if plan.moves is None:
         return rescale
-    return after_commit(rescale, plan.moves, Reports(seconds, result.loads))
+    told = Reports(seconds, result.loads, result.prefetched, result.homes.moved_bytes)
+    return after_commit(rescale, plan.moves, told)
 
 
 def _unkeyed(memory: Memory, placed: tuple[Assignment, ...]) -> int:
@@ -133,6 +134,7 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         ending=plan.ending,
         workers=memory.settings.workers,
         rescale=rescaled(memory.rescale, plan, result, seconds),
+        homes=result.homes,
     )
 
 
@@ -151,6 +153,7 @@ def step_done(
         {} if offer is None else dict(offer.by_source),
         result.rows_merged,
         moved,
+        result.homes,
     )
 
 

@@ -71,6 +71,7 @@ def status_of(memory: Memory, now: float) -> Status:
         queued=_queued(memory),
         triggers=dict(memory.triggers),
         rows=memory.rows,
+        homes=memory.homes,
         last_seconds=None if last is None else last.seconds,
         last_rows=None if last is None else last.rows,
         batch_rows=memory.batch.rows,

@@ -36,6 +36,7 @@ from anabranch.node.port import (
     StepResult,
     Told,
 )
+from anabranch.plan.home_use import added
 from anabranch.plan.step import Commit, Input, Plan
 from anabranch.rescale.controller import is_pending
 from anabranch.rescale.loads import completed, from_states, observed
@@ -192,6 +193,7 @@ def on_commit(
     memory.restarts = 0
     memory.recent.append(done.seconds)
     memory.rows += done.rows
+    memory.homes = added([memory.homes, done.homes])
     memory.triggers[phase.trigger] = memory.triggers.get(phase.trigger, 0) + 1
     memory.phase = Idle()
     effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done), *answers]

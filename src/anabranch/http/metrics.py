@@ -39,6 +39,18 @@ class Meter:
         self._merged = Counter(
             "anabranch_merged_rows", "State rows written by merging.", registry=self._registry
         )
+        self._state_bytes = Counter(
+            "anabranch_home_bytes",
+            "Bytes of state that tasks with homes moved there, opened there, or had to read from "
+            "the store.",
+            ["what"],
+            registry=self._registry,
+        )
+        self._misses = Counter(
+            "anabranch_home_misses",
+            "Reads of state that was missing in a home.",
+            registry=self._registry,
+        )
         self._seconds = Histogram(
             "anabranch_step_seconds",
             "From the plan of a step to its commit.",
@@ -84,6 +96,10 @@ class Meter:
         self._steps.inc()
         self._rows.inc(done.rows)
         self._merged.inc(done.rows_merged)
+        self._state_bytes.labels("moved").inc(done.homes.moved_bytes)
+        self._state_bytes.labels("home").inc(done.homes.home_bytes)
+        self._state_bytes.labels("store").inc(done.homes.store_bytes)
+        self._misses.inc(done.homes.misses)
         self._seconds.observe(done.seconds)
         for part, seconds in done.parts.items():
             self._parts.labels(part).observe(seconds)

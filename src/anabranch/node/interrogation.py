@@ -1,13 +1,15 @@
-"""The workers' answers to ``Interrogate``: what each of their bins holds and had to do."""
+"""The workers' answers: what each of their bins holds and had to do, and which they have copied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anabranch.messages import BinCopied
 from anabranch.node.settle import Settled
 from anabranch.plan.physical import Physical
 from anabranch.plan.placed import Assignment
 from anabranch.plan.step import Plan
+from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.loads import BinLoad, WorkerLoad, from_states
 
 
@@ -53,6 +55,23 @@ def _registered(settled: Settled) -> dict[tuple[str, int], int]:
             more = keys if saved is None else max(keys - saved[number], 0)
             found[told.region, number] = found.get((told.region, number), 0) + more
     return found
+
+
+def prefetched(physical: Physical, settled: Settled) -> tuple[Prefetched, ...]:
+    """The bins that are complete in the home of their new owner, by the word of all its tasks."""
+    regions = {group.name: group.region for level in physical.levels for group in level.groups}
+    told: dict[tuple[str, int], list[tuple[BinCopied, ...]]] = {}
+    for (_, group, worker), copied in settled.copied.items():
+        region = regions.get(group)
+        if region is not None:
+            told.setdefault((region, worker), []).append(copied)
+    found: list[Prefetched] = []
+    for (region, worker), tasks in told.items():
+        for number in sorted(set.intersection(*({each.bin for each in task} for task in tasks))):
+            own = [each for task in tasks for each in task if each.bin == number]
+            size, seconds = sum(each.bytes for each in own), sum(each.seconds for each in own)
+            found.append(Prefetched(region, number, worker, size, seconds))
+    return tuple(found)
 
 
 def _rows(physical: Physical, assignment: Assignment, settled: Settled) -> dict[int, int]:

@@ -15,7 +15,9 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from anabranch.plan.home_use import HomeUse
 from anabranch.plan.step import Count, Input, OperatorShape, OperatorState, Plan
+from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.loads import WorkerLoad
 from anabranch.sinks.port import StagedFile
 
@@ -272,7 +274,8 @@ Order: TypeAlias = (
 class StepResult(msgspec.Struct, frozen=True):
     """What a step came to: everything of its commit that only the node can know.
 
-    ``loads`` are the workers' answers, where they were interrogated.
+    ``loads`` are the workers' answers, where they were interrogated; ``prefetched`` are the bins
+    that their next owners have copied, ``homes`` what was read and copied.
     """
 
     step: int
@@ -284,6 +287,8 @@ class StepResult(msgspec.Struct, frozen=True):
     rows_merged: int
     seconds: dict[str, float]
     loads: tuple[WorkerLoad, ...] = ()
+    prefetched: tuple[Prefetched, ...] = ()
+    homes: HomeUse = HomeUse()
 
 
 class Node(Protocol):

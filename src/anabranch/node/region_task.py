@@ -30,6 +30,7 @@ from anabranch.messages import (
     Tally,
 )
 from anabranch.node.program import Program
+from anabranch.node.worker_home import Homes, WorkerHome
 from anabranch.operators.attending import Attending
 from anabranch.operators.dead_letter import Failure, dead_letters, in_step
 from anabranch.operators.messaging import Heard, Passage
@@ -80,14 +81,22 @@ class TaskResult:
 class RegionTask:
     """One group's operators in one task of one step."""
 
-    def __init__(self, program: Program, store: Path, control: Control, place: TaskPlace) -> None:
-        """Nothing is read yet."""
+    def __init__(
+        self,
+        program: Program,
+        store: Path,
+        control: Control,
+        place: TaskPlace,
+        homes: Homes | None = None,
+    ) -> None:
+        """Nothing is read yet. Without ``homes``, state is read in the store."""
         self._program = program
         self._store = store
         self._control = control
         self._place = place
         self._loads = {m.operator: m for m in control.messages if isinstance(m, Load)}
         self._ending = {m.operator for m in control.messages if isinstance(m, End)}
+        self._homely = WorkerHome(homes, store, control, place.step)
         self._seconds: dict[str, float] = defaultdict(float)
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
@@ -100,6 +109,8 @@ class RegionTask:
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
     ) -> TaskResult:
         """Run the operators over the rows that arrived (by their consumer), and write."""
+        with self._timed("acquire"):
+            self._homely.acquire()
         waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
         emitted: dict[int, Rows] = {}
         leaving = self._program.physical.emitting(self._control.level)
@@ -114,6 +125,8 @@ class RegionTask:
                 emitted[node_id] = output
         self._after_data()
         staged = self._stage()
+        with self._timed("prefetch"):
+            self._homely.after_data()
         return TaskResult(self._report(consumed, staged), emitted)
 
     def _operator(self, node_id: int, rows: Rows | None) -> Rows | None:
@@ -275,6 +288,7 @@ class RegionTask:
             self._program.bins,
             self._control.owned if bins is None else bins,
             load.live,
+            files=self._homely.files,
         )
 
     def _write(self, state_name: str, state: OperatorState, changes: Changes | None) -> None:
@@ -284,7 +298,9 @@ class RegionTask:
         name = self._place.file_name("run", state_name, "arrow")
         changed = nothing_changed(state.layout) if changes is None else changes.changed
         found = None if changes is None else changes.found
-        change = state.write(changed, name, found=found, now_ns=self._place.clock_ns)
+        change = state.write(
+            changed, name, found=found, now_ns=self._place.clock_ns, still=self._homely.held
+        )
         if change is None:
             return
         self._seconds["merge"] += change.merge_seconds
@@ -327,8 +343,12 @@ class RegionTask:
             staged,
             tuple(self._tallies),
             dict(self._seconds),
-            self._passage.passed(self._names()),
-            tuple(at.by_bin(name) for at, _ in self._attending.values() if at.registered),
+            passed=self._passage.passed(self._names()),
+            registered=tuple(
+                each.by_bin(name) for each, _ in self._attending.values() if each.registered
+            ),
+            homes=self._homely.use(),
+            copied=self._homely.copied,
         )
 
     def _names(self) -> dict[int, str]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anabranch.messages import (
     Attempt,
+    BinCopied,
     PartitionRead,
     Registered,
     Report,
     StateReport,
     Tally,
 )
+from anabranch.plan.home_use import HomeUse, added
 from anabranch.plan.physical import Physical
 from anabranch.plan.step import Count, OperatorState, Plan
 from anabranch.sinks.port import StagedFile
@@ -34,6 +36,8 @@ class Settled:
 
     ``useful`` is how long each task was busy with its operators and their state. ``registered``
     and ``read`` are what operators and read tasks have told: keys, and rows by partition.
+    ``copied`` are the bins that each task has copied to its home, ``homes`` is what all of them
+    read and copied.
     """
 
     states: tuple[OperatorState, ...]
@@ -44,6 +48,8 @@ class Settled:
     useful: dict[Task, float]
     registered: tuple[Registered, ...] = ()
     read: tuple[PartitionRead, ...] = ()
+    homes: HomeUse = field(default_factory=HomeUse)
+    copied: dict[Task, tuple[BinCopied, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ def settle(
         {task: sum(r.seconds.get(part, 0.0) for part in USEFUL) for task, r in chosen.items()},
         tuple(each for report in ordered for each in report.registered),
         tuple(read),
+        added(report.homes for report in ordered),
+        {task: report.copied for task, report in chosen.items()},
     )
 
 

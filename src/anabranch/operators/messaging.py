@@ -16,10 +16,12 @@ from anabranch.messages import (
     Barrier,
     Collect,
     End,
+    Hold,
     Interrogate,
     Load,
     Message,
     Passed,
+    Prefetch,
     ScaleDown,
     ScaleUp,
     Shutdown,
@@ -27,7 +29,17 @@ from anabranch.messages import (
 from anabranch.operators.hand_over import Acquisition, Collection, Interrogation
 
 Heard: TypeAlias = (
-    Interrogation | Collection | Acquisition | ScaleUp | ScaleDown | Barrier | Shutdown | Load | End
+    Interrogation
+    | Collection
+    | Acquisition
+    | ScaleUp
+    | ScaleDown
+    | Prefetch
+    | Hold
+    | Barrier
+    | Shutdown
+    | Load
+    | End
 )
 """A message as operators see it: those that are answered have something that stands for them."""
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from anabranch.plan.home_use import HomeUse
 from anabranch.plan.placed import Assignment, OperatorShape, OperatorState
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.shares import members
@@ -66,13 +67,14 @@ class Plan(msgspec.Struct, frozen=True):
     def workers(self, region: str | None) -> tuple[int, ...]:
         """Who has a task of a region in this step; None stands for what has no region.
 
-        Those are the owners of its bins, and the workers that are told to shut down.
+        Those are the owners of its bins, and in a rescale also who copies bins ahead and who is
+        told to shut down.
         """
         if region is None:
             return tuple(range(self.unkeyed_workers))
         owners = members(each for each in self.placement if each.region == region)
-        told = () if self.moves is None else self.moves.shutdown
-        return tuple(sorted({*owners, *told}))
+        moving = () if self.moves is None else self.moves.workers(region)
+        return tuple(sorted({*owners, *moving}))
 
     def reader(self, source: str, partition: int) -> int:
         """The worker that reads a partition; a plan that assigns none deals them out."""
@@ -100,7 +102,8 @@ class Commit(msgspec.Struct, frozen=True):
     """What a step came to. The first commit of a step wins; its files are the only ones that count.
 
     ``published`` is how far each sink was when the commit was made. ``workers`` is the number that
-    the run was started with, ``rescale`` how far a live change of it is.
+    the run was started with, ``rescale`` how far a live change of it is, ``homes`` what the step
+    read and copied.
     """
 
     step: int
@@ -116,6 +119,7 @@ class Commit(msgspec.Struct, frozen=True):
     ending: str | None = None
     workers: int = 0
     rescale: Rescale = Rescale()
+    homes: HomeUse = HomeUse()
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import AnabranchError
 from anabranch.messages import Control, Load, Message, Report, encode
 from anabranch.node.program import Program
+from anabranch.node.worker_home import Homes, tidy_homes
 from anabranch.operators.states import state_shapes
 from anabranch.plan.boundary import PART, Seats, seats
 from anabranch.plan.controls import messages_for
@@ -81,11 +82,13 @@ class SparkPlane:
     store: Path
     code: str
     sources: SparkSources
+    homes: Homes | None = None
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
     _readers: dict[tuple[int, int], FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     _thread: int | None = None
     _executors: Executors = field(init=False)
+    _tidied: bool = False
     _group: str = field(default_factory=lambda: f"anabranch-steps-{secrets.token_hex(8)}")
 
     def __post_init__(self) -> None:
@@ -95,6 +98,7 @@ class SparkPlane:
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
         started = time.perf_counter()
+        self._tidy(plan)
         if plan.moves is not None and plan.moves.announced:
             self._fit(members(plan.moves.announced))
         if self._thread != threading.get_ident():
@@ -129,6 +133,12 @@ class SparkPlane:
         """Have the executors that so many workers need; a cluster may refuse, and steps go on."""
         with contextlib.suppress(Exception):
             self._executors.fit(len(workers))
+
+    def _tidy(self, plan: Plan) -> None:
+        """Remove homes that were left behind, once, and not while bins are on their way."""
+        if self.homes is not None and plan.moves is None and not self._tidied:
+            self._tidied = True
+            tidy_homes(self.homes, members(plan.placement))
 
     def cancel(self) -> None:
         """Let Spark give up the step that runs. Its tasks may go on for a while."""
@@ -304,6 +314,7 @@ class SparkPlane:
             tuple(path for path in sys.path if path),
             self._tags(plan),
             plan.clock_ns,
+            self.homes,
         )
 
     def _controls(

@@ -26,6 +26,7 @@ from anabranch.errors import AnabranchError, ReadFailed
 from anabranch.messages import Attempt, Control, Load, Report
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
+from anabranch.node.worker_home import Homes
 from anabranch.operators.order import Order, concatenate
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import state_shapes
@@ -71,6 +72,7 @@ class MemoryPlane:
     random: Random = field(default_factory=Random)
     chances: Chances = field(default_factory=Chances)
     memo: StepMemo | None = None
+    homes: Homes | None = None
     #: attempts that go on: each is one more action of somebody whose work nobody waits for
     late: deque[Callable[[], None]] = field(default_factory=deque)
 
@@ -237,7 +239,7 @@ class _Step:
         control = self._control(level, group, worker)
         attempt = self._plane.attempt(level.number, group.name, worker)
         place = TaskPlace(self._plan.step, self._plan.revision, attempt, self._plan.clock_ns)
-        task = RegionTask(self._program, self._store, control, place)
+        task = RegionTask(self._program, self._store, control, place, self._plane.homes)
         arrived: dict[int, list[Rows]] = {}
         for edge in level.inputs:
             if edge.consumer in group.operators:

@@ -126,7 +126,7 @@ class StepMemo:
             plan.step,
             plan.clock_ns if self._looks_at_clock() else 0,
             tuple((given.source, given.slices) for given in plan.inputs),
-            tuple((each.region, each.workers) for each in plan.placement),
+            tuple((a.region, a.workers, plan.workers(a.region)) for a in plan.placement),
             plan.unkeyed_workers,
             plan.ending,
             self._told(plan),
