@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +116,7 @@ class RegionTask:
         leaving = self._program.physical.emitting(self._control.level)
         for node_id in self._group().operators:
             parts = waiting.pop(node_id, None)
-            output = self._operator(node_id, joined(parts) if parts else None)
+            output = self._operator(node_id, self._together(node_id, parts))
             if output is None:
                 continue
             for consumer in self._program.physical.direct.get(node_id, ()):
@@ -128,6 +128,17 @@ class RegionTask:
         with self._timed("prefetch"):
             self._homely.after_data()
         return TaskResult(self._report(consumed, staged), emitted)
+
+    def _together(self, node_id: int, parts: Sequence[Rows] | None) -> Rows | None:
+        """The rows of all inputs, with as many order digits as they can have.
+
+        Whether an input has rows depends on the placement, so the digits must not (R9).
+        """
+        if not parts:
+            return None
+        rows = joined(parts)
+        digits = self._program.physical.given[node_id]
+        return rows if rows.order is None else replace(rows, order=rows.order.padded(digits))
 
     def _operator(self, node_id: int, rows: Rows | None) -> Rows | None:
         """Run one operator; gives its output, None where it has none."""

@@ -58,11 +58,15 @@ class _Lowering:
             self._direct(),
             {copy: node for copy, node in self._ways.nodes.items() if copy >= own},
             {id: self._digits(id) for id in self._ways.nodes if not self._is_sink(id)},
+            {id: self._given(id) for id in self._ways.nodes if not self._is_source(id)},
             tuple(self._transform(id) for id in self._ways.inflows),
         )
 
     def _is_sink(self, consumer: int) -> bool:
         return isinstance(self._ways.nodes[consumer], SinkNode)
+
+    def _is_source(self, producer: int) -> bool:
+        return isinstance(self._ways.nodes[producer], SourceNode)
 
     def _schemas(self) -> dict[int, pa.Schema]:
         found = {node.id: self._typed.schema(node.id) for node in self._graph.nodes}
@@ -78,7 +82,7 @@ class _Lowering:
         assert isinstance(before, TransformNode)
         ordered = self._typed.ordered(before.inputs[0])
         inputs = [self._inflow(id, place, way) for place, way in enumerate(ways)]
-        given = max(self._digits(way.producer) for way in ways)
+        given = self._given(id)
         return Transform(
             id,
             self._ways.levels[id] + 1,
@@ -194,9 +198,13 @@ class _Lowering:
         if isinstance(node, SourceNode):
             return 0
         own = 0 if isinstance(node, AggregateNode | Relay) else 1
-        given = max(self._digits(way.producer) for way in self._ways.ways_of(producer))
+        given = self._given(producer)
         ordering = ordering_of(self._typed, node) if isinstance(node, StatefulNode) else None
         return own + (given if ordering is None else ordering.digits(given))
+
+    def _given(self, consumer: int) -> int:
+        """How many order digits the rows of all inputs have when they are put together."""
+        return max(self._digits(way.producer) for way in self._ways.ways_of(consumer))
 
     def _region_name(self, consumer: int) -> str | None:
         """The region in which an operator runs: its own, or without state that of its rows."""
