@@ -4,7 +4,16 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Phase, Status
 from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
+from anabranch.dataflow.handles import (
+    ArrivingState,
+    KeyRegister,
+    LeavingState,
+    ListState,
+    MapState,
+    NewShares,
+    Process,
+    ValueState,
+)
 from anabranch.errors import AnabranchError
 from anabranch.pipeline import Pipeline
 from anabranch.run import run
@@ -21,15 +30,19 @@ __all__ = [
     "EOF",
     "PAUSE",
     "AnabranchError",
+    "ArrivingState",
     "CallbackSink",
     "Dataflow",
     "Fail",
     "FileSink",
     "FileSource",
     "GeneratorSource",
+    "KeyRegister",
+    "LeavingState",
     "ListState",
     "MapState",
     "MemorySink",
+    "NewShares",
     "Phase",
     "Pipeline",
     "Process",

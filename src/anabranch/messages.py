@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from anabranch.plan.home_use import HomeUse
 from anabranch.sinks.port import StagedFile
 from anabranch.state.bins import BinSet
 from anabranch.state.run_list import RunList
@@ -31,6 +32,14 @@ class Acquire(msgspec.Struct, frozen=True, tag="acquire"):
     An operator that keeps state outside its handles takes it with ``take_state`` of the
     ``Acquisition`` that stands for this message in a task.
     """
+
+    region: str
+    generation: int
+    bins: BinSet
+
+
+class Hold(msgspec.Struct, frozen=True, tag="hold"):
+    """These bins are being copied by their next owner: they are not merged meanwhile."""
 
     region: str
     generation: int
@@ -75,6 +84,19 @@ class Collect(msgspec.Struct, frozen=True, tag="collect"):
     bins: BinSet
 
 
+class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
+    """Bins will arrive: their files, as of the step before, are copied to this worker's home.
+
+    It comes in every step until they are acquired, so that only the last step is left to copy.
+    ``allowance`` is how many bytes of large values the step may copy, None without a bound.
+    """
+
+    region: str
+    generation: int
+    bins: BinSet
+    allowance: int | None = None
+
+
 class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     """The end of a step's data."""
 
@@ -94,13 +116,23 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 
 
 Message: TypeAlias = (
-    Load | Acquire | End | Interrogate | ScaleUp | ScaleDown | Collect | Barrier | Shutdown
+    Load
+    | Acquire
+    | Hold
+    | End
+    | Interrogate
+    | ScaleUp
+    | ScaleDown
+    | Collect
+    | Prefetch
+    | Barrier
+    | Shutdown
 )
 
-BEFORE_DATA = (Load, Acquire)
+BEFORE_DATA = (Load, Acquire, Hold)
 """What an operator sees before the first row of a step (R2)."""
 
-AFTER_DATA = (End, Interrogate, ScaleUp, ScaleDown, Collect, Barrier, Shutdown)
+AFTER_DATA = (End, Interrogate, ScaleUp, ScaleDown, Collect, Prefetch, Barrier, Shutdown)
 """What it sees after the last, in this order."""
 
 _ORDER: dict[type, int] = {kind: place for place, kind in enumerate((*BEFORE_DATA, *AFTER_DATA))}
@@ -161,8 +193,51 @@ class Tally(msgspec.Struct, frozen=True):
     hashes: tuple[int, ...]
 
 
+class Passed(msgspec.Struct, frozen=True):
+    """How a message of a rescale has passed a task: by which operators, and who handled it.
+
+    ``keys`` is how many keys were registered, collected or taken.
+    """
+
+    message: str
+    region: str | None
+    operators: tuple[str, ...]
+    handled: tuple[str, ...]
+    keys: int
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """How many keys of each bin an operator has registered when it was interrogated."""
+
+    region: str
+    operator: str
+    bins: tuple[int, ...]
+    keys: tuple[int, ...]
+
+
+class PartitionRead(msgspec.Struct, frozen=True):
+    """What a read task has read of one partition of a source: rows, and where it began."""
+
+    source: str
+    partition: int
+    rows: int
+    start: int | None = None
+
+
+class BinCopied(msgspec.Struct, frozen=True):
+    """All that a bin had at the step before is in the home of the task's worker."""
+
+    region: str
+    bin: int
+    bytes: int
+    seconds: float
+
+
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """A task's answer: what it wrote, what it counted, and whose work it has used."""
+    """A task's answer: what it wrote, what it counted, and whose work it has used.
+
+    ``passed`` and ``registered`` are there while a rescale is under way, ``read`` is a read task's.
+    """
 
     attempt: Attempt
     consumed: tuple[Attempt, ...]
@@ -170,6 +245,11 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     staged: tuple[StagedFile, ...]
     tallies: tuple[Tally, ...]
     seconds: dict[str, float]
+    passed: tuple[Passed, ...] = ()
+    registered: tuple[Registered, ...] = ()
+    read: tuple[PartitionRead, ...] = ()
+    homes: HomeUse = HomeUse()
+    copied: tuple[BinCopied, ...] = ()
 
 
 Note: TypeAlias = Control | Attempt | Report

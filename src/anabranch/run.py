@@ -25,6 +25,7 @@ from anabranch.node.inline import InlineNode
 from anabranch.node.process import NodeCommand, ProcessNode
 from anabranch.node.program import Program
 from anabranch.node.threads import ThreadedNode
+from anabranch.node.worker_home import Homes, homes_of
 from anabranch.pipeline import Pipeline
 from anabranch.state.bins import bin_bits
 from anabranch.state.files import ensure_directory
@@ -47,6 +48,7 @@ def run(
     master: str | None = None,
     spark_conf: dict[str, str] | None = None,
     settings: Settings | None = None,
+    isolate_workers: bool | None = None,
     take_over: bool = False,
     rewind: int | None = None,
     accept_duplicates: bool = False,
@@ -59,7 +61,8 @@ def run(
     number of ``workers``. The Spark of this process is used if there is one; else it is started on
     ``master`` (``local[*]`` unless told otherwise) with ``spark_conf``, of which the settings that
     can change at run time hold for the pipeline in either case. ``bins`` is fixed when the
-    directory is made. ``rewind`` goes back to a kept checkpoint first, as ``Pipeline.load`` does.
+    directory is made. ``isolate_workers`` is short for the setting of that name. ``rewind`` goes
+    back to a kept checkpoint first, as ``Pipeline.load`` does.
     ``take_over`` fences a process that runs the pipeline, instead of being refused. ``watch`` is
     called with every committed step, ``reached`` at the named points of a step (``planned``,
     ``ran``, ``committed``, ``publishing <sink>``, ``published``; where Spark writes the files of a
@@ -71,6 +74,8 @@ def run(
     if workers < 1:
         raise ValueError(f"workers must be at least 1, not {workers}")
     chosen = replace(settings or Settings(), workers=workers)
+    if isolate_workers is not None:
+        chosen = replace(chosen, isolate_workers=isolate_workers)
     path = Path(directory).absolute()
     points = reached or (lambda point, step: None)
     node = InlineNode(
@@ -81,6 +86,7 @@ def run(
             master=master,
             spark_conf=spark_conf,
             grace_seconds=chosen.grace_seconds,
+            homes=homes_of(path, chosen.homes, isolated=chosen.isolate_workers),
             reached=points,
         )
     )
@@ -141,6 +147,7 @@ def serve(
             master=master,
             spark_conf=spark_conf,
             grace_seconds=grace,
+            homes=homes_of(path, settings.homes, isolated=settings.isolate_workers),
         )
         nodes = InlineNode(node)
     else:
@@ -151,6 +158,8 @@ def serve(
             conf=tuple((spark_conf or {}).items()),
             bins=bins,
             grace_seconds=settings.grace_seconds,
+            homes=settings.homes,
+            isolate_workers=settings.isolate_workers,
         )
         nodes = ProcessNode(command, settings.deadlines.start_node)
     driver = _driver(
@@ -193,6 +202,7 @@ def build_node(
     spark_conf: dict[str, str] | None = None,
     code: str | None = None,
     grace_seconds: float = 120.0,
+    homes: Homes | None = None,
     reached: Callable[[str, int], None] = lambda point, step: None,
 ) -> ThreadedNode:
     """A node for a dataflow, with Spark, in this process. Nothing is open yet.
@@ -220,7 +230,7 @@ def build_node(
     core = NodeCore(
         program,
         path,
-        SparkPlane(spark, program, path, pickled, sources),
+        SparkPlane(spark, program, path, pickled, sources, homes),
         code or pickled,
         clock=time.monotonic,
         boot=secrets.token_hex(8),

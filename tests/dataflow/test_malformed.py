@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.graph import SelectNode, SinkNode, SourceNode, WhereNode
 from anabranch.dataflow.validate import validate
+from anabranch.errors import InvalidDataflow
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.port import DroppedRows
 from anabranch.sources.files import FileSource
@@ -45,10 +47,25 @@ def test_the_well_formed_rows_go_on_and_the_others_to_a_sink(malformed: str) -> 
     assert validate(graph).schema(kept.id) == files("fail").schema
 
 
-@pytest.mark.parametrize(
-    ("malformed", "given"),
-    [("dead-letter", {}), ("drop", {"dead_letter": MemorySink()}), ("fail", {"dead_letter": 1})],
-)
-def test_policy_and_sink_need_each_other(malformed: str, given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("malformed", ["drop", "fail"])
+def test_a_sink_needs_its_policy(malformed: str) -> None:
     with pytest.raises(ValueError, match="dead_letter sink"):
-        Dataflow("x").source("rows", files(malformed), **given)
+        Dataflow("x").source("rows", files(malformed), dead_letter=MemorySink())
+
+
+def test_a_sink_must_be_one() -> None:
+    not_a_sink: Any = 1
+    with pytest.raises(TypeError, match="takes a sink"):
+        Dataflow("x").source("rows", files("dead-letter"), dead_letter=not_a_sink)
+
+
+def test_without_a_sink_of_its_own_a_source_uses_that_of_the_dataflow() -> None:
+    flow = Dataflow("x")
+    flow.source("rows", files("dead-letter")).sink("out", MemorySink())
+    with pytest.raises(InvalidDataflow, match="its dead letters go nowhere"):
+        validate(flow.graph())
+    flow.dead_letters("letters", MemorySink())
+    own = next(node for node in validate(flow.graph()).nodes if node.node.id == 3)
+    assert isinstance(own.node, SinkNode)
+    assert own.node.name == "rows-malformed"
+    assert list(own.row.names) == DEAD_LETTER_SCHEMA.names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import runpy
 import shutil
@@ -14,6 +15,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+
+from anabranch.errors import SnapshotExpired
+from anabranch.node.state_reader import read_view, snapshot_of
+from anabranch.plan.step import decode_plan
+from anabranch.state.bins import BinSet
+from anabranch.state.journal import Journal, PlanName
+from tests.spark.running import commits
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -234,3 +242,39 @@ def test_a_second_run_finds_nothing_to_do(
     once = capsys.readouterr().out
     run(name)
     assert capsys.readouterr().out == once
+
+
+def test_moving_state(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = run("moving_state.py")
+    assert capsys.readouterr().out.splitlines() == [
+        "asked for 4 workers: {'by-user': 4}",
+        "asked for 1 workers: {'by-user': 1}",
+        # Half of 64 bins and of 4 partitions, then three quarters of both.
+        "settled: 34 bins have moved",
+        "settled: 51 bins have moved",
+    ]
+    status, partitions = made["status"], made["PARTITIONS"]
+    expected: set[tuple[int, int]] = set()
+    for partition in range(partitions):
+        rows = (status.rows + partitions - 1 - partition) // partitions
+        visits = made["visits"](partition, 0, rows)
+        expected |= set(zip(visits["user"], visits["page"], strict=True))
+    found = [(row["user"], row["page"]) for row in json_rows(here / "out/first-visits")]
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+    assert handed_over(here / "moving.state") == {b"z"}
+
+
+def handed_over(directory: Path) -> set[bytes]:
+    """The form of what was left in bins that a step has collected, where files are still there."""
+    found: set[bytes] = set()
+    journal = Journal(directory / "journal")
+    for commit in commits(directory):
+        plan = decode_plan(journal.read(PlanName(commit.step, commit.revision)).body)
+        moves = () if plan.moves is None else plan.moves.collect
+        leaving = BinSet.of(move.bin for move in moves if move.region == "by-user")
+        seen = snapshot_of(commit.step, commit.clock_ns, 64, commit.states, commit.placement)
+        with contextlib.suppress(SnapshotExpired):
+            for batch in read_view(seen.view("first"), directory, leaving):
+                found |= {saved[:1] for saved in batch.column("saved").to_pylist()}
+    return found

@@ -41,7 +41,7 @@ from anabranch.coordinator.status import (
 )
 from anabranch.errors import InvalidQuery, OperationRefused, QueryTimeout, QueryTooLarge
 from anabranch.failures import failure_of
-from anabranch.node.port import Facts, Failure, SinkFacts
+from anabranch.node.port import Facts, Failure, NodeFacts, SinkFacts
 from anabranch.node.queries import STEP
 from anabranch.plan.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
@@ -60,6 +60,11 @@ FACTS = Facts(
     sources=("numbers",),
     sinks=(SinkFacts("out", "parquet", takes_back=False),),
     endings=(),
+    graph=(
+        NodeFacts(0, "source", "numbers", None, ()),
+        NodeFacts(1, "aggregate", "totals", "by-step", (0,)),
+        NodeFacts(2, "sink", "out", "by-step", (1,)),
+    ),
 )
 
 
@@ -94,7 +99,7 @@ class Little:
 
     def _commit(self) -> None:
         self.step += 1
-        self.rescale.step(self.step, self.pace)
+        moved = self.rescale.step(self.step, self.pace)
         done = StepDone(
             step=self.step,
             rows=10 * self.step,
@@ -104,6 +109,7 @@ class Little:
             trigger="rows",
             lag={"numbers": 7},
             rows_merged=2,
+            moved=moved,
         )
         for listener in self._listeners:
             listener.put(done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.plans import is_moving
 from anabranch.coordinator.rescaling import forecast_of, rescale_status
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
@@ -16,6 +17,7 @@ from anabranch.rescale.history import Finished
 from anabranch.rescale.loads import from_states
 from anabranch.rescale.requests import Request, Wish
 from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.telling import StepMoved, moved_in
 
 ONE_BIN_A_STEP = RescaleSettings(way=Way.FLUID, prefetch=False)
 
@@ -61,15 +63,17 @@ class LittleRescale:
     def forecast(self, wish: Wish) -> Forecast:
         return forecast_of(self._memory, wish)
 
-    def step(self, step: int, seconds: float) -> None:
-        """Go on as a committed step does."""
-        memory = self._memory
+    def step(self, step: int, seconds: float) -> StepMoved | None:
+        """Go on as a committed step does; gives what it did of a rescale."""
+        memory, before = self._memory, self.history
+        moving = is_moving(memory.rescale)
         placed = (self.assignment,)
         loads = from_states(placed, memory.standing.states)
         moves = plan_step(memory.rescale, placed, loads, tuple(memory.recent), ONE_BIN_A_STEP)
         memory.rescale = after_commit(memory.rescale, moves, Reports(seconds))
         memory.recent.append(seconds)
         self._commit(step, moves.placement)
+        return moved_in(moves if moving else None, before, self.history)
 
     def _commit(self, step: int, placement: tuple[Assignment, ...]) -> None:
         bins = len(placement[0].workers)

@@ -119,6 +119,14 @@ def test_metadata_is_the_dataflow(site: Site) -> None:
     assert (region["region"], region["workers"], region["generation"]) == ("by-step", 2, 1)
     assert [shape["operator"] for shape in region["states"]] == ["totals"]
     assert found["sinks"] == [{"name": "out", "stage_format": "parquet", "takes_back": False}]
+    assert [(node["kind"], node["name"]) for node in found["nodes"]] == [
+        ("source", "numbers"),
+        ("aggregate", "totals"),
+        ("sink", "out"),
+    ]
+    assert found["edges"] == [{"producer": 0, "consumer": 1}, {"producer": 1, "consumer": 2}]
+    (source,) = found["source_regions"]
+    assert (source["source"], source["read_by"], source["partitions"]) == ("numbers", "jvm", [])
 
 
 def test_metadata_before_a_node_was_met(site: Site, little: Little) -> None:

@@ -7,7 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.status import CheckpointStatus, Phase
 from anabranch.http.metrics import Meter
-from tests.http.little import Little
+from anabranch.rescale.history import Outcome
+from anabranch.rescale.telling import StepMoved
+from tests.http.little import BINS, Little
 from tests.http.raw import Site, until
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -74,6 +76,62 @@ def test_the_standing_of_the_pipeline_is_shown() -> None:
     assert one(found, "checkpoint_clock") == 4
     assert one(found, "checkpoint_bytes") == 64
     assert one(found, "checkpoint_seconds") == 0.25
+
+
+def test_a_rescale_is_counted_as_it_goes() -> None:
+    meter = Meter()
+    steps = [
+        (0.1, None),
+        (0.3, StepMoved()),
+        (0.2, StepMoved(3, 30, 300)),
+        (0.9, StepMoved(1, 10, 100)),
+        (0.1, StepMoved(ended=(Outcome.SETTLED,), released=(2, 3))),
+        (7.0, None),
+        (0.4, StepMoved(2, 0, 0, (Outcome.REPLACED,))),
+        (0.2, StepMoved(ended=(Outcome.CANCELLED,))),
+    ]
+    for number, (seconds, moved) in enumerate(steps, start=1):
+        meter.observe(StepDone(number, 1, 1, seconds, {}, moved=moved))
+    found = parsed(meter.collect(Little().status()))
+    names = ("bins", "keys", "bytes", "rounds", "steps", "released_workers")
+    counted = [one(found, f"rescale_{name}_total") for name in names]
+    assert counted == [6, 40, 400, 3, 6, 2]
+    assert one(found, "rescale_longest_step_seconds") == 0.4
+    by_outcome = {o: one(found, "rescales_total", outcome=o) for o in Outcome}
+    assert by_outcome == {
+        Outcome.SETTLED: 1,
+        Outcome.CANCELLED: 1,
+        Outcome.REPLACED: 1,
+        Outcome.ROLLED_BACK: 0,
+        Outcome.REOPENED: 0,
+    }
+    assert one(found, "rescale_under_way") == 0
+
+
+def test_a_rescale_over_http(site: Site, little: Little) -> None:
+    until(lambda: site.get("/status").json()["step"] > BINS)
+    before = parsed(site.get("/metrics").body)
+    assert one(before, "rescale_bins_total") == one(before, "rescale_under_way") == 0
+    little.pace = 0.5
+    site.post("/scale", {"workers": 4})
+    until(lambda: one(parsed(site.get("/metrics").body), "rescale_rounds_total") >= 1)
+    site.post("/scale/pause")
+    during = parsed(site.get("/metrics").body)
+    assert one(during, "rescale_under_way") == 1
+    assert one(during, "rescale_left_bins") + one(during, "rescale_bins_total") <= 4
+    site.post("/scale/resume")
+    until(lambda: site.get("/scale").json()["rescale"] is None)
+    until(lambda: one(parsed(site.get("/metrics").body), "rescales_total", outcome="settled") == 1)
+    (history,) = site.get("/scale").json()["history"]
+    after = parsed(site.get("/metrics").body)
+    moved = history["moved"]
+    assert one(after, "rescale_bins_total") == moved["bins"] == 4
+    assert one(after, "rescale_keys_total") == moved["keys"] > 0
+    assert one(after, "rescale_rounds_total") == 4  # one bin a step
+    assert one(after, "rescale_longest_step_seconds") == moved["longest_seconds"] == 0.5
+    assert one(after, "rescale_under_way") == 0
+    workers = {dict(labels)["worker"] for name, labels in after if name == "anabranch_state_keys"}
+    assert workers == {"0", "1", "2", "3"}
 
 
 def test_two_meters_do_not_mix() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from anabranch.dataflow.flow import Dataflow
@@ -70,3 +71,60 @@ def test_rows_that_cannot_be_taken_are_there_once(
     assert sorted(map(repr, (tuple(row.values()) for row in shop.rows.rows()))) == sorted(
         map(repr, wanted)
     )
+
+
+def touchy_tables(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The same over tables: the sums of the customers."""
+    amounts = rows.column("amount").to_pylist()
+    refused = [amount for amount in amounts if amount in (1, 9)]
+    if refused:
+        raise ValueError(f"not {min(refused)}")
+    sums = [total or 0 for total in state.column("total").to_pylist()]
+    for key, amount in zip(rows.column("_key").to_pylist(), amounts, strict=True):
+        sums[key] += amount
+    told = {"customer": state.column("customer"), "total": sums, "_key": state.column("_key")}
+    return pa.table(told), pa.table({"total": pa.array(sums, pa.int64())})
+
+
+class TouchyTables(Shop):
+    """A shop that cannot take every customer of a step."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.letters = MemorySink()
+        flow = Dataflow("touchy")
+        flow.dead_letters("letters", self.letters)
+        flow.source("orders", scripted()).key_distribute(
+            "by-customer", "customer"
+        ).stateful_batches(
+            "sums",
+            touchy_tables,
+            state="total bigint",
+            output="customer string, total bigint",
+            on_error="dead-letter",
+        ).sink("rows", self.rows)
+        self.program = program(flow)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_key_that_tables_cannot_take_fails_alone_on_any_number_of_workers(
+    tmp_path: Path, workers: int
+) -> None:
+    shop = TouchyTables(tmp_path)
+    shop.run(workers=workers)
+    totals: dict[str | None, int] = {}
+    wanted, refused = [], []
+    for step, page in enumerate(PAGES, start=1):
+        guilty = {customer for customer, amount in page if amount in (1, 9)}
+        refused += [(step, customer, n) for customer, n in page if customer in guilty]
+        for customer, amount in page:
+            if customer not in guilty:
+                totals[customer] = totals.get(customer, 0) + amount
+        wanted += [(c, totals[c]) for c in {c for c, _ in page} - guilty]
+    letters = [
+        (row["step"], json.loads(row["key"])["customer"], json.loads(row["row"])["amount"])
+        for row in shop.letters.rows()
+    ]
+    assert sorted(map(repr, letters)) == sorted(map(repr, refused))
+    found = [tuple(row.values()) for row in shop.rows.rows()]
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))

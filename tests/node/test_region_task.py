@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import anabranch as ab
 from anabranch.errors import UserFunctionFailed
 from anabranch.messages import Attempt, Barrier, Control, Load, Report
 from anabranch.node.program import Program
@@ -178,3 +180,43 @@ def test_r1_rows_for_a_bin_of_somebody_else_are_refused(made: Program, tmp_path:
     place = TaskPlace(1, 0, Attempt(1, "by-customer", 0, "aa"))
     with pytest.raises(ValueError, match=r"R1: bin \d is not owned here"):
         RegionTask(made, tmp_path, control, place).run({mapped: [arrived(PAIRS)]}, ())
+
+
+def split(key: Any, row: Any, state: Any) -> Any:
+    return [(key.customer, row.amount)] * 2, None
+
+
+def positive(key: Any, row: Any, state: Any) -> Any:
+    return ((key.customer, row.amount) if row.amount > 0 else None), None
+
+
+def united() -> Program:
+    """Two inputs of one operator in one task, one of which has passed one operator more."""
+    flow = ab.Dataflow("united")
+    orders = flow.source("orders", scripted()).key_distribute("by-customer", "customer")
+    output = "customer string, amount bigint"
+    once = orders.stateful_map("once", split, output=output)
+    twice = once.stateful_map("twice", positive, output=output)
+    last = once.union(twice).stateful_map("last", split, output=output)
+    last.key_distribute("by-amount", "amount").stateful_map(
+        "end", split, output="customer string, amount bigint"
+    ).sink("rows", MemorySink())
+    return program(flow)
+
+
+def test_r9_the_depth_of_an_order_does_not_depend_on_which_inputs_have_rows(tmp_path: Path) -> None:
+    made = united()
+    [last] = [id for id, operator in made.operators.items() if operator.name == "last"]
+    [level] = [each for each in made.physical.levels[1:] if last in each.groups[0].operators]
+    assert sorted(edge.digits for edge in level.inputs) == [1, 2]
+    rows = arrived([("ann", 3)])
+    assert rows.order is not None
+    shallow, deep = (replace(rows, order=rows.order.padded(digits)) for digits in (1, 2))
+    for parts in ([shallow], [deep], [shallow, deep]):
+        messages = (Load("last", (), (0,) * BINS), Barrier(1))
+        control = Control(level.number, 0, "by-customer", 0, EVERY, messages)
+        place = TaskPlace(1, 0, Attempt(level.number, "by-customer", 0, secrets.token_hex(16)))
+        result = RegionTask(made, tmp_path, control, place).run({last: parts}, READ)
+        order = result.emitted[last].order
+        assert order is not None
+        assert len(order.columns) == 3 + made.physical.digits[last] == 6

@@ -28,6 +28,7 @@ from tests.operators.columns import (
     STRUCT,
     told_apart,
 )
+from tests.operators.kept_states import Kept, View
 from tests.operators.keyed_rows import DictState, key_tuples, make_rows
 
 FUNCTIONS = ["count", "sum", "min", "max", "avg"]
@@ -340,7 +341,7 @@ def test_real_state_gives_the_same_as_a_dictionary(tmp_path: Path) -> None:
         ]
         rows = make_rows(keys, schema, argument_table(sums, cells, 7), spread=3)
         state = OperatorState("totals", layout, runs, tmp_path, 4, BinSet.every(4), live)
-        output, changes = aggregate.run(rows, state)
+        output, changes = aggregate.run(rows, View(state, 0, step))
         wanted, model_changes = aggregate.run(rows, model_state)
         model_state.write(model_changes)
         assert output.values.equals(wanted.values)
@@ -358,3 +359,24 @@ def test_a_batch_without_rows_changes_nothing() -> None:
     output, changes = aggregate.run(rows, DictState(aggregate.state))
     assert len(output) == len(changes.changed) == 0
     assert isinstance(output.order, Order)
+
+
+def test_time_to_live_begins_anew_and_counts_from_the_last_row(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.string())])
+    plain = operator(schema, [Sum("sum(x)", pa.int64())])
+    kept = Kept(Aggregate(plain.name, plain.columns, plain.output, ttl_ns=100), schema, tmp_path)
+
+    def step(*pairs: tuple[str, int], after: int) -> dict[Any, Any]:
+        kept.now_ns += after
+        values = pa.table({"a0": pa.array([n for _, n in pairs], pa.int64())})
+        output = kept.step(make_rows([(k,) for k, _ in pairs], schema, values))
+        return dict(zip(*output.values.to_pydict().values(), strict=True))
+
+    assert step(("a", 1), ("b", 2), after=0) == {"a": 1, "b": 2}
+    assert step(("a", 1), after=60) == {"a": 2}
+    assert step(("a", 1), ("b", 1), after=60) == {"a": 3, "b": 1}
+    kept.now_ns += 99
+    assert len(kept.scan(plain.name)) == 2
+    kept.now_ns += 1
+    assert kept.scan(plain.name) == []
+    assert step(("a", 7), after=0) == {"a": 7}

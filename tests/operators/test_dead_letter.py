@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anabranch.dataflow.dead_letters import DEAD_LETTER_DDL, DEAD_LETTER_SCHEMA
 from anabranch.dataflow.schema import to_ddl
-from anabranch.operators.dead_letter import Failure, dead_letters, failure_of
+from anabranch.operators.dead_letter import Failure, dead_letters, failure_of, in_step
 
 Key = namedtuple("Key", ["customer"])
 Row = namedtuple("Row", ["amount", "at"])
@@ -48,11 +48,18 @@ def test_what_a_users_function_raised_is_told_with_key_row_and_its_own_stack() -
     assert letter["step"] == 7
 
 
-def test_malformed_input_keeps_its_raw_text_and_its_file() -> None:
-    failure = Failure("orders", "malformed", '{"amount": "x"', "no number", place="/in/a.json")
-    (letter,) = dead_letters([failure], step=1).to_pylist()
-    assert (letter["row"], letter["place"]) == ('{"amount": "x"', "/in/a.json")
+def test_letters_that_sql_made_get_their_step_and_keep_the_rest() -> None:
+    made = {name: pa.array([None], kind) for name, kind in zip(*_columns(), strict=True)}
+    made |= {"row": pa.array(['{"amount": "x"']), "place": pa.array(["/in/a.json"])}
+    letters = in_step(pa.table(dict(reversed(made.items()))), step=9)
+    assert letters.schema == DEAD_LETTER_SCHEMA
+    (letter,) = letters.to_pylist()
+    assert (letter["row"], letter["place"], letter["step"]) == ('{"amount": "x"', "/in/a.json", 9)
     assert letter["key"] is letter["traceback"] is None
+
+
+def _columns() -> tuple[list[str], list[pa.DataType]]:
+    return DEAD_LETTER_SCHEMA.names, DEAD_LETTER_SCHEMA.types
 
 
 @pytest.mark.parametrize(
@@ -71,7 +78,7 @@ def test_malformed_input_keeps_its_raw_text_and_its_file() -> None:
     ],
 )
 def test_values_are_printed_as_json_whatever_they_are(value: Any, printed: Any) -> None:
-    (letter,) = dead_letters([Failure("o", "function", {"v": value}, "e")], step=1).to_pylist()
+    (letter,) = dead_letters([Failure("o", {"v": value}, "e")], step=1).to_pylist()
     if printed != "…":
         assert json.loads(letter["row"]) == {"v": printed}
     else:
@@ -86,7 +93,7 @@ class Hostile:
 
 
 def test_a_row_that_cannot_be_printed_is_described() -> None:
-    (letter,) = dead_letters([Failure("o", "function", {"v": Hostile()}, "e")], 1).to_pylist()
+    (letter,) = dead_letters([Failure("o", {"v": Hostile()}, "e")], 1).to_pylist()
     assert "Hostile" in letter["row"]
 
 
@@ -99,7 +106,7 @@ values = st.recursive(
 
 @given(st.lists(st.dictionaries(st.text(), values, max_size=3), max_size=4))
 def test_any_rows_become_letters_of_the_schema_in_order(rows: list[dict[str, Any]]) -> None:
-    failures = [Failure(f"o{i}", "function", row, "e") for i, row in enumerate(rows)]
+    failures = [Failure(f"o{i}", row, "e") for i, row in enumerate(rows)]
     letters = dead_letters(failures, step=2)
     assert letters.schema == DEAD_LETTER_SCHEMA
     letters.validate(full=True)

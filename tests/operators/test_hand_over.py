@@ -108,3 +108,24 @@ def test_messages_survive_a_control_row() -> None:
     sent = (ACQUIRE, Interrogate("r", 1), ScaleUp("r", 1, BINS), ScaleDown("r", 1, BINS), COLLECT)
     control = Control(0, 0, "r", 1, BINS, (*sent, Barrier(1), Shutdown(1)))
     assert messages.decode(messages.encode(control)) == control
+
+
+def test_what_has_come_is_looked_up_once_and_taken_once() -> None:
+    acquired = Acquisition(ACQUIRE, {})
+    assert not acquired.is_known("count")
+    acquired.put("count", {"ada": b"7"})
+    acquired.put("total", {})
+    assert (acquired.is_known("count"), acquired.is_known("total")) == (True, True)
+    assert acquired.left == ("count",)
+    assert acquired.take_state("count") == {"ada": b"7"}
+    assert acquired.take_state("count") is None
+    assert acquired.take_state("total") is None
+    assert acquired.is_known("count")
+
+
+def test_an_operator_sees_what_it_has_left_before_all_instances_have_passed() -> None:
+    collected = Collection(COLLECT, instances=3)
+    collected.add_state("count", "ada", b"6")
+    collected.add_state("count", "ada", b"7")
+    assert collected.states_of("count") == {"ada": b"7"}
+    assert collected.states_of("total") == {}

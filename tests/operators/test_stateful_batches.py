@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.dataflow.schema import parse_schema
 from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
+from anabranch.operators.dead_letter import Failure
 from anabranch.operators.rows import Rows
 from anabranch.operators.stateful_batches import StatefulBatches
 from tests.operators.kept_states import Kept
@@ -121,3 +122,44 @@ def test_a_function_that_raises_is_named(tmp_path: Path) -> None:
         Kept(operator(breaks), KEY, tmp_path).step(rows_of([("a", 1)]))
     assert type(error.value) is UserFunctionFailed
     assert "raised KeyError" in str(error.value)
+
+
+def touchy(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Raises for a 5 and gives what does not fit for a 6; of the others, their sums."""
+    amounts = rows.column("n").to_pylist()
+    if 5 in amounts:
+        raise ValueError("not five")
+    output, kept = sums(rows, state)
+    return output, kept.slice(1) if 6 in amounts else kept
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9)), min_size=1, max_size=12),
+        max_size=4,
+    )
+)
+def test_keys_that_cannot_be_taken_are_dead_letters_and_stay_as_they_were(
+    steps: list[list[tuple[str, int]]],
+) -> None:
+    model: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        kept = Kept(operator(touchy), KEY, Path(directory))
+        for pairs in steps:
+            dead: list[Failure] = []
+            output = kept.step(rows_of(pairs), dead)
+            guilty = {who for who, n in pairs if n in (5, 6)}
+            found = sorted((failure.key.who, failure.row.n) for failure in dead)
+            assert found == sorted(pair for pair in pairs if pair[0] in guilty)
+            for failure in dead:
+                raised = any(who == failure.key.who and n == 5 for who, n in pairs)
+                assert failure.error.startswith("ValueError" if raised else "OutputMismatch")
+            good = [pair for pair in pairs if pair[0] not in guilty]
+            for who, n in good:
+                model[who] = model.get(who, 0) + n
+            wanted = {who: model[who] for who, _ in good}
+            assert dict(zip(*output.values.to_pydict().values(), strict=True)) == wanted
+            for who in [who for who, total in wanted.items() if total % 7 == 0]:
+                del model[who]
+        assert {row["k_who"]: row["v_total"] for row in kept.scan("sums")} == model

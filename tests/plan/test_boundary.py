@@ -22,7 +22,9 @@ from anabranch.plan.boundary import (
     seats,
 )
 from anabranch.plan.lower import UNKEYED, lower
-from anabranch.plan.step import Assignment
+from anabranch.plan.step import Assignment, Plan
+from anabranch.rescale.moves import Move
+from anabranch.rescale.step_moves import StepMoves
 from tests.plan import flows
 
 
@@ -114,21 +116,46 @@ def assigned(region: str, *workers: int) -> Assignment:
     return Assignment(region, 1, workers)
 
 
+def planned(*placement: Assignment, unkeyed: int = 5, moves: StepMoves | None = None) -> Plan:
+    return Plan(1, 0, 0, "code", (), placement, unkeyed, moves=moves)
+
+
 def test_groups_sit_one_after_the_other() -> None:
     physical = lower(flows.typed(flows.mixed_depth()))
-    placement = [assigned("r2", 0, 1, 2, 2), assigned("r1", 0, 0, 1, 1)]
-    assert seats(physical.levels[1], placement, 5) == Seats((("r1", 0, 2),))
-    found = seats(physical.levels[2], placement, 5)
-    assert found == Seats((("r1", 0, 2), ("r2", 2, 3)))
+    plan = planned(assigned("r2", 0, 1, 2, 2), assigned("r1", 0, 0, 1, 1))
+    assert seats(physical.levels[1], plan) == Seats((("r1", 0, (0, 1)),))
+    found = seats(physical.levels[2], plan)
+    assert found == Seats((("r1", 0, (0, 1)), ("r2", 2, (0, 1, 2))))
     assert found.partitions == 5
-    assert (found.first("r2"), found.count("r2")) == (2, 3)
+    assert found.of("r2") == {0: 2, 1: 3, 2: 4}
+
+
+def test_workers_whose_numbers_have_gaps_sit_without_gaps() -> None:
+    physical = lower(flows.typed(flows.mixed_depth()))
+    placement = (assigned("r2", 7, 2, 2, 7), assigned("r1", 5, 5, 5, 5))
+    found = seats(physical.levels[2], planned(*placement))
+    assert found.partitions == 3
+    assert (found.of("r1"), found.of("r2")) == ({5: 0}, {2: 1, 7: 2})
+    # Whoever is told to shut down has a task once more.
+    told = planned(*placement, moves=StepMoves(1, placement, shutdown=(3,)))
+    assert seats(physical.levels[2], told).of("r2") == {2: 2, 3: 3, 7: 4}
 
 
 def test_sinks_without_a_region_have_seats_of_their_own() -> None:
     physical = lower(flows.typed(flows.keyed_and_unkeyed()))
-    found = seats(physical.levels[1], [assigned("unkeyed", 0, 1)], 3)
-    assert found == Seats(((UNKEYED, 0, 3), ("unkeyed", 3, 2)))
+    found = seats(physical.levels[1], planned(assigned("unkeyed", 0, 1), unkeyed=3))
+    assert found == Seats(((UNKEYED, 0, (0, 1, 2)), ("unkeyed", 3, (0, 1))))
     assert found.first(UNKEYED) == 0
+
+
+def test_who_copies_ahead_and_who_shuts_down_have_seats() -> None:
+    placement = (assigned("r", 0, 1), assigned("s", 0, 0))
+    ahead = StepMoves(1, placement, ahead=(Move("r", 1, 1, 3),))
+    plan = planned(*placement, moves=ahead)
+    assert (plan.workers("r"), plan.workers("s")) == ((0, 1, 3), (0,))
+    last = StepMoves(1, placement, settles=True, shutdown=(2,))
+    plan = planned(*placement, moves=last)
+    assert (plan.workers("r"), plan.workers("s")) == ((0, 1, 2), (0, 1, 2))
 
 
 def test_an_assignment_counts_its_workers() -> None:

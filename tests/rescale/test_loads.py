@@ -5,6 +5,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from anabranch.plan.step import Assignment, OperatorShape, OperatorState
 from anabranch.rescale.loads import (
@@ -40,7 +41,7 @@ def test_keys_of_all_operators_of_a_region_are_added() -> None:
         state("y", "a", (10, 0, 0, 0)),
         state("z", "b", (5, 6)),
     )
-    known = from_states(PLACEMENT, states, sources=("b",))
+    known = from_states((PLACEMENT[0], replace(PLACEMENT[1], source=True)), states)
     assert [load.keys for load in known.of("a").bins] == [11, 2, 3, 4]
     assert [load.keys for load in known.of("b").bins] == [5, 6]
     assert (known.of("a").source, known.of("b").source) == (False, True)

@@ -23,9 +23,10 @@ from typing import Any
 import psutil
 import pyspark
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
+from anabranch.spark.session import OWNED
 
 ROWS = 400
 STEPS = 2
@@ -84,12 +85,15 @@ def tables(partition_number: int, start: int, end: int) -> dict[str, list[int]]:
     return {"value": list(range(start, end))}
 
 
-def two_regions(base: Path, first: Callable[..., Any], second: Callable[..., Any]) -> ab.Dataflow:
+def two_regions(
+    base: Path,
+    first: Callable[..., Any],
+    second: Callable[..., Any],
+    rows: int | None = ROWS * STEPS,
+) -> ab.Dataflow:
     """Two regions in a row, each with a sink."""
     flow = ab.Dataflow("cluster")
-    source = ab.GeneratorSource(
-        tables, "value bigint", partitions=2, rows_per_step=ROWS, rows=ROWS * STEPS
-    )
+    source = ab.GeneratorSource(tables, "value bigint", partitions=2, rows_per_step=ROWS, rows=rows)
     sums = (
         flow.source("numbers", source)
         .key_distribute("by-key", k="value % 29")
@@ -98,6 +102,37 @@ def two_regions(base: Path, first: Callable[..., Any], second: Callable[..., Any
     sums.sink("sums-out", ab.FileSink(base / "sums", "parquet"))
     last = sums.key_distribute("by-bucket", "bucket").stateful_map(
         "last", second, state="total bigint", output="bucket bigint, total bigint"
+    )
+    last.sink("last-out", ab.FileSink(base / "last", "parquet"))
+    return flow
+
+
+def with_transforms(
+    base: Path, first: Callable[..., Any], second: Callable[..., Any]
+) -> ab.Dataflow:
+    """The same with Spark code before each region, which changes nothing but where rows are."""
+    flow = ab.Dataflow("cluster")
+    source = ab.GeneratorSource(
+        tables, "value bigint", partitions=2, rows_per_step=ROWS, rows=ROWS * STEPS
+    )
+
+    def joined(df: DataFrame) -> DataFrame:
+        table = df.sparkSession.createDataFrame(
+            [(n, n % 29) for n in range(ROWS)], "value long, k long"
+        )
+        return df.join(table, "value").select("value", "k", "_ord")
+
+    sums = (
+        flow.source("numbers", source)
+        .transform("joined", joined)
+        .key_distribute("by-key", "k")
+        .stateful_map("sums", first, state="total bigint", output="bucket bigint, total bigint")
+    )
+    sums.sink("sums-out", ab.FileSink(base / "sums", "parquet"))
+    last = (
+        sums.transform("spread", lambda df: df.repartition(3))
+        .key_distribute("by-bucket", "bucket")
+        .stateful_map("last", second, state="total bigint", output="bucket bigint, total bigint")
     )
     last.sink("last-out", ab.FileSink(base / "last", "parquet"))
     return flow
@@ -148,6 +183,24 @@ def lost_executor(base: Path) -> dict[str, Any]:
         return keep_last(key, row, last)
 
     return run(base, two_regions(base, first, second))
+
+
+def transforms(base: Path) -> dict[str, Any]:
+    """Spark code between regions, a task that fails, and an executor that dies behind it."""
+
+    def first(key: Any, row: Any, total: int | None) -> tuple[Any, int]:
+        if row.value == 17:
+            note(base / "executions", "17")
+            if once(base / "failed"):
+                os._exit(1)
+        return add(key, row, total)
+
+    def second(key: Any, row: Any, last: int | None) -> tuple[Any, int]:
+        if once(base / "killed"):
+            kill_executor()
+        return keep_last(key, row, last)
+
+    return run(base, with_transforms(base, first, second))
 
 
 def different_attempts(base: Path) -> dict[str, Any]:
@@ -238,6 +291,29 @@ def standalone() -> Iterator[str]:
             process.wait(30)
 
 
+def released(base: Path) -> dict[str, Any]:
+    """Workers go and come again, and executors with them."""
+    flow = two_regions(base, add, keep_last, rows=None)
+    pipeline = ab.run(flow, directory=base / "state", workers=4, bins=16)
+    wait_for(lambda: pipeline.status().step >= 2)
+    counts = [executors()]
+    for workers, wanted in ((1, 1), (4, 2)):
+        pipeline.scale(workers)
+        wait_for(lambda: pipeline.status().rescale is None)
+        wait_for(lambda wanted=wanted: executors() == wanted)  # type: ignore[misc]
+        counts.append(executors())
+    status = pipeline.shutdown()
+    states = {name: pipeline.state_table(name).to_pylist() for name in status.keys}
+    return {"executors": counts, "rows": status.rows, "states": states}
+
+
+def executors() -> int:
+    """How many executors there are."""
+    spark = SparkSession.builder.getOrCreate()
+    context: Any = spark.sparkContext._jsc
+    return int(context.sc().statusStore().executorList(True).size()) - 1
+
+
 @contextmanager
 def local_cluster(workers: int, cores: int) -> Iterator[str]:
     """Spark's own cluster on one machine."""
@@ -258,8 +334,12 @@ Scenario = Callable[[Path], dict[str, Any]]
 CLUSTERS: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
     (local_cluster(2, 1), {}, [failing_task, lost_executor, different_attempts]),
     (standalone(), SLOW, [speculation]),
-    (local_cluster(2, 2), {}, [two_consumers]),
+    (local_cluster(2, 2), {OWNED: "true"}, [two_consumers, released]),
 ]
+LONG: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
+    (local_cluster(3, 1), {"spark.sql.shuffle.partitions": "4"}, [transforms]),
+]
+"""Run where they are asked for by name."""
 
 
 def main() -> None:
@@ -268,7 +348,7 @@ def main() -> None:
     wanted = sys.argv[2:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    for cluster, extra, every in CLUSTERS:
+    for cluster, extra, every in [*CLUSTERS, *(LONG if wanted else [])]:
         scenarios = [each for each in every if not wanted or each.__name__ in wanted]
         if not scenarios:
             continue

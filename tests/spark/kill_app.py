@@ -1,24 +1,20 @@
 """The pipeline that the kill tests kill: two regions, both sensitive to order, two sinks.
 
-Run as a process of its own: ``python kill_app.py BASE [POINT:STEP]``. At the named point it says so
-in a file and waits to be killed.
+With a file ``BASE/transforms`` Spark code stands before each of the regions, which changes nothing
+but where the rows are.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 import anabranch as ab
+from tests.spark import killable
 
 MODULUS = 2**61 - 1
-SPARK = {
-    "spark.driver.memory": "1g",
-    "spark.sql.codegen.wholeStage": "false",
-}
 
 
 def chain(key: Any, row: Any, state: int | None) -> tuple[Any, int]:
@@ -38,6 +34,17 @@ def second(key: Any, row: Any, state: Any) -> tuple[Any, Any]:
     return (key.other, count, mixed), (count, mixed)
 
 
+def spread(df: DataFrame) -> DataFrame:
+    """The same rows elsewhere, joined with a table that adds nothing."""
+    table = df.sparkSession.createDataFrame([(n,) for n in range(1000)], "value bigint")
+    return df.repartition(3).join(table, "value").select("name", "other", "value", "_ord")
+
+
+def keep(df: DataFrame) -> DataFrame:
+    """What the SQL condition keeps."""
+    return df.where("value % 7 <> 3").repartition(2)
+
+
 def build(base: Path) -> ab.Dataflow:
     """The dataflow over ``base/in``."""
     flow = ab.Dataflow("kill")
@@ -51,11 +58,15 @@ def build(base: Path) -> ab.Dataflow:
             max_files_per_step=1,
         ),
     )
+    transforms = (base / "transforms").exists()
+    if transforms:
+        rows = rows.transform("spread", spread)
     first = rows.key_distribute("by-name", "name").stateful_map(
         "chain", chain, state="mixed bigint", output="other bigint, value bigint, mixed bigint"
     )
     first.sink("out-first", ab.FileSink(base / "first", format="json"))
-    again = first.where("value % 7 <> 3").key_distribute("by-other", "other")
+    kept = first.transform("keep", keep) if transforms else first.where("value % 7 <> 3")
+    again = kept.key_distribute("by-other", "other")
     last = again.stateful_map(
         "second",
         second,
@@ -66,30 +77,10 @@ def build(base: Path) -> ab.Dataflow:
     return flow
 
 
-def main() -> None:
-    """Run to the end, or to the point where the test kills this process."""
-    base = Path(sys.argv[1])
-    stop_at = sys.argv[2] if len(sys.argv) > 2 else ""
-
-    def reached(point: str, step: int) -> None:
-        if f"{point}:{step}" == stop_at:
-            (base / "reached").write_text(stop_at)
-            time.sleep(3600)
-
-    pipeline = ab.run(
-        build(base),
-        directory=base / "state",
-        workers=2,
-        bins=16,
-        master="local[2]",
-        spark_conf=SPARK,
-        settings=ab.Settings(grace_seconds=5, query_seconds=0),
-        reached=reached,
-    )
-    status = pipeline.wait()
-    states = {name: pipeline.state_table(name).to_pylist() for name in ("chain", "second")}
-    (base / "result.json").write_text(json.dumps({"step": status.step, "states": states}))
+def states(pipeline: ab.Pipeline) -> dict[str, Any]:
+    """What is kept in the end."""
+    return {"states": {n: pipeline.state_table(n).to_pylist() for n in ("chain", "second")}}
 
 
 if __name__ == "__main__":
-    main()
+    killable.run(build, states, settings=ab.Settings(grace_seconds=5, query_seconds=0))

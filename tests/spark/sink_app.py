@@ -1,28 +1,18 @@
-"""The pipeline that the sinks' kill tests kill: files that Spark writes, and a callback.
-
-Run as a process of its own: ``python sink_app.py BASE [POINT:STEP]``. At the named point it says so
-in a file and waits to be killed.
-"""
+"""The pipeline that the sinks' kill tests kill: files that Spark writes, and a callback."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from tests.spark import killable
 
 STEPS = 10
 ROWS_PER_STEP = 6
-SPARK = {
-    "spark.driver.memory": "1g",
-    "spark.sql.codegen.wholeStage": "false",
-}
 
 
 def numbers(partition: int, start: int, end: int) -> dict[str, list[Any]]:
@@ -64,35 +54,12 @@ def build(base: Path) -> ab.Dataflow:
     return flow
 
 
-def main() -> None:
-    """Run to the end, or to the point where the test kills this process."""
-    base = Path(sys.argv[1])
-    stop_at = sys.argv[2] if len(sys.argv) > 2 else ""
-
-    def reached(point: str, step: int) -> None:
-        if f"{point}:{step}" == stop_at:
-            (base / "reached").write_text(stop_at)
-            time.sleep(3600)
-
-    pipeline = ab.run(
-        build(base),
-        directory=base / "state",
-        workers=2,
-        bins=16,
-        master="local[2]",
-        spark_conf=SPARK,
-        reached=reached,
-    )
-    status = pipeline.wait()
-    (base / "result.json").write_text(json.dumps({"step": status.step, "weights": weights()}))
-
-
-def weights() -> dict[str, int]:
+def weights(pipeline: ab.Pipeline) -> dict[str, Any]:
     """The pools that Spark shares itself out to, with their weights."""
     context = SparkSession.builder.getOrCreate().sparkContext._jsc.sc()
     names = ("default", "publishing")
-    return {name: context.getPoolForName(name).get().weight() for name in names}
+    return {"weights": {name: context.getPoolForName(name).get().weight() for name in names}}
 
 
 if __name__ == "__main__":
-    main()
+    killable.run(build, weights)

@@ -1,21 +1,16 @@
-"""The pipeline that the test of the input log kills. Run: ``python stream_kill_app.py BASE``."""
+"""The pipeline that the test of the input log kills."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
+from tests.spark import killable
 
 MODULUS = 2**61 - 1
-SPARK = {
-    "spark.driver.memory": "1g",
-    "spark.sql.codegen.wholeStage": "false",
-}
 
 
 def mix(key: Any, row: Any, state: Any) -> Any:
@@ -39,15 +34,5 @@ def build(base: Path) -> ab.Dataflow:
     return flow
 
 
-def main() -> None:
-    """Run to the end, unless the test kills this process."""
-    base = Path(sys.argv[1])
-    pipeline = ab.run(
-        build(base), directory=base / "state", bins=16, master="local[2]", spark_conf=SPARK
-    )
-    status = pipeline.wait()
-    (base / "result.json").write_text(json.dumps({"step": status.step}))
-
-
 if __name__ == "__main__":
-    main()
+    killable.run(build)

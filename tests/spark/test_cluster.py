@@ -21,10 +21,16 @@ VALUES = range(800)
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The scenarios, all run once."""
     directory = tmp_path_factory.mktemp("cluster")
+    run_scenarios(directory)
+    return directory
+
+
+def run_scenarios(directory: Path, *names: str) -> None:
+    """Run these, or all but the long ones."""
     log = directory / "log.txt"
     with log.open("wb") as out:
         done = subprocess.run(
-            [sys.executable, str(APP), str(directory)],
+            [sys.executable, str(APP), str(directory), *names],
             stdout=out,
             stderr=out,
             timeout=600,
@@ -32,7 +38,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
             check=False,
         )
     assert done.returncode == 0, log.read_text()[-3000:]
-    return directory
 
 
 pytestmark = pytest.mark.timeout(700)
@@ -130,3 +135,21 @@ def test_a_stream_with_two_keyed_consumers_is_computed_once(base: Path) -> None:
     assert {r["t"]: r["n"] for r in found["states"]["totals"]} == Counter(t % 7 for t in large)
     most = {t % 7: t for t in sorted(large)}
     assert {r["t"]: r["most"] for r in found["states"]["totals"]} == most
+
+
+@pytest.mark.soak
+def test_transforms_on_several_executors_that_fail_and_die(tmp_path: Path) -> None:
+    run_scenarios(tmp_path, "transforms")
+    check_two_regions(tmp_path, "transforms")
+    assert (tmp_path / "transforms" / "killed").exists()
+    assert executions(tmp_path, "transforms")["17"] > 2
+
+
+def test_executors_go_with_the_workers_and_come_again(base: Path) -> None:
+    found = result(base, "released")
+    assert found["executors"] == [2, 1, 2]
+    totals: Counter[int] = Counter()
+    for partition in range(2):
+        for value in range((found["rows"] + 1 - partition) // 2):
+            totals[value % 29] += value
+    assert {row["k"]: row["total"] for row in found["states"]["sums"]} == totals

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +17,9 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-APP = Path(__file__).with_name("kill_app.py")
+from tests.spark import killable
+
+APP = "kill_app"
 MODULUS = 2**61 - 1
 DEADLINE = 240.0
 
@@ -81,11 +82,15 @@ class Story:
 class App:
     """The pipeline's process, with everything that it starts."""
 
-    def __init__(self, base: Path, stop_at: str = "", app: Path = APP) -> None:
+    def __init__(self, base: Path, stop_at: str = "", app: str = APP) -> None:
         (base / "reached").unlink(missing_ok=True)
         self._log = (base / "log.txt").open("ab")
-        command = [sys.executable, str(app), str(base), *([stop_at] if stop_at else [])]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        self._process = subprocess.Popen(
+            killable.command(app, base, stop_at),
+            stdout=self._log,
+            stderr=self._log,
+            cwd=killable.ROOT,
+        )
         self._base = base
 
     def kill(self) -> None:
@@ -125,7 +130,7 @@ def committed(base: Path) -> int:
     return max(map(int, names), default=0)
 
 
-def kill_at_point(base: Path, point: str, step: int, program: Path = APP) -> None:
+def kill_at_point(base: Path, point: str, step: int, program: str = APP) -> None:
     app = App(base, f"{point}:{step}", program)
     app.wait_for((base / "reached").exists)
     app.kill()
@@ -204,5 +209,28 @@ def test_killed_thirty_times(tmp_path: Path) -> None:
     story.write(base)
     for step in sorted(chance.randrange(0, 198) for _ in range(30)):
         kill_at_random(base, chance, max(step, committed(base)))
+    App(base).finish()
+    check(base, story)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_transforms_between_regions_are_killed_at_every_point_and_at_random(tmp_path: Path) -> None:
+    """Spark code of the user's before both regions: the result is what it is without it."""
+    base = tmp_path
+    seed = int(os.environ.get("ANABRANCH_SEED", str(random.randrange(10**6))))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    story = Story(seed, 20)
+    story.write(base)
+    (base / "transforms").touch()
+    kill_after_run_files(base, 2)
+    kill_at_random(base, chance, chance.randrange(3, 6))
+    kill_at_point(base, "committed", 8)
+    kill_at_point(base, "publishing out-second", 10)
+    kill_at_random(base, chance, chance.randrange(11, 13))
+    kill_at_point(base, "planned", 16)
+    kill_at_point(base, "ran", 16)
+    assert committed(base) == 15
     App(base).finish()
     check(base, story)

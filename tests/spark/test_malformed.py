@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.errors import ReadFailed
 from tests.spark.running import bag, commits, completed, counted, failure, published, state_of
 
@@ -94,7 +95,7 @@ def test_drop_leaves_out_and_counts(tmp_path: Path, format: str) -> None:
 
 @pytest.mark.parametrize("format", ["json", "csv"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_dead_letters_have_source_file_raw_text_and_reason(
+def test_dead_letters_have_source_raw_text_file_and_reason(
     tmp_path: Path, format: str, workers: int
 ) -> None:
     write_input(tmp_path / "in", format)
@@ -107,15 +108,61 @@ def test_dead_letters_have_source_file_raw_text_and_reason(
     completed(flow, tmp_path / "state", workers=workers)
     assert bag(tuple(row.values()) for row in out.rows()) == bag(good_rows())
     letters = published(tmp_path / "bad")
-    assert bag(letter["raw"] for letter in letters) == bag(bad_lines(format))
-    files = {letter["raw"]: letter["file"].rpartition("/")[2] for letter in letters}
+    assert bag(letter["row"] for letter in letters) == bag(bad_lines(format))
+    files = {letter["row"]: letter["place"].rpartition("/")[2] for letter in letters}
     first, *rest = bad_lines(format)
     assert files == {first: f"x.{format}", **dict.fromkeys(rest, f"y.{format}")}
-    assert {letter["source"] for letter in letters} == {"rows"}
-    assert all(letter["reason"] for letter in letters)
+    assert {letter["operator"] for letter in letters} == {"rows"}
+    assert all(letter["error"] for letter in letters)
     assert [
-        letter["reason"] for letter in letters if "many" in letter["raw"] and format == "csv"
+        letter["error"] for letter in letters if "many" in letter["row"] and format == "csv"
     ] == ["no value for v"] * (format == "csv")
+
+
+def refuse_bob(key: Any, row: Any, n: Any) -> Any:
+    if key.k == "b":
+        raise LookupError("not b")
+    return (key.k, row.v), (n or 0) + 1
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_one_sink_takes_what_sources_and_functions_cannot(tmp_path: Path, workers: int) -> None:
+    """Of two sources and an operator, a step at a time, all with one schema."""
+    write_input(tmp_path / "json", "json")
+    write_input(tmp_path / "csv", "csv")
+    flow = ab.Dataflow("shared")
+    sources = {
+        name: flow.source(
+            name, source_in(tmp_path / name, name, "dead-letter", max_files_per_step=1)
+        )
+        for name in ("json", "csv")
+    }
+    flow.dead_letters("letters", ab.FileSink(tmp_path / "letters"))
+    sources["json"].union(sources["csv"]).key_distribute("by-k", "k").stateful_map(
+        "calls", refuse_bob, state="n bigint", output=SCHEMA, on_error="dead-letter"
+    ).sink("out", ab.MemorySink())
+    completed(flow, tmp_path / "state", workers=workers)
+    letters = published(tmp_path / "letters")
+    assert {tuple(letter) for letter in letters} == {tuple(DEAD_LETTER_SCHEMA.names)}
+    wanted: list[tuple[Any, ...]] = [("calls", "function", '{"k":"b","v":2}', None, 1)] * 2
+    for format in ("json", "csv"):
+        # The file x is the first step's, y the second's.
+        first, *rest = bad_lines(format)
+        wanted += [(format, "malformed", first, f"x.{format}", 1)]
+        wanted += [(format, "malformed", line, f"y.{format}", 2) for line in rest]
+    shown = [
+        (each["operator"], each["kind"], each["row"], file_name(each["place"]), each["step"])
+        for each in letters
+    ]
+    assert bag(shown) == bag(wanted)
+    counts = [counted(commit) for commit in commits(tmp_path / "state")]
+    for name in ("json", "csv"):
+        assert [count[f"sink {name}-malformed"] for count in counts] == [1, 2]
+    assert sum(count["sink letters"] for count in counts) == len(wanted)
+
+
+def file_name(place: str | None) -> str | None:
+    return None if place is None else place.rpartition("/")[2]
 
 
 @pytest.mark.parametrize("malformed", ["drop", "dead-letter"])
@@ -129,7 +176,7 @@ def test_a_flow_that_needs_no_column_of_the_file(tmp_path: Path, malformed: str)
     rows.select("1 as one").sink("out", out)
     completed(flow, tmp_path / "state")
     assert len(out.rows()) == len(CSV_GOOD)
-    assert bag(row["raw"] for row in bad.rows()) == bag(
+    assert bag(row["row"] for row in bad.rows()) == bag(
         CSV_BAD if malformed == "dead-letter" else []
     )
 
@@ -147,8 +194,8 @@ def test_xml(tmp_path: Path) -> None:
     assert [tuple(row.values()) for row in out.rows()] == [("a", 1)]
     # Spark gives the text of the whole file as that of its malformed row.
     (letter,) = bad.rows()
-    assert "<row><k>b</k><v>many</v></row>" in letter["raw"]
-    assert letter["reason"] == "no value for v"
+    assert "<row><k>b</k><v>many</v></row>" in letter["row"]
+    assert letter["error"] == "no value for v"
 
 
 def test_columns_that_have_the_names_of_ours(tmp_path: Path) -> None:
@@ -165,4 +212,4 @@ def test_columns_that_have_the_names_of_ours(tmp_path: Path) -> None:
     flow.source("it", source, dead_letter=bad).sink("out", out)
     completed(flow, tmp_path / "state")
     assert out.rows() == [{"_raw": "r", "_file": "f", "source": "s"}]
-    assert [(row["source"], row["raw"]) for row in bad.rows()] == [("it", '{"_raw": "r"')]
+    assert [(row["operator"], row["row"]) for row in bad.rows()] == [("it", '{"_raw": "r"')]

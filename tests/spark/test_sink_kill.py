@@ -13,7 +13,7 @@ import pytest
 from tests.spark.sink_app import ROWS_PER_STEP, STEPS
 from tests.spark.test_kill import App, kill_at_point
 
-APP = Path(__file__).with_name("sink_app.py")
+APP = "sink_app"
 
 
 def expected(steps: int = STEPS) -> Counter[tuple[int, int]]:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-APP = Path(__file__).with_name("stream_kill_app.py")
+from tests.spark import killable
+
 MODULUS = 2**61 - 1
 FILES, ROWS = 10, 7
 DEADLINE = 240.0
@@ -41,7 +41,8 @@ def expected() -> list[tuple[int, int]]:
 
 def start(base: Path) -> subprocess.Popen[bytes]:
     with (base / "log.txt").open("ab") as log:
-        return subprocess.Popen([sys.executable, str(APP), str(base)], stdout=log, stderr=log)
+        command = killable.command("stream_kill_app", base)
+        return subprocess.Popen(command, stdout=log, stderr=log, cwd=killable.ROOT)
 
 
 def kill_when(base: Path, condition: Callable[[], bool]) -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import CorruptRun, MissingRun
-from anabranch.state import blobs
+from anabranch.state import blobs, state_files
 from anabranch.state.blobs import large_rows
 from anabranch.state.changed import Changed
 from anabranch.state.layout import Layout
@@ -96,7 +96,7 @@ def test_merging_neither_reads_nor_copies_a_blob(tmp_path: Path) -> None:
 
     store = KindStore(tmp_path, DOCUMENTS, bins=1, limits=Limits(young_bytes=0, small_rows=1))
     store.step([Put((0,), document(3 * MIB))], create=create)
-    with patch.object(blobs, "mapped", side_effect=AssertionError):
+    with patch.object(state_files, "mapped", side_effect=AssertionError):
         for number in range(1, 30):
             store.step([Put((number,), document(20, number))], create=create)
     assert listed_blobs(store) == {"run/1-0.blob"}

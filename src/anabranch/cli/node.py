@@ -13,6 +13,7 @@ from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.node.address import remove_address, write_address
 from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.process import tell_failure
+from anabranch.node.worker_home import homes_of
 from anabranch.run import BINS, build_node
 from anabranch.state.files import ensure_directory
 from anabranch.state.lock import DirectoryLock
@@ -36,6 +37,13 @@ def node(
     orphan_seconds: Annotated[
         float, typer.Option(min=1, help="End when no coordinator has called for so long.")
     ] = 60.0,
+    homes: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where workers keep copies of state, on every host."),
+    ] = None,
+    isolate_workers: Annotated[
+        bool, typer.Option("--isolate-workers", help="Each worker has a home of its own.")
+    ] = False,
 ) -> None:
     """Run the node of a pipeline: Spark, sources and sinks, at a coordinator's orders.
 
@@ -62,6 +70,7 @@ def node(
             spark_conf=settings,
             code=code,
             grace_seconds=grace_seconds,
+            homes=homes_of(path, None if homes is None else str(homes), isolated=isolate_workers),
         )
     except BaseException as error:
         tell_failure(path, error)

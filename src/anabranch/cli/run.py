@@ -56,6 +56,8 @@ class Wanted:
     accept_duplicates: bool
     accept_divergence: bool
     node: NodeKind
+    homes: str | None = None
+    isolate_workers: bool = False
 
 
 class Serving(Protocol):
@@ -142,6 +144,21 @@ def register(app: typer.Typer, serve: Serve) -> None:
         node: Annotated[
             NodeKind, typer.Option(help="Spark in a process of its own, or in this one.")
         ] = NodeKind.PROCESS,
+        homes: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="DIR",
+                file_okay=False,
+                help="Where workers keep copies of state, on every host; in place unless told.",
+            ),
+        ] = None,
+        isolate_workers: Annotated[
+            bool,
+            typer.Option(
+                "--isolate-workers",
+                help="Each worker has a home of its own: what moves is copied.",
+            ),
+        ] = False,
     ) -> None:
         """Run a dataflow until its input ends or it is told to stop.
 
@@ -165,6 +182,8 @@ def register(app: typer.Typer, serve: Serve) -> None:
             accept_duplicates,
             accept_divergence,
             node,
+            None if homes is None else str(homes.absolute()),
+            isolate_workers,
         )
         raise typer.Exit(watch(wanted, serve, Console()))
 

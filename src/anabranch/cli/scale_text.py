@@ -55,10 +55,11 @@ def left_text(rescale: RescaleStatus) -> str:
     """What a bar does not show: keys, bytes, time, the longest step, the budget."""
     keys = rescale.moved_keys + rescale.left_keys
     moved = size(rescale.moved_bytes)
+    copied = f"{size(rescale.copied_bytes)} copied  " if rescale.copied_bytes else ""
     return (
         f"{rescale.moved_keys:,}/{keys:,} keys  "
         f"{moved}/{size(rescale.moved_bytes + rescale.left_bytes)}  "
-        f"{rescale.seconds_left:.0f} s left  longest step {rescale.longest_seconds:.2f} s  "
+        f"{copied}{rescale.seconds_left:.0f} s left  longest step {rescale.longest_seconds:.2f} s  "
         f"{budget_text(rescale)}"
     )
 
@@ -96,12 +97,15 @@ def moved_text(moved: Moved) -> str:
 
     >>> moved_text(Moved(64, 5_000, 2048, 7, 0.31))
     '64 bins, 5,000 keys, 2.0 KiB moved in 7 steps, the longest 0.31 s'
+    >>> moved_text(Moved(64, 5_000, 2048, 7, 0.31, 3072))
+    '64 bins, 5,000 keys, 2.0 KiB moved in 7 steps, 3.0 KiB copied, the longest 0.31 s'
     """
     if not moved.bins:
         return "nothing was moved"
+    copied = f"{size(moved.copied_bytes)} copied, " if moved.copied_bytes else ""
     return (
         f"{moved.bins:,} bins, {moved.keys:,} keys, {size(moved.bytes)} moved in "
-        f"{moved.steps:,} steps, the longest {moved.longest_seconds:.2f} s"
+        f"{moved.steps:,} steps, {copied}the longest {moved.longest_seconds:.2f} s"
     )
 
 
@@ -118,8 +122,10 @@ def outcome_text(status: Status, number: int) -> str:
 
 def history_table(history: Sequence[Finished]) -> Table:
     """The last rescales that are over."""
-    names = ("rescale", "wish", "outcome", "bins", "keys", "bytes", "steps", "longest", "workers")
-    table = Table(*names, box=None, padding=(0, 2, 0, 0))
+    moved_names = ("bins", "keys", "bytes", "copied", "steps", "longest")
+    table = Table(
+        "rescale", "wish", "outcome", *moved_names, "workers", box=None, padding=(0, 2, 0, 0)
+    )
     for each in history:
         moved = each.moved
         table.add_row(
@@ -129,6 +135,7 @@ def history_table(history: Sequence[Finished]) -> Table:
             f"{moved.bins:,}",
             f"{moved.keys:,}",
             size(moved.bytes),
+            size(moved.copied_bytes),
             f"{moved.steps:,}",
             f"{moved.longest_seconds:.2f} s",
             " ".join(map(str, each.workers)),

@@ -22,6 +22,8 @@ def serve_wanted(wanted: Wanted, watch: Callable[[StepDone], None]) -> Served:
         checkpoint_seconds=wanted.checkpoint_seconds,
         keep_checkpoints=wanted.keep_checkpoints,
         accept_divergence=wanted.accept_divergence,
+        homes=wanted.homes,
+        isolate_workers=wanted.isolate_workers,
     )
     return serve(
         wanted.flow,

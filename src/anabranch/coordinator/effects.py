@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from anabranch.node.port import Failure, Order
+from anabranch.plan.home_use import HomeUse
 from anabranch.plan.step import Checkpoint, Commit, Plan, Repair
+from anabranch.rescale.telling import StepMoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,9 @@ class Trim:
 class StepDone:
     """A committed step in numbers. ``lag`` is what waited of each source when it was planned.
 
-    ``rows_merged`` are the state rows that merging of runs has written.
+    ``rows_merged`` are the state rows that merging of runs has written. ``moved`` is what the step
+    did of a rescale, None while there is none; ``homes`` the bytes of state that tasks have read
+    and copied.
     """
 
     step: int
@@ -147,6 +151,8 @@ class StepDone:
     trigger: str = ""
     lag: dict[str, int] = field(default_factory=dict)
     rows_merged: int = 0
+    moved: StepMoved | None = None
+    homes: HomeUse = field(default_factory=HomeUse)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from anabranch.coordinator.phases import AnyPhase, Checkpointing, NotBegun, Repl
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
+from anabranch.plan.home_use import HomeUse
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
 
@@ -75,6 +76,7 @@ class Memory:
     rescale_numbers: tuple[int, ...] = ()
     triggers: dict[str, int] = field(default_factory=dict)
     rows: int = 0
+    homes: HomeUse = field(default_factory=HomeUse)
     last: StepDone | None = None
     swept: int = 0
 

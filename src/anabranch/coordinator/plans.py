@@ -17,13 +17,14 @@ from anabranch.node.port import (
     SweepOrder,
 )
 from anabranch.plan.step import Assignment, Checkpoint, Commit, Input, Plan
-from anabranch.rescale.assignments import equal_shares
+from anabranch.rescale.assignments import equal_shares, source_shares
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.course import Reports
 from anabranch.rescale.loads import completed, from_states
 from anabranch.rescale.phases import Steady
 from anabranch.rescale.shares import members
 from anabranch.rescale.step_moves import StepMoves
+from anabranch.rescale.telling import StepMoved
 
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
@@ -69,11 +70,13 @@ def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment,
     """
     facts, commit = _facts(memory), memory.standing.commit
     workers = memory.settings.workers
-    if commit is None or commit.workers != workers:
-        return equal_shares(facts.regions, facts.bins, workers, last)
+    anew = commit is None or commit.workers != workers
+    sources = source_shares(facts.partitions, workers, last, anew=anew)
+    if anew:
+        return (*equal_shares(facts.regions, facts.bins, workers, last), *sources)
     kept = {each.region: each for each in last}
     made = equal_shares(facts.regions, facts.bins, workers, ())
-    return tuple(kept.get(each.region, each) for each in made)
+    return (*(kept.get(each.region, each) for each in made), *sources)
 
 
 def moves_of(memory: Memory) -> StepMoves:
@@ -82,7 +85,7 @@ def moves_of(memory: Memory) -> StepMoves:
     placed = placement(memory, () if commit is None else commit.placement)
     defaults = from_states(placed, memory.standing.states)
     loads = completed(memory.measured, defaults)
-    return plan_step(memory.rescale, placed, loads, tuple(memory.recent), memory.settings.rescale)
+    return plan_step(memory.rescale, placed, loads, tuple(memory.recent), memory.settings.moving)
 
 
 def is_moving(rescale: Rescale) -> bool:
@@ -94,7 +97,8 @@ def rescaled(rescale: Rescale, plan: Plan, result: StepResult, seconds: float) -
     """How far a rescale is after the commit of a step."""
     if plan.moves is None:
         return rescale
-    return after_commit(rescale, plan.moves, Reports(seconds, result.loads))
+    told = Reports(seconds, result.loads, result.prefetched, result.homes.moved_bytes)
+    return after_commit(rescale, plan.moves, told)
 
 
 def _unkeyed(memory: Memory, placed: tuple[Assignment, ...]) -> int:
@@ -130,10 +134,13 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         ending=plan.ending,
         workers=memory.settings.workers,
         rescale=rescaled(memory.rescale, plan, result, seconds),
+        homes=result.homes,
     )
 
 
-def step_done(memory: Memory, result: StepResult, seconds: float, trigger: str) -> StepDone:
+def step_done(
+    memory: Memory, result: StepResult, seconds: float, trigger: str, moved: StepMoved | None
+) -> StepDone:
     """A committed step in numbers."""
     offer = None if memory.told is None else memory.told.offer
     return StepDone(
@@ -145,6 +152,8 @@ def step_done(memory: Memory, result: StepResult, seconds: float, trigger: str) 
         trigger,
         {} if offer is None else dict(offer.by_source),
         result.rows_merged,
+        moved,
+        result.homes,
     )
 
 

@@ -56,9 +56,9 @@ def status_of(memory: Memory, now: float) -> Status:
         replaying=None if memory.replay is None else memory.replay.to_step,
         failure=memory.phase.failure if isinstance(memory.phase, Closing | Ended) else None,
         node=None if memory.told is None else _node(memory.told, now - memory.heard),
-        regions=tuple(_region(each, standing.states) for each in placement),
+        regions=tuple(_region(each, standing.states) for each in placement if not each.source),
         operators=_operators(memory),
-        sources=_sources(memory),
+        sources=_sources(memory, placement),
         sinks=tuple(
             SinkStatus(name, step, max(memory.step - step, 0) if memory.outputs else 0)
             for name, step in sorted(memory.published.items())
@@ -71,6 +71,7 @@ def status_of(memory: Memory, now: float) -> Status:
         queued=_queued(memory),
         triggers=dict(memory.triggers),
         rows=memory.rows,
+        homes=memory.homes,
         last_seconds=None if last is None else last.seconds,
         last_rows=None if last is None else last.rows,
         batch_rows=memory.batch.rows,
@@ -181,11 +182,16 @@ def _operators(memory: Memory) -> tuple[OperatorStatus, ...]:
     )
 
 
-def _sources(memory: Memory) -> tuple[SourceStatus, ...]:
+def _sources(memory: Memory, placement: Sequence[Assignment]) -> tuple[SourceStatus, ...]:
     offer = None if memory.told is None else memory.told.offer
     waiting = {} if offer is None else offer.by_source
     names = () if memory.facts is None else memory.facts.sources
-    return tuple(SourceStatus(name, waiting.get(name, 0)) for name in names)
+    shared = {each.region: each for each in placement if each.source}
+    found = []
+    for name in names:
+        own = shared.get(name, Assignment(name, 0, ()))
+        found.append(SourceStatus(name, waiting.get(name, 0), own.workers, own.generation))
+    return tuple(found)
 
 
 def _checkpoint(checkpoint: Checkpoint, seconds: float | None) -> CheckpointStatus:

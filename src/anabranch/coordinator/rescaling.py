@@ -37,7 +37,7 @@ def forecast_of(memory: Memory, wish: Wish) -> Forecast:
         raise OperationRefused(
             "There is no committed step yet", do="Ask again after the first one."
         )
-    rescale, settings = memory.rescale, memory.settings.rescale
+    rescale, settings = memory.rescale, memory.settings.moving
     now = arrived(rescale, commit.placement)
     return forecast(wish, now, _loads(memory, now), tuple(memory.recent), settings, rescale.costs)
 
@@ -51,7 +51,7 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
     left = _left(memory, phase, arrived(rescale, commit.placement))
     moved = _moved(phase)
     usual = _usual(memory, phase)
-    budget = budget_for(memory.settings.rescale, usual)
+    budget = budget_for(memory.settings.moving, usual)
     steps, seconds = _time_left(memory, phase, left, usual)
     return RescaleStatus(
         number=rescale.number,
@@ -73,6 +73,7 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
         budget_seconds=budget.seconds,
         budget_bytes=budget.bytes,
         budget_bins=budget.bins,
+        copied_bytes=moved.copied_bytes,
     )
 
 
@@ -108,7 +109,7 @@ def _time_left(
 ) -> tuple[int, float]:
     """Steps and seconds to the end, if steps follow each other without a pause."""
     rescale = memory.rescale
-    steps, seconds, _ = duration(left, usual, memory.settings.rescale, rescale.costs)
+    steps, seconds, _ = duration(left, usual, memory.settings.moving, rescale.costs)
     # Then one step in which all is there, and one in which workers without bins are told.
     more = int(isinstance(phase, Interrogating)) + 1 if left else 1 + bool(rescale.handing)
     if isinstance(phase, Steady):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from anabranch.rescale.rounds import RescaleSettings
 
 LIMIT_SECONDS = 60.0
@@ -46,6 +48,11 @@ class Settings:
     long a query may take; 0 is for a pipeline that nobody queries. Files must outlast queries by a
     minute: ``ValueError`` otherwise. A node that is lost ``node_restarts`` times without a commit
     between is not started once more.
+
+    ``homes`` is a directory on every host where the workers of that host keep copies of the state
+    that they need; without it state is read in the pipeline's directory, where it is. With
+    ``isolate_workers`` each worker has a home of its own, in ``homes`` or in the pipeline's
+    directory: what moves is then copied also on one machine.
     """
 
     workers: int = 2
@@ -62,8 +69,20 @@ class Settings:
     keep_checkpoints: int = 2
     accept_divergence: bool = False
     node_restarts: int = 3
-    rescale: RescaleSettings = field(default_factory=lambda: RescaleSettings(prefetch=False))
+    rescale: RescaleSettings = field(default_factory=RescaleSettings)
+    homes: str | None = None
+    isolate_workers: bool = False
     deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @property
+    def has_homes(self) -> bool:
+        """Whether workers have homes."""
+        return self.isolate_workers or self.homes is not None
+
+    @property
+    def moving(self) -> RescaleSettings:
+        """How bins move: without homes there is nothing to copy ahead."""
+        return replace(self.rescale, prefetch=self.rescale.prefetch and self.has_homes)
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, and a grace that a query could outlast."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from anabranch.node.port import Failure
+from anabranch.plan.home_use import HomeUse
 from anabranch.rescale.history import Finished
 from anabranch.rescale.requests import Wish
 
@@ -61,10 +62,16 @@ class OperatorStatus(msgspec.Struct, frozen=True):
 
 
 class SourceStatus(msgspec.Struct, frozen=True):
-    """What waits of a source: rows where it knows their number, else slices."""
+    """What waits of a source: rows where it knows their number, else slices.
+
+    ``partitions`` is partition → worker, where Python tasks read it: a source is a region that
+    rescales. It is empty where the JVM reads, which splits the input as it likes.
+    """
 
     source: str
     waiting: int
+    partitions: tuple[int, ...] = ()
+    generation: int = 0
 
 
 class SinkStatus(msgspec.Struct, frozen=True):
@@ -103,9 +110,10 @@ class RescaleStatus(msgspec.Struct, frozen=True):
 
     ``waiting`` are the bins still at their old owner (the whitelist), ``in_hand_over`` those
     between two owners (the hold), by region. ``moved_…`` counts what was handed over, ``left_…``
-    what waits. ``steps`` were taken, the longest of them in ``longest_seconds``; ``usual_seconds``
-    is what a step took before, ``budget_…`` what one may spend on moving, None without a bound.
-    ``seconds_left`` is a forecast, for steps that follow each other without a pause.
+    what waits; ``copied_bytes`` were copied to the homes of new owners. ``steps`` were taken, the
+    longest of them in ``longest_seconds``; ``usual_seconds`` is what a step took before,
+    ``budget_…`` what one may spend on moving, None without a bound. ``seconds_left``
+    is a forecast, for steps that follow each other without a pause.
     """
 
     number: int
@@ -127,6 +135,7 @@ class RescaleStatus(msgspec.Struct, frozen=True):
     budget_seconds: float | None
     budget_bytes: int | None
     budget_bins: int | None
+    copied_bytes: int = 0
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -145,7 +154,8 @@ class Status(msgspec.Struct, frozen=True):
     ``step`` is the last committed step, ``published`` the last that all sinks have. ``waiting_for``
     says in one sentence what keeps it from going on, where something does. ``triggers`` counts
     why steps were taken, ``replaying`` is the step that a replay will end at. ``workers`` have bins
-    of any region; ``rescales`` are the last ones that are over.
+    of any region; ``rescales`` are the last ones that are over. ``homes`` adds up what the steps of
+    this coordinator have read and copied.
     """
 
     phase: Phase
@@ -175,6 +185,7 @@ class Status(msgspec.Struct, frozen=True):
     batch_rows: int | None
     rescale: RescaleStatus | None = None
     rescales: tuple[Finished, ...] = ()
+    homes: HomeUse = HomeUse()
 
     @property
     def keys(self) -> dict[str, int]:

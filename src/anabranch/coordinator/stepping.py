@@ -36,9 +36,11 @@ from anabranch.node.port import (
     StepResult,
     Told,
 )
+from anabranch.plan.home_use import added
 from anabranch.plan.step import Commit, Input, Plan
 from anabranch.rescale.controller import is_pending
 from anabranch.rescale.loads import completed, from_states, observed
+from anabranch.rescale.telling import moved_in
 
 SWEEP_EVERY = 16
 
@@ -182,13 +184,16 @@ def on_commit(
         memory.rescale = commit.rescale
         return [*answers, *reopen(memory, now)]
     _heed_rescale(memory, phase, commit, ours)
-    done = step_done(memory, phase.result, now - phase.since, phase.trigger)
+    before = () if standing.commit is None else standing.commit.rescale.history
+    moved = moved_in(phase.plan.moves, before, commit.rescale.history)
+    done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
     offer = offer_of(memory)
     memory.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
     memory.last = done
     memory.restarts = 0
     memory.recent.append(done.seconds)
     memory.rows += done.rows
+    memory.homes = added([memory.homes, done.homes])
     memory.triggers[phase.trigger] = memory.triggers.get(phase.trigger, 0) + 1
     memory.phase = Idle()
     effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done), *answers]

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from anabranch.dataflow.schema import parse_schema
+from anabranch.dataflow.sql_text import literal
 
 #: What happens to a row for which a function of the user's raises: the step fails, or the row
 #: becomes a dead letter and the step goes on.
@@ -25,11 +26,31 @@ kind       ``function``: a function of the user's raised; ``malformed``: input d
 key        the key as a JSON object; NULL where there is none
 row        the row as a JSON object; of malformed input the raw text, as it was read
 place      where the row came from, such as a file; NULL where that is not known
-error      type and message of what was raised
+error      type and message of what was raised; of malformed input what is wrong with it
 traceback  the stack from the user's function on; NULL where no code of the user's was involved
 step       the step that met the row
 =========  ======================================================================================
 """
+
+
+def malformed_letters(source: str, raw: str, file: str, reason: str) -> tuple[str, ...]:
+    """The columns of a malformed row's letter, from SQL for its text, its file and the reason.
+
+    The step is left open: a task knows it.
+
+    >>> malformed_letters("orders", "r", "f", "'why'")[3:5]
+    ('r as row', 'f as place')
+    """
+    return (
+        f"{literal(source)} as operator",
+        "'malformed' as kind",
+        "cast(null as string) as key",
+        f"{raw} as row",
+        f"{file} as place",
+        f"{reason} as error",
+        "cast(null as string) as traceback",
+        "cast(null as bigint) as step",
+    )
 
 
 def check_on_error(operator: str, on_error: object) -> None:

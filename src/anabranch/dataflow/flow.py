@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from anabranch.dataflow.dead_letters import malformed_letters
 from anabranch.dataflow.graph import Graph, SinkNode, SourceNode
 from anabranch.dataflow.sql_text import literal, quote
 from anabranch.dataflow.stream import Recorder, Stream, require_sink, require_text, union
-from anabranch.sinks.port import DroppedRows
+from anabranch.sinks.port import DeadLetterRows, DroppedRows
 
 if TYPE_CHECKING:
     from anabranch.sinks.port import Sink
@@ -40,23 +41,26 @@ class Dataflow:
     def source(self, name: str, source: Source, *, dead_letter: Sink | None = None) -> Stream:
         """The rows of a source. The source is not opened.
 
-        ``dead_letter`` takes the rows that a source with ``malformed="dead-letter"`` cannot read,
-        as ``source, file, raw, reason`` (all text). The sink's name is the source's with
-        ``-malformed`` after it.
+        The rows that a source with ``malformed="dead-letter"`` cannot read are dead letters: they
+        go to ``dead_letter``, a sink of the source's name with ``-malformed`` after it, and without
+        one to that of ``Dataflow.dead_letters``.
         """
         require_text("source", "a name", name)
         # Looked at without being computed: a schema that is wrong is validation's to report.
         if inspect.getattr_static(source, "schema", _ABSENT) is _ABSENT:
             raise TypeError(f"source takes a source with a schema, not {type(source).__name__}")
         policy = getattr(source, "malformed", "fail")
-        if (policy == "dead-letter") != (dead_letter is not None):
-            raise ValueError(
-                f"source {name!r} has malformed={policy!r} and "
-                f"{'no' if dead_letter is None else 'a'} dead_letter sink: each needs the other"
-            )
-        if policy != "fail":
-            return self._separated(name, cast("Separating", source), dead_letter or DroppedRows())
-        return self._recorded(name, source)
+        if dead_letter is not None:
+            require_sink("source", dead_letter)
+            if policy != "dead-letter":
+                raise ValueError(
+                    f"source {name!r} has malformed={policy!r}: a dead_letter sink goes with "
+                    'malformed="dead-letter"'
+                )
+        if policy == "fail":
+            return self._recorded(name, source)
+        sink = dead_letter or (DeadLetterRows() if policy == "dead-letter" else DroppedRows())
+        return self._separated(name, cast("Separating", source), sink)
 
     def _recorded(self, name: str, source: Source) -> Stream:
         node = SourceNode(self._recorder.next_id, (), name, source)
@@ -72,13 +76,15 @@ class Dataflow:
         return union(self._recorder, list(streams.values()), (tag, tuple(streams)))
 
     def dead_letters(self, name: str, sink: Sink) -> None:
-        """Where the rows go for which operators with ``on_error="dead-letter"`` raised.
+        """Where rows go that could not be processed, of all operators and sources.
 
-        Each becomes one row that says which operator it was, the key, the row and the traceback.
+        That is, of operators with ``on_error="dead-letter"``, and of sources with
+        ``malformed="dead-letter"`` and no sink of their own. Each becomes one row that says which
+        operator it was, the key, the row, and the traceback or what was wrong with it.
         """
         require_text("dead_letters", "a name", name)
         require_sink("dead_letters", sink)
-        self._recorder.add(SinkNode(self._recorder.next_id, (), name, sink))
+        self._recorder.add(SinkNode(self._recorder.next_id, (), name, sink, letters=True))
 
     def _separated(self, name: str, source: Separating, sink: Sink) -> Stream:
         """The well-formed rows; the others go to the sink."""
@@ -86,12 +92,13 @@ class Dataflow:
         parted = source.separated()
         raw, file = parted.schema.names[-2:]
         rows = self._recorded(name, parted)
-        rows.where(f"{quote(raw)} is not null").select(
-            f"{literal(name)} as source",
-            f"{quote(file)} as file",
-            f"{quote(raw)} as raw",
-            f"{unread_columns(columns)} as reason",
-        ).sink(f"{name}-malformed", sink)
+        letters = rows.where(f"{quote(raw)} is not null").select(
+            *malformed_letters(name, quote(raw), quote(file), unread_columns(columns))
+        )
+        node = SinkNode(
+            self._recorder.next_id, (letters._id,), f"{name}-malformed", sink, letters=True
+        )
+        self._recorder.add(node)
         return rows.where(f"{quote(raw)} is null").select(*(quote(column) for column in columns))
 
     def graph(self) -> Graph:

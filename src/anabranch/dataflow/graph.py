@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from anabranch.dataflow.dead_letters import OnError
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.handles import Process
+from anabranch.dataflow.order_by import OrderColumn
 
 if TYPE_CHECKING:
     from anabranch.sinks.port import Sink
@@ -161,6 +162,8 @@ class AggregateNode:
     inputs: tuple[int, ...]
     name: str
     columns: tuple[tuple[str, str], ...]
+    ttl_ns: int | None = None
+    order_by: tuple[OrderColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,7 @@ class StatefulMapNode:
     output: str
     ttl_ns: int | None = None
     on_error: OnError = "fail"
+    order_by: tuple[OrderColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,8 @@ class StatefulBatchesNode:
     state: str
     output: str
     ttl_ns: int | None = None
+    on_error: OnError = "fail"
+    order_by: tuple[OrderColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +212,22 @@ class ProcessNode:
     process: type[Process]
     output: str
     on_error: OnError = "fail"
+    order_by: tuple[OrderColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """Where rows go. Has no consumers. The one without an input takes the dead letters."""
+    """Where rows go. Has no consumers. The one without an input takes the dead letters.
+
+    ``letters``: its rows are dead letters, in which tasks write down the step.
+    """
 
     kind: ClassVar[str] = "sink"
     id: int
     inputs: tuple[int, ...]
     name: str
     sink: Sink
+    letters: bool = False
 
 
 StatefulNode: TypeAlias = AggregateNode | StatefulMapNode | StatefulBatchesNode | ProcessNode
@@ -259,7 +270,7 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
 
     def dead_letters(self) -> SinkNode | None:
-        """Where rows go for which a function raised, if the user said so."""
+        """Where rows go that could not be processed, if the user said so."""
         return next((sink for sink in self.sinks() if not sink.inputs), None)
 
     def stateful(self) -> tuple[StatefulNode, ...]:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 TimeToLive: TypeAlias = "timedelta | str | None"
 
@@ -168,11 +168,64 @@ class MapState:
 Handle: TypeAlias = ValueState | ListState | MapState
 
 
+class KeyRegister(Protocol):
+    """``Interrogate``, as an operator sees it: where it registers the keys that it has state of."""
+
+    def add_keys(self, keys: Iterable[Any]) -> None:
+        """Register keys; a key that is registered again counts once."""
+        ...
+
+
+class NewShares(Protocol):
+    """``ScaleUp`` or ``ScaleDown``, as an operator sees it: the bins are going to be shared anew.
+
+    ``fewer``: among fewer workers than now.
+    """
+
+    @property
+    def fewer(self) -> bool:
+        """Whether there are going to be fewer workers."""
+        ...
+
+    def can_stay(self, key: Any) -> bool:
+        """Whether a key of this step stays where it is; ``KeyError`` for another key."""
+        ...
+
+
+class LeavingState(Protocol):
+    """``Collect``, as an operator sees it: keys that are another worker's after this step."""
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """The keys that leave and have something saved."""
+        ...
+
+    def add_state(self, key: Any, state: bytes) -> None:
+        """What to hand over of a key, in place of what was saved; the last word counts."""
+        ...
+
+
+class ArrivingState(Protocol):
+    """``Acquire``, as an operator sees it: keys that were another worker's before this step."""
+
+    def take_state(self) -> dict[Any, bytes] | None:
+        """What was saved of each key that has come; None when it was taken, or nothing came.
+
+        What is taken is the taker's to apply: ``load`` is not called for these keys in this step.
+        """
+        ...
+
+
 class Process:
     """What a user derives from: called for each key with its rows.
 
     One object serves all keys of a worker for one step: what must be there in the next step
     belongs in a handle, or is given by ``save`` and taken by ``load``.
+
+    The control messages have methods too, from ``on_acquire`` on. Whoever does not override them
+    takes part in a rescale all the same: what was saved goes where its key goes. They are called
+    once for each input of the operator, give no rows, and must not change what rows give: whether
+    and when they are called depends on the placement.
     """
 
     def on_rows(self, key: Any, rows: list[Any]) -> Any:
@@ -189,6 +242,30 @@ class Process:
     def save(self, key: Any) -> bytes | None:
         """What to keep of this key outside the handles; None for nothing."""
         return None
+
+    def on_acquire(self, arriving: ArrivingState) -> None:
+        """Keys have come from another worker; called before the first row of the step."""
+        for key, saved in (arriving.take_state() or {}).items():
+            self.load(key, saved)
+
+    def on_interrogate(self, register: KeyRegister) -> None:
+        """Which keys are held is asked, after the last row; what was saved is known already."""
+
+    def on_scale(self, shares: NewShares) -> None:
+        """Keys are going to be shared anew; called after the last row of a step."""
+
+    def on_collect(self, leaving: LeavingState) -> None:
+        """Keys go to another worker after this step; called after its last row."""
+        for key in leaving.keys:
+            saved = self.save(key)
+            if saved is not None:
+                leaving.add_state(key, saved)
+
+    def on_barrier(self, step: int) -> None:
+        """The data of a step is over."""
+
+    def on_shutdown(self, worker: int) -> None:
+        """This worker has no keys any more, and no step after this one."""
 
 
 def handles_of(process: type[Process]) -> dict[str, Handle]:

@@ -28,6 +28,7 @@ from anabranch.dataflow.handles import MapState, handles_of, overrides, ttl_ns
 from anabranch.dataflow.keys import key_findings
 from anabranch.dataflow.labels import label
 from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
+from anabranch.dataflow.order_by import order_findings
 from anabranch.dataflow.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.typed import AggregateColumn, TypedHandle, TypedNode
 from anabranch.dataflow.walk import Walk, new_row, output_row, read_schema
@@ -38,6 +39,9 @@ from anabranch.operators.aggregate import by_order
 def stateful(walk: Walk, node: StatefulNode, before: TypedNode) -> TypedNode:
     """The node with its key, its state and its output, after what comes before it."""
     after = _in_region(walk, node, before)
+    if node.order_by:
+        walk.report(node, order_findings(before.row, node.order_by))
+        after = replace(after, ordered=True)
     match node:
         case AggregateNode():
             after = _aggregate(walk, node, after)
@@ -62,7 +66,8 @@ def _order_finding(node: StatefulNode, typed: TypedNode) -> Finding | None:
         what = f'column "{sensitive[0]}" depends on the order of the rows'
     return Finding(
         f"{what}, which a transform before it does not return",
-        f"Let the transform return the column {ORD} as it was given, with each row.",
+        f"Let the transform return the column {ORD} as it was given, with each row, or say in "
+        'which order a key\'s rows of a step are to be taken, e.g. order_by="at".',
     )
 
 
@@ -177,6 +182,7 @@ def _process(walk: Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
         if isinstance(handle, MapState):
             subkey = read_schema(walk, node, f"{attribute}, key", handle.key)
             findings += [f for field in subkey or () for f in key_findings(field)]
+            findings += [_struct_finding(attribute, field) for field in subkey or ()]
         try:
             ttl = ttl_ns(handle.ttl)
         except (TypeError, ValueError) as error:
@@ -191,11 +197,26 @@ def _process(walk: Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
     if overrides(node.process, "save") is not overrides(node.process, "load"):
         what = f"class {node.process.__qualname__} has only one of load and save"
         walk.report(node, [Finding(what, "Add the other.")])
+    for method in ("on_collect", "on_acquire"):
+        if overrides(node.process, method) and not overrides(node.process, "save"):
+            what = f"class {node.process.__qualname__} has {method} and saves nothing"
+            advice = "Add load and save: handles go with their keys by themselves."
+            walk.report(node, [Finding(what, advice)])
     if overrides(node.process, "on_end") and not (handles or overrides(node.process, "save")):
         what = f"class {node.process.__qualname__} has on_end and keeps no state"
         advice = "Add a handle: on_end is called for the keys that have state."
         walk.report(node, [Finding(what, advice)])
     return replace(after, row=output_row(walk, node), handles=tuple(handles))
+
+
+def _struct_finding(attribute: str, field: pa.Field) -> Finding | None:
+    """A struct is a dictionary in Python, which cannot be the key of one."""
+    if not pa.types.is_struct(field.type):
+        return None
+    return Finding(
+        f'{attribute}: "{field.name}" is a struct, which cannot be the key of an entry',
+        'Give its fields as columns, e.g. MapState("a int, b string", …): the key is a tuple.',
+    )
 
 
 def _check_states(walk: Walk, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:

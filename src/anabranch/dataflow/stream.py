@@ -35,6 +35,7 @@ from anabranch.dataflow.graph import (
     WithColumnsNode,
 )
 from anabranch.dataflow.handles import Process, TimeToLive, ttl_ns
+from anabranch.dataflow.order_by import OrderBy, order_columns
 from anabranch.dataflow.sql_text import own_name
 
 if TYPE_CHECKING:
@@ -189,14 +190,27 @@ class Stream:
         """The same rows outside the region: only stateless operators and sinks may follow."""
         return self._then(LocalNode(self._recorder.next_id, (self._id,)))
 
-    def aggregate(self, name: str, /, **columns: str) -> Stream:
+    def aggregate(
+        self,
+        name: str,
+        /,
+        *,
+        ttl: TimeToLive = None,
+        order_by: OrderBy = None,
+        **columns: str,
+    ) -> Stream:
         """Aggregates per key, e.g. ``n="count(*)", total="sum(amount)"``.
 
         For every key that a step changed it gives one row: the key's columns and the new values.
+        With ``ttl`` a key is forgotten so long after its last row: the next one begins anew.
+        ``order_by`` as in ``stateful_map``, for functions that depend on the order.
         """
         require_text("aggregate", "a name", name)
         pairs = named_texts("aggregate", columns)
-        return self._then(AggregateNode(self._recorder.next_id, (self._id,), name, pairs))
+        inputs, by = (self._id,), order_columns("aggregate", order_by)
+        return self._then(
+            AggregateNode(self._recorder.next_id, inputs, name, pairs, ttl_ns(ttl), by)
+        )
 
     def stateful_map(
         self,
@@ -207,6 +221,7 @@ class Stream:
         state: str | None = None,
         ttl: TimeToLive = None,
         on_error: OnError = "fail",
+        order_by: OrderBy = None,
     ) -> Stream:
         """The rows that ``function(key, row, state)`` gives, called per row in the key's order.
 
@@ -216,7 +231,9 @@ class Stream:
         value, of several a named tuple; ``state=None`` takes any value that msgspec can encode.
         With ``ttl`` a key is forgotten so long after its last row, by the clock of the steps.
         With ``on_error="dead-letter"`` a row for which the function raises, or gives what does not
-        fit, leaves the state as it was and goes to ``Dataflow.dead_letters``.
+        fit, leaves the state as it was and goes to ``Dataflow.dead_letters``. With ``order_by``,
+        such as ``"at"`` or ``["at desc", "id"]``, a key's rows of a step come in the order of these
+        columns, NULL first, and rows that are equal in them as they would have.
         """
         require_text("stateful_map", "a name", name)
         if not callable(function):
@@ -225,10 +242,10 @@ class Stream:
         if state is not None:
             require_text("stateful_map", "a state schema or None", state)
         check_on_error("stateful_map", on_error)
-        inputs, lives = (self._id,), ttl_ns(ttl)
+        inputs, lives, by = (self._id,), ttl_ns(ttl), order_columns("stateful_map", order_by)
         return self._then(
             StatefulMapNode(
-                self._recorder.next_id, inputs, name, function, state, output, lives, on_error
+                self._recorder.next_id, inputs, name, function, state, output, lives, on_error, by
             )
         )
 
@@ -240,6 +257,8 @@ class Stream:
         state: str,
         output: str,
         ttl: TimeToLive = None,
+        on_error: OnError = "fail",
+        order_by: OrderBy = None,
     ) -> Stream:
         """The rows that ``function(rows, state)`` gives, called once per worker and step.
 
@@ -249,37 +268,46 @@ class Stream:
         returns ``(output, new state)``. Output has one row for each, or the ``_ord`` of the row
         or the ``_key`` of the key that each belongs to. State has one row for each key, or the
         ``_key`` beside each that changes; where its column ``_forget`` is true the key is
-        forgotten. None is no output, or no change.
+        forgotten. None is no output, or no change. With ``on_error="dead-letter"`` the rows of the
+        keys that it cannot take leave their state as it was and go to ``Dataflow.dead_letters``.
+        ``order_by`` as in ``stateful_map``.
         """
         require_text("stateful_batches", "a name", name)
         if not callable(function):
             raise TypeError(f"stateful_batches takes a function, not {type(function).__name__}")
         require_text("stateful_batches", "a state schema", state)
         require_text("stateful_batches", "an output schema", output)
-        inputs = (self._id,)
+        check_on_error("stateful_batches", on_error)
+        inputs, lives, by = (self._id,), ttl_ns(ttl), order_columns("stateful_batches", order_by)
         return self._then(
             StatefulBatchesNode(
-                self._recorder.next_id, inputs, name, function, state, output, ttl_ns(ttl)
+                self._recorder.next_id, inputs, name, function, state, output, lives, on_error, by
             )
         )
 
     def process(
-        self, name: str, process: type[Process], *, output: str, on_error: OnError = "fail"
+        self,
+        name: str,
+        process: type[Process],
+        *,
+        output: str,
+        on_error: OnError = "fail",
+        order_by: OrderBy = None,
     ) -> Stream:
         """The rows that the methods of a class give, called per key with the rows of a step.
 
         The class derives from ``Process`` and says by its attributes which state it keeps. With
         ``on_error="dead-letter"`` the rows of a call that raises leave the key's state as it was
-        and go to ``Dataflow.dead_letters``.
+        and go to ``Dataflow.dead_letters``. ``order_by`` as in ``stateful_map``.
         """
         require_text("process", "a name", name)
         if not (isinstance(process, type) and issubclass(process, Process)):
             raise TypeError(f"process takes a class derived from Process, not {process!r}")
         require_text("process", "an output schema", output)
-        inputs = (self._id,)
         check_on_error("process", on_error)
+        inputs, by = (self._id,), order_columns("process", order_by)
         return self._then(
-            ProcessNode(self._recorder.next_id, inputs, name, process, output, on_error)
+            ProcessNode(self._recorder.next_id, inputs, name, process, output, on_error, by)
         )
 
     def sink(self, name: str, sink: Sink) -> None:

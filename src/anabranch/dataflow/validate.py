@@ -57,6 +57,7 @@ from anabranch.dataflow.typed import Typed, TypedNode
 from anabranch.dataflow.uniting import united_key, united_row
 from anabranch.dataflow.walk import Walk, new_row, output_row
 from anabranch.errors import InvalidDataflow, InvalidSchema, Problem
+from anabranch.sinks.port import DeadLetterRows
 
 __all__ = ["Problem", "validate"]
 
@@ -102,7 +103,7 @@ def _check_name(walk: Walk, node: Node) -> None:
 
 
 def _check_used(walk: Walk, node: Node) -> None:
-    if getattr(node, "on_error", "fail") == "dead-letter" and walk.graph.dead_letters() is None:
+    if _has_dead_letters(node) and walk.graph.dead_letters() is None:
         advice = 'Say where: flow.dead_letters("dead-letters", FileSink(…)).'
         walk.report(node, [Finding("its dead letters go nowhere", advice)])
     if isinstance(node, SinkNode | StatefulNode) or walk.graph.consumers(node.id):
@@ -110,6 +111,13 @@ def _check_used(walk: Walk, node: Node) -> None:
     walk.report(
         node, [Finding("its rows go nowhere", 'Add .sink("name", …) to the stream, or drop it.')]
     )
+
+
+def _has_dead_letters(node: Node) -> bool:
+    """Whether what it cannot process goes to the dead letters of the dataflow."""
+    if isinstance(node, SinkNode):
+        return isinstance(node.sink, DeadLetterRows)
+    return getattr(node, "on_error", "fail") == "dead-letter"
 
 
 def _typed(walk: Walk, node: Node) -> TypedNode:

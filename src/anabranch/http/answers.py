@@ -17,7 +17,7 @@ from anabranch.coordinator.status import (
     RescaleStatus,
     Status,
 )
-from anabranch.node.port import SinkFacts
+from anabranch.node.port import NodeFacts, SinkFacts
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS, LIMIT_SECONDS
 from anabranch.plan.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
@@ -150,8 +150,34 @@ class RegionFacts(msgspec.Struct, frozen=True):
     generation: int
 
 
+class SourceRegion(msgspec.Struct, frozen=True):
+    """How a source is read. ``read_by`` is ``python`` where read tasks do: then it is a region.
+
+    Its bins are its partitions: ``partitions`` is partition → worker. Where the ``jvm`` reads, it
+    splits the files of each step as it likes, and nothing of it is assigned.
+    """
+
+    source: str
+    read_by: Literal["python", "jvm"]
+    partitions: tuple[int, ...]
+    workers: int
+    generation: int
+
+
+class GraphEdge(msgspec.Struct, frozen=True):
+    """Rows go from one node of the graph to another; both by their ids."""
+
+    producer: int
+    consumer: int
+
+
 class Metadata(msgspec.Struct, frozen=True):
-    """The dataflow that runs. ``code`` is the hash of it, ``endings`` are told of input's end."""
+    """The dataflow that runs. ``code`` is the hash of it, ``endings`` are told of input's end.
+
+    ``nodes`` and ``edges`` are its graph, as it was written. ``releasing`` is what becomes of
+    executors when workers go: ``local`` (there are none), ``dynamic`` (Spark sees to it), ``kept``
+    (Spark is somebody else's) or ``idle`` (those that run nothing are let go of).
+    """
 
     dataflow: str
     code: str
@@ -160,6 +186,10 @@ class Metadata(msgspec.Struct, frozen=True):
     regions: tuple[RegionFacts, ...]
     sinks: tuple[SinkFacts, ...]
     endings: tuple[str, ...]
+    releasing: str = ""
+    source_regions: tuple[SourceRegion, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
+    edges: tuple[GraphEdge, ...] = ()
 
 
 class Latency(msgspec.Struct, frozen=True):

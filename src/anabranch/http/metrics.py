@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.status import Phase, Status
+from anabranch.coordinator.status import Phase, RescaleStatus, Status
+from anabranch.rescale.history import Outcome
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -38,12 +39,50 @@ class Meter:
         self._merged = Counter(
             "anabranch_merged_rows", "State rows written by merging.", registry=self._registry
         )
+        self._state_bytes = Counter(
+            "anabranch_home_bytes",
+            "Bytes of state that tasks with homes moved there, opened there, or had to read from "
+            "the store.",
+            ["what"],
+            registry=self._registry,
+        )
+        self._misses = Counter(
+            "anabranch_home_misses",
+            "Reads of state that was missing in a home.",
+            registry=self._registry,
+        )
         self._seconds = Histogram(
             "anabranch_step_seconds",
             "From the plan of a step to its commit.",
             buckets=BUCKETS,
             registry=self._registry,
         )
+        self._moved = {
+            name: Counter(f"anabranch_rescale_{name}", what, registry=self._registry)
+            for name, what in (
+                ("bins", "Bins that were handed over to another worker."),
+                ("keys", "Keys in these bins."),
+                ("bytes", "Bytes of state in these bins."),
+                ("rounds", "Steps that handed over bins."),
+                ("steps", "Steps of this coordinator while a rescale was under way."),
+                ("released_workers", "Workers that were told to shut down."),
+            )
+        }
+        self._longest = Gauge(
+            "anabranch_rescale_longest_step_seconds",
+            "The longest step while the last rescale was under way.",
+            registry=self._registry,
+        )
+        self._ended = Counter(
+            "anabranch_rescales",
+            "Rescales that are over, by how they ended.",
+            ["outcome"],
+            registry=self._registry,
+        )
+        for outcome in Outcome:
+            self._ended.labels(outcome.value)
+        self._in_rescale = False
+        self._longest_seconds = 0.0
         self._parts = Histogram(
             "anabranch_step_part_seconds",
             "Parts of a step: planning, the Spark job, the commit and others.",
@@ -57,9 +96,31 @@ class Meter:
         self._steps.inc()
         self._rows.inc(done.rows)
         self._merged.inc(done.rows_merged)
+        self._state_bytes.labels("moved").inc(done.homes.moved_bytes)
+        self._state_bytes.labels("home").inc(done.homes.home_bytes)
+        self._state_bytes.labels("store").inc(done.homes.store_bytes)
+        self._misses.inc(done.homes.misses)
         self._seconds.observe(done.seconds)
         for part, seconds in done.parts.items():
             self._parts.labels(part).observe(seconds)
+        self._observe_rescale(done)
+
+    def _observe_rescale(self, done: StepDone) -> None:
+        moved = done.moved
+        if moved is None:
+            self._in_rescale = False
+            return
+        counts = {"bins": moved.bins, "keys": moved.keys, "bytes": moved.bytes}
+        counts |= {"rounds": int(moved.bins > 0), "steps": 1}
+        for name, count in {**counts, "released_workers": len(moved.released)}.items():
+            self._moved[name].inc(count)
+        self._longest_seconds = max(
+            done.seconds, self._longest_seconds if self._in_rescale else 0.0
+        )
+        self._longest.set(self._longest_seconds)
+        self._in_rescale = True
+        for outcome in moved.ended:
+            self._ended.labels(outcome).inc()
 
     def collect(self, status: Status) -> bytes:
         """Everything as text, the standing of the pipeline included."""
@@ -79,6 +140,21 @@ class _Standing(Collector):
         yield from self._state(self._status)
         yield from self._edges(self._status)
         yield from self._checkpoints(self._status)
+        yield from self._rescale(self._status.rescale)
+
+    @staticmethod
+    def _rescale(rescale: RescaleStatus | None) -> Iterator[Metric]:
+        yield _one("rescale_under_way", "1 while bins move.", float(rescale is not None))
+        if rescale is None:
+            return
+        yield _one("rescale_left_bins", "Bins still at their old owner.", rescale.left_bins)
+        yield _one("rescale_left_bytes", "Bytes of state in these bins.", rescale.left_bytes)
+        in_hand_over = sum(rescale.in_hand_over.values())
+        yield _one("rescale_hold_bins", "Bins between two owners.", in_hand_over)
+        yield _one("rescale_left_seconds", "Forecast of the time left.", rescale.seconds_left)
+        if rescale.budget_seconds is not None:
+            budget = rescale.budget_seconds
+            yield _one("rescale_budget_seconds", "What a step may spend on moving.", budget)
 
     @staticmethod
     def _pipeline(status: Status) -> Iterator[Metric]:
@@ -113,11 +189,13 @@ class _Standing(Collector):
             ((region.region, str(worker)), float(count))
             for region in status.regions
             for worker, count in enumerate(region.keys_by_worker)
+            if worker in region.bins
         )
         sizes = (
             ((region.region, str(worker)), float(count))
             for region in status.regions
             for worker, count in enumerate(region.bytes_by_worker)
+            if worker in region.bins
         )
         runs = (((region.region,), float(region.runs)) for region in status.regions)
         bins = (((region.region,), float(len(region.bins))) for region in status.regions)

@@ -7,9 +7,17 @@ import time
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from anabranch.coordinator.status import Phase, Status
+from anabranch.coordinator.status import Phase, SourceStatus, Status
 from anabranch.errors import CoordinatorStarting
-from anabranch.http.answers import Checkpoints, Health, Metadata, RegionFacts, Stats
+from anabranch.http.answers import (
+    Checkpoints,
+    GraphEdge,
+    Health,
+    Metadata,
+    RegionFacts,
+    SourceRegion,
+    Stats,
+)
 from anabranch.http.board import Board
 from anabranch.http.metrics import CONTENT_TYPE
 from anabranch.http.openapi import answers
@@ -35,7 +43,7 @@ def reading_calls(board: Board) -> APIRouter:
 
     @calls.get("/metadata", responses=answers(Metadata), response_class=Response)
     async def metadata() -> Response:
-        """The dataflow that runs: sources, regions with their states, sinks."""
+        """The dataflow that runs: sources, regions with their states, sinks, and the graph."""
         facts = await board.quick.call(board.coordinator.facts)
         if facts is None:
             raise CoordinatorStarting("No node has told yet what it runs", do="Ask again soon.")
@@ -94,4 +102,20 @@ def metadata_of(facts: Facts, status: Status) -> Metadata:
         ),
         sinks=facts.sinks,
         endings=facts.endings,
+        releasing=facts.releasing,
+        source_regions=tuple(_source_region(facts, each) for each in status.sources),
+        nodes=facts.graph,
+        edges=tuple(
+            GraphEdge(producer, node.id) for node in facts.graph for producer in node.inputs
+        ),
+    )
+
+
+def _source_region(facts: Facts, source: SourceStatus) -> SourceRegion:
+    return SourceRegion(
+        source.source,
+        "python" if source.source in facts.partitions else "jvm",
+        source.partitions,
+        len(set(source.partitions)),
+        source.generation,
     )

@@ -80,7 +80,7 @@ class NodeCore:
         self._program = program
         self._plane = plane
         self._around = Surroundings(store, frames, open_source, clock, reached)
-        self._facts = facts_of(program, code)
+        self._facts = facts_of(program, code, getattr(plane, "releasing", ""))
         self._boot = boot
         self._application = application
         self._chores = Chores(store, {code, pickled or code}, grace_seconds, clock)

@@ -1,13 +1,15 @@
-"""The workers' answers to ``Interrogate``: what each of their bins holds and had to do."""
+"""The workers' answers: what each of their bins holds and had to do, and which they have copied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anabranch.messages import BinCopied
 from anabranch.node.settle import Settled
 from anabranch.plan.physical import Physical
 from anabranch.plan.placed import Assignment
 from anabranch.plan.step import Plan
+from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.loads import BinLoad, WorkerLoad, from_states
 
 
@@ -21,6 +23,7 @@ def worker_loads(physical: Physical, plan: Plan, settled: Settled) -> tuple[Work
         return ()
     found: list[WorkerLoad] = []
     held = from_states(plan.placement, settled.states)
+    more = _registered(settled)
     for assignment in plan.placement:
         rows = _rows(physical, assignment, settled)
         spent = _seconds(physical, assignment.region, settled)
@@ -30,7 +33,8 @@ def worker_loads(physical: Physical, plan: Plan, settled: Settled) -> tuple[Work
             each = spent.get(worker, 0.0) / total if total else 0.0
             loads = tuple(
                 BinLoad(
-                    held.of(assignment.region).bin(number).keys,
+                    held.of(assignment.region).bin(number).keys
+                    + more.get((assignment.region, number), 0),
                     held.of(assignment.region).bin(number).bytes,
                     float(rows.get(number, 0)),
                     rows.get(number, 0) * each,
@@ -41,8 +45,44 @@ def worker_loads(physical: Physical, plan: Plan, settled: Settled) -> tuple[Work
     return tuple(found)
 
 
+def _registered(settled: Settled) -> dict[tuple[str, int], int]:
+    """The keys that operators have registered beyond those that they have saved, by bin."""
+    live = {state.operator: state.live for state in settled.states}
+    found: dict[tuple[str, int], int] = {}
+    for told in settled.registered:
+        saved = live.get(told.operator)
+        for number, keys in zip(told.bins, told.keys, strict=True):
+            more = keys if saved is None else max(keys - saved[number], 0)
+            found[told.region, number] = found.get((told.region, number), 0) + more
+    return found
+
+
+def prefetched(physical: Physical, settled: Settled) -> tuple[Prefetched, ...]:
+    """The bins that are complete in the home of their new owner, by the word of all its tasks."""
+    regions = {group.name: group.region for level in physical.levels for group in level.groups}
+    told: dict[tuple[str, int], list[tuple[BinCopied, ...]]] = {}
+    for (_, group, worker), copied in settled.copied.items():
+        region = regions.get(group)
+        if region is not None:
+            told.setdefault((region, worker), []).append(copied)
+    found: list[Prefetched] = []
+    for (region, worker), tasks in told.items():
+        for number in sorted(set.intersection(*({each.bin for each in task} for task in tasks))):
+            own = [each for task in tasks for each in task if each.bin == number]
+            size, seconds = sum(each.bytes for each in own), sum(each.seconds for each in own)
+            found.append(Prefetched(region, number, worker, size, seconds))
+    return tuple(found)
+
+
 def _rows(physical: Physical, assignment: Assignment, settled: Settled) -> dict[int, int]:
-    """The rows that came to each bin of a region."""
+    """The rows that came to each bin of a region, or that were read of each partition."""
+    if assignment.source:
+        read: dict[int, int] = {}
+        for each in settled.read:
+            if each.source == assignment.region:
+                place = each.partition % len(assignment.workers)
+                read[place] = read.get(place, 0) + each.rows
+        return read
     places = {place for _, place in _arrivals(physical, assignment.region)}
     found: dict[int, int] = {}
     for count in settled.counts:
@@ -65,6 +105,7 @@ def _arrivals(physical: Physical, region: str) -> Iterator[tuple[int, str]]:
 def _seconds(physical: Physical, region: str, settled: Settled) -> dict[int, float]:
     """How long each worker of a region was busy."""
     names = {g.name for level in physical.levels for g in level.groups if g.region == region}
+    names.add(region)  # the tasks that read a source go by its name
     found: dict[int, float] = {}
     for (_, group, worker), seconds in settled.useful.items():
         if group in names:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch.dataflow.graph import SinkNode
+from anabranch.dataflow.graph import Node, SinkNode
 from anabranch.node.checking import check_files, files_of
 from anabranch.node.identity import check_outputs, check_sources, fitting, shapes
 from anabranch.node.offers import Offers
 from anabranch.node.outbox import Outbox
-from anabranch.node.port import Facts, OpenOrder, SinkFacts
+from anabranch.node.port import Facts, NodeFacts, OpenOrder, SinkFacts
 from anabranch.node.program import Program
 from anabranch.plan.step import OperatorState
 from anabranch.sinks.port import Frames, Publisher, SinkContext, takes_back
@@ -45,8 +45,8 @@ class Opened:
             self.offers.close()
 
 
-def facts_of(program: Program, code: str) -> Facts:
-    """What the coordinator must know of a dataflow."""
+def facts_of(program: Program, code: str, releasing: str = "") -> Facts:
+    """What the coordinator must know of a dataflow, and of the cluster that it runs on."""
     return Facts(
         dataflow=program.typed.graph.name,
         code=code,
@@ -56,6 +56,20 @@ def facts_of(program: Program, code: str) -> Facts:
         sources=tuple(node.name for node in program.physical.sources()),
         sinks=tuple(_sink_facts(name, node) for name, node in program.sinks.items()),
         endings=program.endings,
+        partitions=program.partitions,
+        releasing=releasing,
+        graph=tuple(_node_facts(program, node) for node in program.typed.graph.nodes),
+    )
+
+
+def _node_facts(program: Program, node: Node) -> NodeFacts:
+    region = program.typed.region(node.id)
+    return NodeFacts(
+        node.id,
+        node.kind,
+        getattr(node, "name", None),
+        None if region is None else getattr(program.typed.graph.node(region), "name", None),
+        node.inputs,
     )
 
 

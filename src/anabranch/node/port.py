@@ -15,7 +15,9 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from anabranch.plan.home_use import HomeUse
 from anabranch.plan.step import Count, Input, OperatorShape, OperatorState, Plan
+from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.loads import WorkerLoad
 from anabranch.sinks.port import StagedFile
 
@@ -57,11 +59,26 @@ class SinkFacts(msgspec.Struct, frozen=True):
     takes_back: bool
 
 
+class NodeFacts(msgspec.Struct, frozen=True):
+    """An operator of the dataflow's graph; ``name`` is None where it needs none.
+
+    ``region`` is the region that it runs in, ``inputs`` are the ids of those it gets rows of.
+    """
+
+    id: int
+    kind: str
+    name: str | None
+    region: str | None
+    inputs: tuple[int, ...]
+
+
 class Facts(msgspec.Struct, frozen=True):
     """What the coordinator must know of the dataflow that a node has loaded.
 
     ``code`` is the hash of the dataflow, ``endings`` are the operators that are told of the end of
-    the input, in the order of the graph.
+    the input, in the order of the graph. ``partitions`` says how many each source has that Python
+    tasks read; the others are read by the JVM. ``releasing`` is what becomes of executors when
+    workers go. ``graph`` is the dataflow as it was written.
     """
 
     dataflow: str
@@ -72,6 +89,9 @@ class Facts(msgspec.Struct, frozen=True):
     sources: tuple[str, ...]
     sinks: tuple[SinkFacts, ...]
     endings: tuple[str, ...]
+    partitions: dict[str, int] = {}
+    releasing: str = ""
+    graph: tuple[NodeFacts, ...] = ()
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -254,7 +274,8 @@ Order: TypeAlias = (
 class StepResult(msgspec.Struct, frozen=True):
     """What a step came to: everything of its commit that only the node can know.
 
-    ``loads`` are the workers' answers, where they were interrogated.
+    ``loads`` are the workers' answers, where they were interrogated; ``prefetched`` are the bins
+    that their next owners have copied, ``homes`` what was read and copied.
     """
 
     step: int
@@ -266,6 +287,8 @@ class StepResult(msgspec.Struct, frozen=True):
     rows_merged: int
     seconds: dict[str, float]
     loads: tuple[WorkerLoad, ...] = ()
+    prefetched: tuple[Prefetched, ...] = ()
+    homes: HomeUse = HomeUse()
 
 
 class Node(Protocol):

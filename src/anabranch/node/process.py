@@ -39,6 +39,8 @@ class NodeCommand:
     bins: int | None = None
     grace_seconds: float = 120.0
     orphan_seconds: float = 60.0
+    homes: str | None = None
+    isolate_workers: bool = False
 
     def line(self) -> list[str]:
         """The command line."""
@@ -48,6 +50,8 @@ class NodeCommand:
         line += ["--orphan-seconds", str(self.orphan_seconds)]
         line += [] if self.master is None else ["--master", self.master]
         line += [] if self.bins is None else ["--bins", str(self.bins)]
+        line += [] if self.homes is None else ["--homes", self.homes]
+        line += ["--isolate-workers"] if self.isolate_workers else []
         for name, value in self.conf:
             line += ["--conf", f"{name}={value}"]
         return line

@@ -5,18 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from anabranch.dataflow.graph import MapBatchesNode, ProcessNode, SinkNode, StatefulMapNode
+from anabranch.dataflow.graph import (
+    MapBatchesNode,
+    ProcessNode,
+    SinkNode,
+    StatefulBatchesNode,
+    StatefulMapNode,
+)
 from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.build import build
 from anabranch.operators.map_batches import MapBatches
+from anabranch.operators.order_by import Ordering, ordering_of
 from anabranch.operators.states import StatefulOperator, StateShape, state_shapes
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
+from anabranch.sources.port import PythonSource
+from anabranch.sources.python_data_source import PLACES, PythonDataSource
 from anabranch.state.layout import Layout
 
-SURVIVORS = (MapBatchesNode, StatefulMapNode, ProcessNode)
+SURVIVORS = (MapBatchesNode, StatefulMapNode, StatefulBatchesNode, ProcessNode)
 """The operators that can go on after a failure of the user's code."""
 
 
@@ -38,6 +47,12 @@ class Program:
         return {node.id: build(self.typed, node) for node in self.typed.graph.stateful()}
 
     @cached_property
+    def orderings(self) -> dict[int, Ordering]:
+        """The order in which operators want their rows, by node, of those that say it."""
+        found = ((node.id, ordering_of(self.typed, node)) for node in self.typed.graph.stateful())
+        return {id: ordering for id, ordering in found if ordering is not None}
+
+    @cached_property
     def endings(self) -> tuple[str, ...]:
         """The operators that want to know of the end of the input, in the order of the graph."""
         return tuple(
@@ -45,6 +60,17 @@ class Program:
             for node in self.typed.graph.stateful()
             if isinstance(node, ProcessNode) and overrides(node.process, "on_end")
         )
+
+    @cached_property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each source has that Python tasks read: the bins of its region."""
+        found = {}
+        for node in self.physical.sources():
+            if isinstance(node.source, PythonDataSource):
+                found[node.name] = PLACES
+            elif isinstance(node.source, PythonSource):
+                found[node.name] = node.source.partitions
+        return found
 
     @cached_property
     def surviving(self) -> frozenset[str]:

@@ -7,32 +7,51 @@ or forgotten leaves files that nobody names, and nothing else.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
-from anabranch.messages import Attempt, Control, End, Load, Report, StateReport, Tally
+from anabranch.messages import (
+    Acquire,
+    Attempt,
+    Collect,
+    Control,
+    End,
+    Load,
+    Message,
+    Report,
+    StateReport,
+    Tally,
+)
 from anabranch.node.program import Program
-from anabranch.operators.dead_letter import Failure, dead_letters
+from anabranch.node.worker_home import Homes, WorkerHome
+from anabranch.operators.attending import Attending
+from anabranch.operators.dead_letter import Failure, dead_letters, in_step
+from anabranch.operators.messaging import Heard, Passage
 from anabranch.operators.process import ProcessOperator
-from anabranch.operators.rows import Changes, Rows, joined
+from anabranch.operators.rows import Changes, Rows, joined, joined_changes
 from anabranch.operators.states import run_operator, state_shapes
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group, Relay
-from anabranch.sinks.port import DroppedRows, StagedFile
+from anabranch.sinks.port import DeadLetterRows, DroppedRows, StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
-from anabranch.state.bins import Hashes, Mask
+from anabranch.state.bins import BinSet, Hashes, Mask
 from anabranch.state.changed import nothing_changed
 from anabranch.state.entries import Entries
+from anabranch.state.keys import Index
 from anabranch.state.region_state import OperatorState
 from anabranch.state.rows import Groups, Held, group_keys
 from anabranch.state.sorted_rows import hash_column
+
+KEYS_AT_ONCE = 1 << 16
+"""About how many keys are told of the end of the input at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +81,64 @@ class TaskResult:
 class RegionTask:
     """One group's operators in one task of one step."""
 
-    def __init__(self, program: Program, store: Path, control: Control, place: TaskPlace) -> None:
-        """Nothing is read yet."""
+    def __init__(
+        self,
+        program: Program,
+        store: Path,
+        control: Control,
+        place: TaskPlace,
+        homes: Homes | None = None,
+    ) -> None:
+        """Nothing is read yet. Without ``homes``, state is read in the store."""
         self._program = program
         self._store = store
         self._control = control
         self._place = place
         self._loads = {m.operator: m for m in control.messages if isinstance(m, Load)}
         self._ending = {m.operator for m in control.messages if isinstance(m, End)}
+        self._homely = WorkerHome(homes, store, control, place.step)
         self._seconds: dict[str, float] = defaultdict(float)
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
         self._to_stage: dict[str, list[pa.Table]] = {}
         self._failures: list[Failure] = []
+        self._passage = Passage(self._group().region, control.messages, self._inputs())
+        self._attending: dict[int, tuple[Attending, dict[str, OperatorState]]] = {}
 
     def run(
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
     ) -> TaskResult:
         """Run the operators over the rows that arrived (by their consumer), and write."""
+        with self._timed("acquire"):
+            self._homely.acquire()
         waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
         emitted: dict[int, Rows] = {}
         leaving = self._program.physical.emitting(self._control.level)
         for node_id in self._group().operators:
             parts = waiting.pop(node_id, None)
-            output = self._operator(node_id, joined(parts) if parts else None)
+            output = self._operator(node_id, self._together(node_id, parts))
             if output is None:
                 continue
             for consumer in self._program.physical.direct.get(node_id, ()):
                 waiting.setdefault(consumer, []).append(output)
             if node_id in leaving:
                 emitted[node_id] = output
+        self._after_data()
         staged = self._stage()
+        with self._timed("prefetch"):
+            self._homely.after_data()
         return TaskResult(self._report(consumed, staged), emitted)
+
+    def _together(self, node_id: int, parts: Sequence[Rows] | None) -> Rows | None:
+        """The rows of all inputs, with as many order digits as they can have.
+
+        Whether an input has rows depends on the placement, so the digits must not (R9).
+        """
+        if not parts:
+            return None
+        rows = joined(parts)
+        digits = self._program.physical.given[node_id]
+        return rows if rows.order is None else replace(rows, order=rows.order.padded(digits))
 
     def _operator(self, node_id: int, rows: Rows | None) -> Rows | None:
         """Run one operator; gives its output, None where it has none."""
@@ -127,13 +172,80 @@ class RegionTask:
         level = self._program.physical.levels[self._control.level]
         return next(group for group in level.groups if group.name == self._control.group)
 
+    def _inputs(self) -> dict[int, int]:
+        """How many inputs each operator has: those that begin the region come united, as one."""
+        physical, own = self._program.physical, self._group().operators
+        edges = physical.levels[self._control.level].inputs
+        begun = {edge.consumer for edge in edges if edge.distributes}
+        within = Counter(c for node in own for c in physical.direct.get(node, ()))
+        within.update(edge.consumer for edge in edges if not edge.distributes)
+        return {node: max((node in begun) + within[node], 1) for node in own}
+
+    def _after_data(self) -> None:
+        """Let the messages that come after the data pass; then write what waited for them."""
+        for node_id in self._group().operators:
+            for message, heard in self._passage.after_data(node_id):
+                if node_id in self._attending:
+                    self._heard(node_id, message, heard)
+        for attending, states in self._attending.values():
+            with self._timed("operator"):
+                changes = attending.changes()
+            self._write_all(states, changes)
+
+    def _heard(self, node_id: int, message: Message, heard: Heard) -> None:
+        attending, _ = self._attending[node_id]
+        if self._program.operators[node_id].answers(message):
+            with self._timed("messages"):
+                self._passage.note(node_id, message, attending.hear(message, heard))
+
+    def _attended(self, node_id: int, operator: ProcessOperator, rows: Rows | None) -> Rows | None:
+        """Run an operator that handles some of the messages; it is written after the last one."""
+        states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
+        views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
+        ending = None
+        if not (rows is not None and len(rows)) and operator.name in self._ending:
+            every = BinSet.every(self._program.bins)
+            ending = _all_keys(list(states.values()), self._place.clock_ns, every)
+        key = self._program.typed.key(node_id)
+        assert key is not None
+        with self._timed("operator"):
+            attending = Attending(
+                operator,
+                rows,
+                ending,
+                self._moving(operator) if ending is None else None,
+                views,
+                key,
+                self._program.bins,
+                self._dead(operator.name),
+            )
+            self._attending[node_id] = (attending, states)
+            for message, heard in self._passage.before_data(node_id):
+                self._heard(node_id, message, heard)
+            return attending.run(self._program.physical.digits[node_id])
+
+    def _moving(self, operator: ProcessOperator) -> Groups | None:
+        """The keys of bins that come or go and that the operator has saved something of."""
+        if operator.saved is None:
+            return None
+        bins = BinSet()
+        for message in self._control.messages:
+            if isinstance(message, Acquire | Collect) and operator.answers(message):
+                bins |= message.bins
+        return _all_keys([self._open(operator.saved.state, bins)], self._place.clock_ns, bins)
+
     def _stateful(self, node_id: int, rows: Rows | None) -> Rows | None:
         """Run an operator over its rows, if there are any, and write what changed or is due."""
         operator = self._program.operators[node_id]
+        if isinstance(operator, ProcessOperator) and self._passage.handled_by(operator):
+            return self._attended(node_id, operator, rows)
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         output: Rows | None = None
         changes: dict[str, Changes] = {}
         if rows is not None and len(rows):
+            ordering = self._program.orderings.get(node_id)
+            if ordering is not None:
+                rows = ordering.apply(rows)
             views = {
                 name: _TimedState(state, self._place, self._seconds)
                 for name, state in states.items()
@@ -144,23 +256,40 @@ class RegionTask:
         elif isinstance(operator, ProcessOperator) and operator.name in self._ending:
             with self._timed("operator"):
                 output, changes = self._end(node_id, operator, states)
+        self._write_all(states, changes)
+        return output
+
+    def _write_all(
+        self, states: Mapping[str, OperatorState], changes: Mapping[str, Changes]
+    ) -> None:
         for name, state in states.items():
             with self._timed("write"):
                 self._write(name, state, changes.get(name))
-        return output
 
     def _end(
         self, node_id: int, operator: ProcessOperator, states: Mapping[str, OperatorState]
     ) -> tuple[Rows | None, dict[str, Changes]]:
-        """Tell all keys of an operator that the input has ended. No rows come in such a step."""
-        groups = _all_keys(list(states.values()), self._place.clock_ns)
-        if groups is None:
-            return None, {}
-        views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
-        digits = self._program.physical.digits[node_id]
-        return operator.end(groups, views, digits, self._dead(operator.name))
+        """Tell all keys of an operator that the input has ended. No rows come in such a step.
 
-    def _open(self, name: str) -> OperatorState:
+        Some bins at a time: their keys and what they keep are objects, and those of all bins
+        together may be too many.
+        """
+        views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
+        digits, dead = self._program.physical.digits[node_id], self._dead(operator.name)
+        output: list[Rows] = []
+        changes: dict[str, list[Changes]] = {}
+        for bins in _shares(np.sum([state.live for state in states.values()], axis=0)):
+            groups = _all_keys(list(states.values()), self._place.clock_ns, bins)
+            if groups is None:
+                continue
+            made, changed = operator.end(groups, views, digits, dead)
+            output.append(made)
+            for name, change in changed.items():
+                changes.setdefault(name, []).append(change)
+        every = {name: joined_changes(parts) for name, parts in changes.items()}
+        return joined(output) if output else None, every
+
+    def _open(self, name: str, bins: BinSet | None = None) -> OperatorState:
         load = self._loads[name]
         return OperatorState(
             name,
@@ -168,8 +297,9 @@ class RegionTask:
             load.runs,
             self._store,
             self._program.bins,
-            self._control.owned,
+            self._control.owned if bins is None else bins,
             load.live,
+            files=self._homely.files,
         )
 
     def _write(self, state_name: str, state: OperatorState, changes: Changes | None) -> None:
@@ -179,7 +309,9 @@ class RegionTask:
         name = self._place.file_name("run", state_name, "arrow")
         changed = nothing_changed(state.layout) if changes is None else changes.changed
         found = None if changes is None else changes.found
-        change = state.write(changed, name, found=found, now_ns=self._place.clock_ns)
+        change = state.write(
+            changed, name, found=found, now_ns=self._place.clock_ns, still=self._homely.held
+        )
         if change is None:
             return
         self._seconds["merge"] += change.merge_seconds
@@ -189,9 +321,14 @@ class RegionTask:
 
     def _sink(self, node: SinkNode, rows: Rows) -> None:
         self.count(f"sink {node.name}", Rows(rows.values))
-        if not len(rows) or isinstance(node.sink, DroppedRows):
+        letters = self._program.typed.graph.dead_letters()
+        if not len(rows):
             return
-        self._to_stage.setdefault(node.name, []).append(_plain(rows.values))
+        if isinstance(node.sink, DeadLetterRows) and letters is not None:
+            self._sink(letters, rows)
+        elif not isinstance(node.sink, DroppedRows):
+            values = in_step(rows.values, self._place.step) if node.letters else rows.values
+            self._to_stage.setdefault(node.name, []).append(_plain(values))
 
     def _stage(self) -> tuple[StagedFile, ...]:
         """One file for each sink that has rows, however many ways they came."""
@@ -209,6 +346,7 @@ class RegionTask:
             return stage(self._store, found)
 
     def _report(self, consumed: tuple[Attempt, ...], staged: tuple[StagedFile, ...]) -> Report:
+        name = self._control.group
         return Report(
             self._place.attempt,
             consumed,
@@ -216,7 +354,17 @@ class RegionTask:
             staged,
             tuple(self._tallies),
             dict(self._seconds),
+            passed=self._passage.passed(self._names()),
+            registered=tuple(
+                each.by_bin(name) for each, _ in self._attending.values() if each.registered
+            ),
+            homes=self._homely.use(),
+            copied=self._homely.copied,
         )
+
+    def _names(self) -> dict[int, str]:
+        node = self._program.physical.node
+        return {id: getattr(node(id), "name", f"relay {id}") for id in self._group().operators}
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
@@ -272,16 +420,24 @@ class _TimedState:
             self._seconds["lookup"] += spent
 
 
-def _all_keys(states: Sequence[OperatorState], now_ns: int) -> Groups | None:
+def _shares(live: Index) -> Iterator[BinSet]:
+    """Parts of the bins with about so many keys that they may be objects at once."""
+    first, held = 0, 0
+    for last, count in enumerate(live.tolist(), start=1):
+        held += count
+        if held >= KEYS_AT_ONCE or last == len(live):
+            yield BinSet.from_mask((np.arange(len(live)) >= first) & (np.arange(len(live)) < last))
+            first, held = last, 0
+
+
+def _all_keys(states: Sequence[OperatorState], now_ns: int, bins: BinSet) -> Groups | None:
     """The keys that have something in any of the states; None where there are none."""
     keys = states[0].layout.keys
-    width = len(keys)
-    tables = [state.scan(now_ns).select(range(width + 1)) for state in states]
-    table = pa.concat_tables(tables).combine_chunks()
+    table = pa.concat_tables([state.keys(now_ns, bins) for state in states]).combine_chunks()
     if not table.num_rows:
         return None
     (batch,) = table.to_batches()
-    named = batch.select(range(1, width + 1)).rename_columns(keys.names)
+    named = batch.select(range(1, len(keys) + 1)).rename_columns(keys.names)
     return group_keys(hash_column(batch), named)
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from anabranch.messages import Attempt, Report, StateReport, Tally
+from anabranch.messages import (
+    Attempt,
+    BinCopied,
+    PartitionRead,
+    Registered,
+    Report,
+    StateReport,
+    Tally,
+)
+from anabranch.plan.home_use import HomeUse, added
 from anabranch.plan.physical import Physical
 from anabranch.plan.step import Count, OperatorState, Plan
 from anabranch.sinks.port import StagedFile
@@ -24,7 +34,10 @@ _WRAP = 1 << 64
 class Settled:
     """What a step came to, from one consistent set of attempts.
 
-    ``useful`` is how long each task was busy with its operators and their state.
+    ``useful`` is how long each task was busy with its operators and their state. ``registered``
+    and ``read`` are what operators and read tasks have told: keys, and rows by partition.
+    ``copied`` are the bins that each task has copied to its home, ``homes`` is what all of them
+    read and copied.
     """
 
     states: tuple[OperatorState, ...]
@@ -33,6 +46,10 @@ class Settled:
     rows_merged: int
     seconds: dict[str, float]
     useful: dict[Task, float]
+    registered: tuple[Registered, ...] = ()
+    read: tuple[PartitionRead, ...] = ()
+    homes: HomeUse = field(default_factory=HomeUse)
+    copied: dict[Task, tuple[BinCopied, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,11 @@ def settle(
     if isinstance(chosen, Disagreement):
         return chosen
     ordered = [chosen[task] for task in sorted(chosen)]
+    read = [each for report in ordered for each in report.read]
+    often = Counter((each.source, each.partition, each.start) for each in read)
+    for (source, partition, _), times in often.items():
+        if times > 1:
+            return Disagreement(f"partition {partition} of {source} was read {times} times")
     return Settled(
         _states(before, [state for report in ordered for state in report.states]),
         tuple(file for report in ordered for file in report.staged),
@@ -60,19 +82,21 @@ def settle(
         sum(state.rows_merged for report in ordered for state in report.states),
         _added(report.seconds for report in ordered),
         {task: sum(r.seconds.get(part, 0.0) for part in USEFUL) for task, r in chosen.items()},
+        tuple(each for report in ordered for each in report.registered),
+        tuple(read),
+        added(report.homes for report in ordered),
+        {task: report.copied for task, report in chosen.items()},
     )
 
 
 def expected_tasks(physical: Physical, plan: Plan) -> list[Task]:
     """The tasks that a step has whatever its input: one per worker of every level."""
-    counts = {a.region: a.count for a in plan.placement}
     found = []
     for level in physical.levels[1:]:
         for group in level.groups:
             if group.region is None and not level.exchange:
                 continue
-            count = plan.unkeyed_workers if group.region is None else counts[group.region]
-            found += [(level.number, group.name, worker) for worker in range(count)]
+            found += [(level.number, group.name, worker) for worker in plan.workers(group.region)]
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from anabranch.errors import AttemptsDisagree
 from anabranch.node.data_plane import DataPlane
 from anabranch.node.identity import check_sources
-from anabranch.node.interrogation import worker_loads
+from anabranch.node.interrogation import prefetched, worker_loads
 from anabranch.node.offers import Offers
 from anabranch.node.opening import Surroundings
 from anabranch.node.port import StepResult
@@ -39,6 +39,8 @@ def run_plan(
         rows_merged=settled.rows_merged,
         seconds={**settled.seconds, **getattr(plane, "timings", {})},
         loads=worker_loads(program.physical, plan, settled),
+        prefetched=prefetched(program.physical, settled),
+        homes=settled.homes,
     )
 
 

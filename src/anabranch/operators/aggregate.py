@@ -19,7 +19,8 @@ from anabranch.dataflow.typed import AggregateColumn as TypedColumn
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.aggregates.port import Function, Given, Segments, Shape
 from anabranch.operators.aggregates.registry import make
-from anabranch.operators.rows import Changes, KeyedState, Rows
+from anabranch.operators.messaging import Messaged
+from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.state.changed import Changed
 from anabranch.state.layout import nullable
 from anabranch.state.rows import Groups, group_keys
@@ -64,7 +65,7 @@ class AggregateColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Messaged):
     """The operator: its columns and what its output looks like.
 
     Where the rows come with their order, functions that depend on it see them in it, and an output
@@ -74,23 +75,27 @@ class Aggregate:
     name: str
     columns: tuple[AggregateColumn, ...]
     output: pa.Schema
+    ttl_ns: int | None = None
 
     @property
     def state(self) -> pa.Schema:
         """The state columns."""
         return pa.schema([f for column in self.columns for f in column.state_fields()])
 
-    def run(self, rows: Rows, state: KeyedState) -> tuple[Rows, Changes]:
+    def run(self, rows: Rows, state: KeyedEntries) -> tuple[Rows, Changes]:
         """Group, reduce and add to the state; give the new values and the changed state."""
         assert rows.hashes is not None
         assert rows.keys is not None
         groups = group_keys(rows.hashes, rows.keys)
-        found, prior = state.lookup(groups.hashes, groups.keys)
-        kept, shown = self._advance(rows, groups, prior.columns)
+        held = state.find(groups.hashes, groups.keys)
+        kept, shown = self._advance(rows, groups, held.values.columns)
         values = pa.RecordBatch.from_arrays(kept, schema=self.state)
         nothing_forgotten = np.zeros(len(groups), dtype=np.bool_)
-        changed = Changed(groups.hashes, groups.keys, values, nothing_forgotten)
-        return self._output(rows, groups, shown), Changes(changed, found)
+        expiry = None
+        if self.ttl_ns is not None:
+            expiry = pa.array(np.full(len(groups), state.now_ns + self.ttl_ns, dtype=np.int64))
+        changed = Changed(groups.hashes, groups.keys, values, nothing_forgotten, expiry=expiry)
+        return self._output(rows, groups, shown), Changes(changed, held.present)
 
     def _advance(
         self, rows: Rows, groups: Groups, prior: Sequence[pa.Array]

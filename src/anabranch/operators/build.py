@@ -26,7 +26,7 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
     output, value = typed.schema(node.id), typed.value(node.id)
     match node:
         case AggregateNode():
-            return Aggregate(node.name, aggregate_columns(typed, node.id), output)
+            return Aggregate(node.name, aggregate_columns(typed, node.id), output, node.ttl_ns)
         case StatefulMapNode():
             return StatefulMap(node.name, node.function, state_codec(value), output, node.ttl_ns)
         case StatefulBatchesNode():

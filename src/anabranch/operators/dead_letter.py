@@ -10,7 +10,7 @@ import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -18,24 +18,20 @@ import pyarrow as pa
 from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.operators.failure import short
 
-Kind = Literal["function", "malformed"]
-
 _ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A row that could not be processed.
+    """A row for which a function of the user's failed.
 
-    ``key`` and ``row`` are mappings or named tuples; a ``row`` that is text is raw input.
+    ``key`` and ``row`` are mappings or named tuples.
     """
 
     operator: str
-    kind: Kind
     row: Any
     error: str
     key: Any = None
-    place: str | None = None
     traceback: str | None = None
 
 
@@ -44,22 +40,22 @@ def failure_of(operator: str, error: BaseException, row: Any, key: Any = None) -
     frames = traceback.TracebackException.from_exception(error)
     del frames.stack[:1]  # the caller's own
     text = f"{type(error).__name__}: {error}"
-    return Failure(operator, "function", row, text, key, traceback="".join(frames.format()))
+    return Failure(operator, row, text, key, traceback="".join(frames.format()))
 
 
 def dead_letters(failures: Sequence[Failure], step: int) -> pa.Table:
     """Failures of a step as rows of ``DEAD_LETTER_SCHEMA``, in their order. Never fails itself.
 
-    >>> letters = dead_letters([Failure("total", "function", {"n": 1}, "ValueError: no")], step=3)
+    >>> letters = dead_letters([Failure("total", {"n": 1}, "ValueError: no")], step=3)
     >>> letters.select(["operator", "row", "error", "step"]).to_pylist()
     [{'operator': 'total', 'row': '{"n":1}', 'error': 'ValueError: no', 'step': 3}]
     """
     columns: dict[str, list[Any]] = {
         "operator": [failure.operator for failure in failures],
-        "kind": [failure.kind for failure in failures],
+        "kind": ["function"] * len(failures),
         "key": [_json(failure.key) for failure in failures],
-        "row": [_raw_or_json(failure.row) for failure in failures],
-        "place": [_clean(failure.place) for failure in failures],
+        "row": [_json(failure.row) for failure in failures],
+        "place": [None] * len(failures),
         "error": [_clean(failure.error) for failure in failures],
         "traceback": [_clean(failure.traceback) for failure in failures],
         "step": [step] * len(failures),
@@ -67,8 +63,13 @@ def dead_letters(failures: Sequence[Failure], step: int) -> pa.Table:
     return pa.table(columns, schema=DEAD_LETTER_SCHEMA)
 
 
-def _raw_or_json(row: Any) -> str | None:
-    return _clean(row) if isinstance(row, str) else _json(row)
+def in_step(letters: pa.Table, step: int) -> pa.Table:
+    """Letters of any kind as rows of ``DEAD_LETTER_SCHEMA``, with the step that met them."""
+    steps = pa.array([step] * letters.num_rows, type=pa.int64())
+    place = DEAD_LETTER_SCHEMA.get_field_index("step")
+    columns = [letters.column(name) for name in DEAD_LETTER_SCHEMA.names]
+    columns[place] = pa.chunked_array([steps])
+    return pa.table(columns, schema=DEAD_LETTER_SCHEMA)
 
 
 def _json(value: Any) -> str | None:

@@ -6,7 +6,7 @@ the operator knows them, state is bytes; neither is looked into.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 
 from anabranch.messages import Acquire, Collect, Interrogate
 
@@ -67,6 +67,10 @@ class Collection:
             raise ValueError(f"all {self.instances} instances have passed already")
         self.counted += 1
 
+    def states_of(self, operator: str) -> dict[Hashable, bytes]:
+        """What an operator has left so far; it is the newest when it has seen every instance."""
+        return dict(self._states.get(operator, {}))
+
     @property
     def is_complete(self) -> bool:
         """Whether every instance has passed."""
@@ -85,6 +89,7 @@ class Acquisition:
     def __init__(self, message: Acquire, states: HandedOver) -> None:
         self.message = message
         self._states = {operator: dict(kept) for operator, kept in states.items()}
+        self._known = set(self._states)
 
     def take_state(self, operator: str) -> dict[Hashable, bytes] | None:
         """An operator's state by key: the first call gets it, later ones get None.
@@ -92,6 +97,16 @@ class Acquisition:
         None must not be applied: it says that the state was taken, or that there was none.
         """
         return self._states.pop(operator, None)
+
+    def put(self, operator: str, states: Mapping[Hashable, bytes]) -> None:
+        """What an operator finds: its state in the bins that have come."""
+        self._known.add(operator)
+        if states:
+            self._states[operator] = dict(states)
+
+    def is_known(self, operator: str) -> bool:
+        """Whether it was looked up what has come of an operator's state."""
+        return operator in self._known
 
     @property
     def left(self) -> tuple[str, ...]:

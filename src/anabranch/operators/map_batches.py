@@ -20,6 +20,7 @@ from anabranch.dataflow.naming import ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.operators.messaging import Messaged
 from anabranch.operators.rows import Rows, named_tuples
 
 BATCH_ROWS = 65_536
@@ -27,7 +28,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class MapBatches:
+class MapBatches(Messaged):
     """The operator: the user's function and what its output looks like."""
 
     name: str

@@ -37,6 +37,15 @@ class Order:
         """The order of rows that calls made: of row ``parents[i]``, its ``digits[i]``-th output."""
         return Order((*(column[parents] for column in self.columns), digits))
 
+    def padded(self, digits: int) -> Order:
+        """The same order with so many digits behind the reader's columns; new ones are zero."""
+        width = READER_COLUMNS + digits
+        return (
+            self
+            if len(self.columns) >= width
+            else Order(tuple(_digit(self, place) for place in range(width)))
+        )
+
     def permutation(self) -> Int64s | None:
         """The places of the rows in order, or None where they stand in order already.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,8 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.dataflow.handles import MapState, Process, ValueState
+from anabranch.dataflow.handles import MapState, Process, ValueState, overrides
 from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.messages import (
+    Acquire,
+    Barrier,
+    Collect,
+    Interrogate,
+    Message,
+    ScaleDown,
+    ScaleUp,
+    Shutdown,
+)
 from anabranch.operators.bound import (
     LIST_PLACE,
     Bound,
@@ -25,10 +35,11 @@ from anabranch.operators.bound import (
 from anabranch.operators.codec import StateCodec, tuples_to_columns
 from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import failing_line, short
+from anabranch.operators.messaging import Messaged
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.stateful_map import no_collection
-from anabranch.operators.walk import Part, parts, walk
+from anabranch.operators.walk import Part, Walk, parts, walk
 from anabranch.state.rows import Groups
 
 CALLED_ROWS = 8192
@@ -39,6 +50,17 @@ AFTER_ALL = 1 << 62
 
 SAVED = "saved"
 """The state of what ``save`` gives."""
+
+METHODS: dict[type, str] = {
+    Acquire: "on_acquire",
+    Interrogate: "on_interrogate",
+    ScaleUp: "on_scale",
+    ScaleDown: "on_scale",
+    Collect: "on_collect",
+    Barrier: "on_barrier",
+    Shutdown: "on_shutdown",
+}
+"""The method of a class for each message that it may handle."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -75,7 +97,7 @@ class HandleSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessOperator:
+class ProcessOperator(Messaged):
     """The operator: the user's class, its handles, and what its output looks like.
 
     ``saves``: the class keeps something outside the handles, by ``load`` and ``save``.
@@ -98,21 +120,8 @@ class ProcessOperator:
         With ``dead`` a call that fails changes nothing, and its rows are put there.
         """
         walked = walk(rows)
-        work = _Work(self, walked.groups, states, dead)
-        with no_collection():
-            for part in parts(walked.groups.starts, len(rows), CALLED_ROWS):
-                work.rows_of(part, walked.values)
-        # A row that a call made comes where the first row of its key stood.
-        leaders = walked.parents[walked.groups.starts]
-        made, callers = work.output(), leaders[work.callers()]
-        assert rows.hashes is not None
-        assert rows.keys is not None
-        output = Rows(
-            made,
-            rows.hashes[callers],
-            rows.keys.take(pa.array(callers)),
-            None if rows.order is None else rows.order.child(callers, work.digits()),
-        )
+        work = Work(self, walked.groups, states, dead)
+        output = work.called_with(rows, walked, np.arange(len(walked.groups)))
         return output, work.changes()
 
     def end(
@@ -127,25 +136,21 @@ class ProcessOperator:
         What is given comes after all rows, by the hashes of the keys; its order has so many
         digits as that of other rows.
         """
-        work = _Work(self, groups, states, dead)
-        with no_collection():
-            work.ends()
-        callers = work.callers()
-        nothing = np.zeros(len(callers), dtype=np.int64)
-        order = Order(
-            (
-                nothing + AFTER_ALL,
-                groups.hashes[callers].view(np.int64),
-                callers,
-                *(nothing for _ in range(digits - 1)),
-                work.digits(),
-            )
-        )
-        keys = pa.Table.from_batches([groups.keys.take(pa.array(callers))])
-        return Rows(work.output(), groups.hashes[callers], keys, order), work.changes()
+        work = Work(self, groups, states, dead)
+        return work.ended(digits), work.changes()
+
+    @property
+    def hears(self) -> bool:
+        """Whether the class has a method of its own for any message."""
+        return any(overrides(self.process, method) for method in METHODS.values())
+
+    def answers(self, message: Message) -> bool:
+        """Whether the class has a method of its own for a message."""
+        method = METHODS.get(type(message))
+        return method is not None and overrides(self.process, method)
 
 
-class _Work:
+class Work:
     """One object of the user's class at work on the keys of a step."""
 
     def __init__(
@@ -158,6 +163,9 @@ class _Work:
         self._operator = operator
         self._dead = dead
         self._groups = groups
+        self._starts = groups.starts
+        self._places = np.arange(len(groups))
+        self._there: set[int] = set()
         self._cursor = Cursor()
         self._rows: list[Any] = []
         self._counts = np.zeros(len(groups), dtype=np.int64)
@@ -172,16 +180,54 @@ class _Work:
             assert isinstance(saved, BoundValue)
             self._saved = saved
 
+    def called_with(self, rows: Rows, walked: Walk, places: Int64s) -> Rows:
+        """Call ``on_rows`` for all keys of the rows, which have these places; give the output."""
+        self._starts, self._places = walked.groups.starts, places
+        with no_collection():
+            for part in parts(walked.groups.starts, len(rows), CALLED_ROWS):
+                self.rows_of(part, walked.values)
+        # A row that a call made comes where the first row of its key stood.
+        leaders = np.zeros(len(self._groups), dtype=np.int64)
+        leaders[places] = walked.parents[walked.groups.starts]
+        made, callers = self.output(), leaders[self.callers()]
+        assert rows.hashes is not None
+        assert rows.keys is not None
+        return Rows(
+            made,
+            rows.hashes[callers],
+            rows.keys.take(pa.array(callers)),
+            None if rows.order is None else rows.order.child(callers, self.digits()),
+        )
+
+    def ended(self, digits: int) -> Rows:
+        """Call ``on_end`` for every key; give the output, which comes after all rows."""
+        with no_collection():
+            self.ends()
+        groups, callers = self._groups, self.callers()
+        nothing = np.zeros(len(callers), dtype=np.int64)
+        order = Order(
+            (
+                nothing + AFTER_ALL,
+                groups.hashes[callers].view(np.int64),
+                callers,
+                *(nothing for _ in range(digits - 1)),
+                self.digits(),
+            )
+        )
+        keys = pa.Table.from_batches([groups.keys.take(pa.array(callers))])
+        return Rows(self.output(), groups.hashes[callers], keys, order)
+
     def rows_of(self, part: Part, values: pa.Table) -> None:
         """Call ``on_rows`` for the keys of a part."""
         rows = list(
             named_tuples("Row", values.slice(part.first_row, part.last_row - part.first_row))
         )
-        starts = self._groups.starts[part.first_group : part.last_group]
+        starts = self._starts[part.first_group : part.last_group]
         cuts = np.append(starts, part.last_row) - part.first_row
+        places = self._places[part.first_group : part.last_group]
         for place, key, (first, last) in zip(
-            range(part.first_group, part.last_group),
-            self._keys(part.first_group, part.last_group),
+            places.tolist(),
+            named_tuples("Key", self._groups.keys.take(pa.array(places))),
             pairwise(cuts.tolist()),
             strict=True,
         ):
@@ -255,8 +301,7 @@ class _Work:
 
     def _result(self, method: str, place: int, key: Any, arguments: list[list[Any]]) -> list[Any]:
         """The rows that a call gives; where calls may fail, it is checked before it counts."""
-        if self._saved is not None and (saved := self._saved.get()) is not None:
-            self._object.load(key, saved)
+        self._bring(place, key)
         made = _as_rows(getattr(self._object, method)(key, *arguments))
         if self._saved is not None:
             self._saved.set(self._object.save(key))
@@ -265,6 +310,47 @@ class _Work:
             for handle in self._bound.values():
                 handle.check(place)
         return made
+
+    def saved(self, place: int) -> bytes | None:
+        """What is saved of the key at a place."""
+        if self._saved is None:
+            return None
+        self._cursor.place = place
+        saved: bytes | None = self._saved.get()
+        return saved
+
+    def save(self, place: int, state: bytes) -> None:
+        """Keep something in place of what is saved of a key."""
+        assert self._saved is not None
+        self._cursor.place = place
+        self._saved.set(state)
+
+    def taken(self, places: Iterable[int]) -> None:
+        """The object has taken what is saved of these keys."""
+        self._there.update(places)
+
+    def bring(self, places: Iterable[int], keys: Iterable[Any]) -> None:
+        """Let the object load what is saved of these keys, where it has not yet."""
+        for place, key in zip(places, keys, strict=True):
+            self._cursor.place = place
+            try:
+                self._bring(place, key)
+            except Exception as error:
+                raise self._failed("load", key, error) from error
+
+    def tell(self, method: str, argument: Any) -> None:
+        """Call the method for a message."""
+        try:
+            getattr(self._object, method)(argument)
+        except Exception as error:
+            raise self._failed(method, None, error) from error
+
+    def _bring(self, place: int, key: Any) -> None:
+        if self._saved is None or place in self._there:
+            return
+        if (saved := self._saved.get()) is not None:
+            self._object.load(key, saved)
+        self._there.add(place)
 
     def _failed(self, method: str, key: Any, error: Exception) -> UserFunctionFailed:
         operator = self._operator

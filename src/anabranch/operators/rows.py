@@ -37,6 +37,15 @@ class Rows:
         """How many rows there are."""
         return int(self.values.num_rows)
 
+    def take(self, places: npt.NDArray[np.int64]) -> Rows:
+        """The rows at these places."""
+        return Rows(
+            self.values.take(pa.array(places)),
+            None if self.hashes is None else self.hashes[places],
+            None if self.keys is None else self.keys.take(pa.array(places)),
+            None if self.order is None else self.order.take(places),
+        )
+
 
 def joined(parts: Sequence[Rows]) -> Rows:
     """Several batches of one stream as one, in this order."""
@@ -98,6 +107,37 @@ class Changes:
 
     changed: Changed
     found: npt.NDArray[np.bool_] | None
+
+
+def joined_changes(parts: Sequence[Changes]) -> Changes:
+    """Changes of different keys as one."""
+    if len(parts) == 1:
+        return parts[0]
+    changed = [part.changed for part in parts]
+    found = [part.found for part in parts if part.found is not None]
+    subkeys = [_table(each.subkeys) for each in changed if each.subkeys is not None]
+    expiry = [each.expiry for each in changed if each.expiry is not None]
+    return Changes(
+        Changed(
+            np.concatenate([each.hashes for each in changed]),
+            pa.concat_tables([_table(each.keys) for each in changed]),
+            pa.concat_tables([_table(each.values) for each in changed]),
+            np.concatenate([each.tombstone for each in changed]),
+            pa.concat_tables(subkeys) if subkeys else None,
+            pa.chunked_array([chunk for each in expiry for chunk in _chunks(each)])
+            if expiry
+            else None,
+        ),
+        np.concatenate(found) if len(found) == len(parts) else None,
+    )
+
+
+def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+
+
+def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return list(column.chunks) if isinstance(column, pa.ChunkedArray) else [column]
 
 
 def column_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:

@@ -18,9 +18,11 @@ import pyarrow as pa
 from anabranch.dataflow.graph import StatefulBatchFunction
 from anabranch.dataflow.naming import FORGET, KEY, ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.map_batches import digits_of, fitted
-from anabranch.operators.rows import Changes, KeyedEntries, Rows
+from anabranch.operators.messaging import Messaged
+from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.walk import Walk, walk
 from anabranch.state.changed import Changed
 from anabranch.state.keys import one_batch, to_mask
@@ -29,7 +31,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulBatches:
+class StatefulBatches(Messaged):
     """The operator: the user's function with what its state and its output look like."""
 
     name: str
@@ -38,9 +40,53 @@ class StatefulBatches:
     output: pa.Schema
     ttl_ns: int | None
 
-    def run(self, rows: Rows, state: KeyedEntries) -> tuple[Rows, Changes | None]:
-        """Call the function once; give its output and the changed state."""
+    def run(
+        self, rows: Rows, state: KeyedEntries, dead: list[Failure] | None = None
+    ) -> tuple[Rows, Changes | None]:
+        """Call the function once; give its output and the changed state.
+
+        With ``dead`` the rows of the keys that it cannot take are put there: they are found by
+        calling it for half of the keys, and half of those. Then it is called with the rest.
+        """
         walked = walk(rows)
+        try:
+            return self._run(rows, walked, state)
+        except (UserFunctionFailed, OutputMismatch):
+            if dead is None:
+                raise
+        fit = rows.take(self._fit(rows, walked, state, dead))
+        walked = walk(fit)
+        if not len(fit):
+            return self._output(fit, walked, None), None
+        return self._run(fit, walked, state)
+
+    def _fit(self, rows: Rows, walked: Walk, state: KeyedEntries, dead: list[Failure]) -> Int64s:
+        """The places of the rows whose keys the function takes; the others go to ``dead``."""
+        edges = np.append(walked.groups.starts, len(walked.parents))
+        found = [np.empty(0, dtype=np.int64)]
+        waiting = [(0, len(walked.groups))]
+        while waiting:
+            first, last = waiting.pop()
+            places = walked.parents[edges[first] : edges[last]]
+            some = rows.take(places)
+            try:
+                self._run(some, walk(some), state)
+            except (UserFunctionFailed, OutputMismatch) as error:
+                if last - first > 1:
+                    middle = (first + last) // 2
+                    waiting += [(middle, last), (first, middle)]
+                    continue
+                (key,) = named_tuples("Key", walked.groups.keys.slice(first, 1))
+                cause = error.__cause__ or error
+                dead += [
+                    failure_of(self.name, cause, row, key)
+                    for row in named_tuples("Row", some.values)
+                ]
+            else:
+                found.append(places)
+        return np.concatenate(found)
+
+    def _run(self, rows: Rows, walked: Walk, state: KeyedEntries) -> tuple[Rows, Changes | None]:
         held = state.find(walked.groups.hashes, walked.groups.keys)
         made, kept = self._called(self._rows(walked), self._state(walked, held.values))
         output = self._output(rows, walked, made)

@@ -23,6 +23,7 @@ from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
 from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.operators.messaging import Messaged
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.walk import Part, parts, walk
@@ -39,7 +40,7 @@ Function = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulMap:
+class StatefulMap(Messaged):
     """The operator: the user's function with what its state and its output look like."""
 
     name: str

@@ -53,7 +53,8 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     match operator:
         case Aggregate():
             columns = (f"{column.name}={column.label}" for column in operator.columns)
-            return (StateShape(name, f"aggregate({', '.join(columns)})", operator.state),)
+            kind, expires = f"aggregate({', '.join(columns)})", operator.ttl_ns is not None
+            return (StateShape(name, kind, operator.state, expires=expires),)
         case StatefulMap():
             expires = operator.ttl_ns is not None
             codec = operator.codec
@@ -90,7 +91,7 @@ def run_operator(
             output, changes = operator.run(rows, states[operator.name])
             return output, {operator.name: changes}
         case StatefulBatches():
-            output, kept = operator.run(rows, states[operator.name])
+            output, kept = operator.run(rows, states[operator.name], dead)
             return output, {} if kept is None else {operator.name: kept}
 
 

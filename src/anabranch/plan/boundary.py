@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from anabranch.operators.order import READER_COLUMNS
 from anabranch.plan.physical import Edge, Level, Physical, Transform
-from anabranch.plan.step import Assignment
+from anabranch.plan.step import Plan
+from anabranch.rescale.shares import seats as seated
 
 PREFIX = "_ab_"
 PART, TO, FROM, HASH, NOTE = (PREFIX + name for name in ("part", "to", "from", "hash", "note"))
@@ -146,23 +147,31 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Seats:
-    """Which partition each worker of a level has: one group's workers after the other's."""
+    """Which partition each worker of a level has: one group's workers after the other's.
 
-    groups: tuple[tuple[str, int, int], ...]
-    """Name, first partition and number of workers of each group."""
+    Workers' numbers may have gaps; seats have none.
+    """
+
+    groups: tuple[tuple[str, int, tuple[int, ...]], ...]
+    """Name, first partition and workers of each group."""
 
     @property
     def partitions(self) -> int:
         """How many partitions there are."""
-        return sum(count for _, _, count in self.groups)
+        return sum(len(workers) for _, _, workers in self.groups)
 
     def first(self, group: str) -> int:
-        """The partition of a group's worker 0."""
+        """The partition of a group's first worker."""
         return next(first for name, first, _ in self.groups if name == group)
 
-    def count(self, group: str) -> int:
-        """How many workers a group has."""
-        return next(count for name, _, count in self.groups if name == group)
+    def workers(self, group: str) -> tuple[int, ...]:
+        """The workers of a group, in the order of their seats."""
+        return next(workers for name, _, workers in self.groups if name == group)
+
+    def of(self, group: str) -> dict[int, int]:
+        """Worker → partition, for one group."""
+        first = self.first(group)
+        return {worker: first + place for worker, place in seated(self.workers(group)).items()}
 
 
 def _reserved(mark: str, order: Sequence[str]) -> list[pa.Field]:
@@ -174,13 +183,12 @@ def _reserved(mark: str, order: Sequence[str]) -> list[pa.Field]:
     ]
 
 
-def seats(level: Level, placement: Sequence[Assignment], unkeyed_workers: int) -> Seats:
+def seats(level: Level, plan: Plan) -> Seats:
     """Seat the workers of a level."""
-    counts = {assignment.region: assignment.count for assignment in placement}
     first = 0
     found = []
     for group in level.groups:
-        count = unkeyed_workers if group.region is None else counts[group.region]
-        found.append((group.name, first, count))
-        first += count
+        workers = plan.workers(group.region)
+        found.append((group.name, first, workers))
+        first += len(workers)
     return Seats(tuple(found))

@@ -13,8 +13,10 @@ from anabranch.dataflow.graph import (
     StatefulNode,
     TransformNode,
 )
+from anabranch.dataflow.sql_text import quote
 from anabranch.dataflow.typed import Typed
 from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
+from anabranch.operators.order_by import order_fields, ordering_of
 from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay, Transform
 from anabranch.plan.ways import Way, Ways
 
@@ -56,11 +58,15 @@ class _Lowering:
             self._direct(),
             {copy: node for copy, node in self._ways.nodes.items() if copy >= own},
             {id: self._digits(id) for id in self._ways.nodes if not self._is_sink(id)},
+            {id: self._given(id) for id in self._ways.nodes if not self._is_source(id)},
             tuple(self._transform(id) for id in self._ways.inflows),
         )
 
     def _is_sink(self, consumer: int) -> bool:
         return isinstance(self._ways.nodes[consumer], SinkNode)
+
+    def _is_source(self, producer: int) -> bool:
+        return isinstance(self._ways.nodes[producer], SourceNode)
 
     def _schemas(self) -> dict[int, pa.Schema]:
         found = {node.id: self._typed.schema(node.id) for node in self._graph.nodes}
@@ -76,7 +82,7 @@ class _Lowering:
         assert isinstance(before, TransformNode)
         ordered = self._typed.ordered(before.inputs[0])
         inputs = [self._inflow(id, place, way) for place, way in enumerate(ways)]
-        given = max(self._digits(way.producer) for way in ways)
+        given = self._given(id)
         return Transform(
             id,
             self._ways.levels[id] + 1,
@@ -155,12 +161,23 @@ class _Lowering:
 
     def _travelling(self, consumer: int) -> list[Argument]:
         """What travels to an aggregate, one of its columns after the other."""
-        return [a for c in aggregate_columns(self._typed, consumer) for a in c.arguments]
+        node = self._graph.node(consumer)
+        assert isinstance(node, AggregateNode)
+        given = [a for c in aggregate_columns(self._typed, consumer) for a in c.arguments]
+        ordering = [
+            Argument(name, field.type, quote(field.name))
+            for name, field in order_fields(self._typed, node)
+        ]
+        return given + ordering
 
     def _ordered(self, consumer: int) -> bool:
         """Whether this consumer, or anyone after it, needs to know the order of its rows."""
-        known = self._needs_order.get(consumer)
-        if known is None:
+        known, node = self._needs_order.get(consumer), self._ways.nodes[consumer]
+        if known is None and isinstance(node, StatefulNode) and node.order_by:
+            # Those after it see the order that it makes; its own rows' breaks ties.
+            known = self._typed.ordered(node.inputs[0])
+            self._needs_order[consumer] = known
+        elif known is None:
             known = self._sensitive(consumer) or any(
                 self._ordered(after) for after in self._ways.after(consumer)
             )
@@ -181,7 +198,13 @@ class _Lowering:
         if isinstance(node, SourceNode):
             return 0
         own = 0 if isinstance(node, AggregateNode | Relay) else 1
-        return own + max(self._digits(way.producer) for way in self._ways.ways_of(producer))
+        given = self._given(producer)
+        ordering = ordering_of(self._typed, node) if isinstance(node, StatefulNode) else None
+        return own + (given if ordering is None else ordering.digits(given))
+
+    def _given(self, consumer: int) -> int:
+        """How many order digits the rows of all inputs have when they are put together."""
+        return max(self._digits(way.producer) for way in self._ways.ways_of(consumer))
 
     def _region_name(self, consumer: int) -> str | None:
         """The region in which an operator runs: its own, or without state that of its rows."""

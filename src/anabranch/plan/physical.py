@@ -141,7 +141,7 @@ class Physical:
 
     Operators go by the ids of their nodes. A stateless operator after a union runs once for each
     input, where that input's rows are: ``copies`` says whose copies the further ids are.
-    ``digits`` counts the order digits of what an operator gives.
+    ``digits`` counts the order digits of what an operator gives, ``given`` those of what it gets.
     """
 
     graph: Graph
@@ -151,6 +151,7 @@ class Physical:
     direct: dict[int, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[int, Node | Relay] = field(default_factory=dict)
     digits: dict[int, int] = field(default_factory=dict)
+    given: dict[int, int] = field(default_factory=dict)
     transforms: tuple[Transform, ...] = ()
 
     @property

@@ -7,16 +7,20 @@ import msgspec
 from anabranch.state.run_list import RunList
 
 
-class Assignment(msgspec.Struct, frozen=True):
-    """Bin → worker of one region; ``generation`` only grows."""
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """Bin → worker of one region; ``generation`` only grows.
+
+    A ``source`` is a region too: its name is the source's, and its bins are its partitions.
+    """
 
     region: str
     generation: int
     workers: tuple[int, ...]
+    source: bool = False
 
     @property
     def count(self) -> int:
-        """How many workers there are."""
+        """One more than the highest worker: their numbers may have gaps (``shares.members``)."""
         return max(self.workers, default=-1) + 1
 
 

@@ -176,14 +176,15 @@ class Crossing:
 
     def _edge_route(self, edge: Edge) -> str:
         group = next(g for g in self.boundary.level.groups if edge.consumer in g.operators)
-        first = self.seats.first(group.name)
         if group.region is None:
-            return f"{first} + pmod(spark_partition_id(), {self.seats.count(group.name)})"
+            first, count = self.seats.first(group.name), len(self.seats.workers(group.name))
+            return f"{first} + pmod(spark_partition_id(), {count})"
+        seat = self.seats.of(group.name)
         assignment = next(a for a in self.placement if a.region == group.region)
         owners = assignment.workers
         if len(set(owners)) == 1:
-            return f"{first + owners[0]}"
-        table = ", ".join(str(first + worker) for worker in owners)
+            return f"{seat[owners[0]]}"
+        table = ", ".join(str(seat[worker]) for worker in owners)
         shift = HASH_BITS - bin_bits(self.bins)
         return f"array({table})[cast(shiftrightunsigned({HASH}, {shift}) as int)]"
 

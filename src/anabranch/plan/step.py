@@ -6,8 +6,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from anabranch.plan.home_use import HomeUse
 from anabranch.plan.placed import Assignment, OperatorShape, OperatorState
 from anabranch.rescale.controller import Rescale
+from anabranch.rescale.shares import members
 from anabranch.rescale.step_moves import StepMoves
 from anabranch.sinks.port import StagedFile
 from anabranch.sources.port import Slice
@@ -62,6 +64,29 @@ class Plan(msgspec.Struct, frozen=True):
     ending: str | None = None
     moves: StepMoves | None = None
 
+    def workers(self, region: str | None) -> tuple[int, ...]:
+        """Who has a task of a region in this step; None stands for what has no region.
+
+        Those are the owners of its bins, and in a rescale also who copies bins ahead and who is
+        told to shut down.
+        """
+        if region is None:
+            return tuple(range(self.unkeyed_workers))
+        owners = members(each for each in self.placement if each.region == region)
+        moving = () if self.moves is None else self.moves.workers(region)
+        return tuple(sorted({*owners, *moving}))
+
+    def reader(self, source: str, partition: int) -> int:
+        """The worker that reads a partition; a plan that assigns none deals them out."""
+        for each in self.placement:
+            if each.source and each.region == source:
+                return each.workers[partition % len(each.workers)]
+        return partition % max(self.unkeyed_workers, 1)
+
+    def assignment(self, region: str) -> Assignment:
+        """Who owns what of a region."""
+        return next(each for each in self.placement if each.region == region)
+
 
 class Count(msgspec.Struct, frozen=True):
     """How many rows passed a place in a step, and their number and hash in each bin used."""
@@ -77,7 +102,8 @@ class Commit(msgspec.Struct, frozen=True):
     """What a step came to. The first commit of a step wins; its files are the only ones that count.
 
     ``published`` is how far each sink was when the commit was made. ``workers`` is the number that
-    the run was started with, ``rescale`` how far a live change of it is.
+    the run was started with, ``rescale`` how far a live change of it is, ``homes`` what the step
+    read and copied.
     """
 
     step: int
@@ -93,6 +119,7 @@ class Commit(msgspec.Struct, frozen=True):
     ending: str | None = None
     workers: int = 0
     rescale: Rescale = Rescale()
+    homes: HomeUse = HomeUse()
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

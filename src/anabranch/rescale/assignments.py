@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from anabranch.plan.placed import Assignment
+from anabranch.rescale.shares import with_bins
 
 
 def equal_shares(
@@ -25,4 +28,25 @@ def equal_shares(
         else:
             generation = 1 if kept is None else kept.generation + 1
             found.append(Assignment(region, generation, owners))
+    return tuple(found)
+
+
+def source_shares(
+    partitions: Mapping[str, int], workers: int, last: Sequence[Assignment], *, anew: bool
+) -> tuple[Assignment, ...]:
+    """The partitions of each source: as they were, with those that are new; or ``anew``.
+
+    >>> source_shares({"in": 3}, 2, (), anew=False)
+    (Assignment(region='in', generation=1, workers=(0, 0, 1), source=True),)
+    """
+    before = {assignment.region: assignment for assignment in last if assignment.source}
+    found = []
+    for source, count in partitions.items():
+        kept = before.get(source)
+        if kept is None or anew:
+            earlier = () if kept is None else (kept,)
+            (made,) = equal_shares([source], count, min(workers, count), earlier)
+            found.append(replace(made, source=True))
+        else:
+            found.append(with_bins(kept, count))
     return tuple(found)

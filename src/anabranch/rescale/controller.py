@@ -76,6 +76,8 @@ def plan_step(
         course=intent.course,
         settles=intent.settle,
         shutdown=idle(rescale, now) if intent.settle else (),
+        ahead=intent.ahead,
+        allowance=intent.allowance,
     )
 
 

@@ -12,7 +12,7 @@ from anabranch.rescale.costs import CostModel, Prefetched
 from anabranch.rescale.history import Moved
 from anabranch.rescale.loads import Loads, WorkerLoad
 from anabranch.rescale.moves import Move, moves_between
-from anabranch.rescale.rounds import Purse, RescaleSettings, budget_for
+from anabranch.rescale.rounds import Purse, RescaleSettings, allowed_bytes, budget_for
 from anabranch.rescale.shares import Shares
 
 _UNKNOWN = Loads()
@@ -32,12 +32,14 @@ class View:
 class Reports(msgspec.Struct, frozen=True):
     """What a committed step has told: how long it took, what workers and homes have answered.
 
-    Answers may be missing, late or doubled.
+    Answers may be missing, late or doubled. ``copied_bytes`` is what homes have copied for bins
+    that move.
     """
 
     seconds: float = 0.0
     loads: tuple[WorkerLoad, ...] = ()
     prefetched: tuple[Prefetched, ...] = ()
+    copied_bytes: int = 0
 
 
 class Copying(msgspec.Struct, frozen=True):
@@ -63,6 +65,8 @@ class Intent:
     settle: bool = False
     prefetch: tuple[Move, ...] = ()
     collect: tuple[Move, ...] = ()
+    ahead: tuple[Move, ...] = ()
+    allowance: int | None = None
     course: Course | None = None
 
 
@@ -89,13 +93,16 @@ class Course(msgspec.Struct, frozen=True):
         """What the next step does: hand over what was copied, and copy what comes after it."""
         announce = () if self.announced else self.target
         left = self.left(view.placement, view.loads)
-        purse = Purse(budget_for(view.settings, self.usual_seconds), view.costs)
+        budget = budget_for(view.settings, self.usual_seconds)
+        purse = Purse(budget, view.costs)
         if not view.settings.prefetch:
             collect = purse.take(left, copies=True)
             return Intent(announce=announce, collect=collect)
-        late = {each.end for each in self.copying if each.steps >= view.settings.prefetch_steps}
+        allowance = allowed_bytes(budget, view.costs)
+        patience = {m.end: _patience(m, allowance, view.settings.prefetch_steps) for m in left}
+        late = {each.end for each in self.copying if each.steps >= patience.get(each.end, 0)}
         under_way = {each.end for each in self.copying} - late
-        ready = [move for move in left if move.is_empty or move.end in self.ready]
+        ready = [move for move in left if not move.bytes or move.end in self.ready]
         going = tuple(m for m in left if m.end in under_way and m not in ready)
         for move in going:
             purse.owe(move, copies=True)
@@ -105,7 +112,14 @@ class Course(msgspec.Struct, frozen=True):
             collect += purse.take(rest, copies=True)
         known = {*under_way, *late, *(move.end for move in ready)}
         new = purse.take([move for move in left if move.end not in known], copies=True)
-        return Intent(announce=announce, prefetch=going + new, collect=collect)
+        waiting = tuple(m for m in ready if m not in collect)
+        return Intent(
+            announce=announce,
+            prefetch=going + new,
+            collect=collect,
+            ahead=(*going, *new, *waiting, *collect),
+            allowance=allowance,
+        )
 
     def after(self, prefetch: Sequence[Move], collect: Sequence[Move], reports: Reports) -> Course:
         """The course after a step that did this."""
@@ -124,7 +138,7 @@ class Course(msgspec.Struct, frozen=True):
                 if end not in arrived and end not in gone
             ),
             ready=tuple(end for end in ready if end not in gone),
-            moved=_added(self.moved, collect, reports.seconds),
+            moved=_added(self.moved, collect, reports),
         )
 
     def is_done(self, placement: Sequence[Assignment], collect: Sequence[Move]) -> bool:
@@ -132,11 +146,17 @@ class Course(msgspec.Struct, frozen=True):
         return not collect and not self.left(placement)
 
 
-def _added(moved: Moved, collect: Sequence[Move], seconds: float) -> Moved:
+def _patience(move: Move, allowance: int | None, steps: int) -> int:
+    """For how many steps a copy is waited for: a large one takes several by itself."""
+    return steps if not allowance else steps + move.bytes // allowance
+
+
+def _added(moved: Moved, collect: Sequence[Move], reports: Reports) -> Moved:
     return Moved(
         moved.bins + len(collect),
         moved.keys + sum(move.keys for move in collect),
         moved.bytes + sum(move.bytes for move in collect),
         moved.steps + 1,
-        max(moved.longest_seconds, seconds),
+        max(moved.longest_seconds, reports.seconds),
+        moved.copied_bytes + reports.copied_bytes,
     )

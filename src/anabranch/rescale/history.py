@@ -23,13 +23,18 @@ class Outcome(StrEnum):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What was handed over so far, in how many steps, and the longest of these."""
+    """What was handed over so far, in how many steps, and the longest of these.
+
+    ``bytes`` is what the bins held; ``copied_bytes`` what was copied to homes, which is less where
+    files are there already, or read in place, and more where they grow while they are copied.
+    """
 
     bins: int = 0
     keys: int = 0
     bytes: int = 0
     steps: int = 0
     longest_seconds: float = 0.0
+    copied_bytes: int = 0
 
 
 class Finished(msgspec.Struct, frozen=True):

@@ -74,15 +74,14 @@ class Loads(msgspec.Struct, frozen=True):
         return RegionLoad(region, ())
 
 
-def from_states(
-    placement: Sequence[Assignment],
-    states: Sequence[OperatorState],
-    sources: Sequence[str] = (),
-) -> Loads:
-    """What a commit says: live keys by bin, and the bytes of the runs spread over their bins."""
+def from_states(placement: Sequence[Assignment], states: Sequence[OperatorState]) -> Loads:
+    """What a commit says: live keys by bin, and the bytes of the runs spread over their bins.
+
+    A partition of a source weighs nothing: its position is in the plan.
+    """
     return Loads(
         tuple(
-            RegionLoad(each.region, _bins_of(each, states), source=each.region in sources)
+            RegionLoad(each.region, _bins_of(each, states), source=each.source)
             for each in placement
         )
     )

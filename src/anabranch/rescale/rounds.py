@@ -78,6 +78,21 @@ def budget_for(settings: RescaleSettings, usual: float) -> Budget:
             return Budget(settings.budget_bytes, seconds)
 
 
+LEAST_ALLOWANCE = 1 << 20
+
+
+def allowed_bytes(budget: Budget, costs: CostModel) -> int | None:
+    """How many bytes a step may copy by its budget; None without a bound.
+
+    >>> allowed_bytes(Budget(seconds=0.1), CostModel(bytes_per_second=1e8))
+    10000000
+    """
+    bounds = [] if budget.bytes is None else [budget.bytes]
+    if budget.seconds is not None:
+        bounds.append(int(budget.seconds * costs.bytes_per_second))
+    return max(min(bounds), LEAST_ALLOWANCE) if bounds else None
+
+
 class Purse:
     """What is left of a step's budget while its round is put together.
 

@@ -73,7 +73,7 @@ def _changed(assignment: Assignment, changes: dict[int, int]) -> Assignment:
     owners = tuple(changes.get(bin, owner) for bin, owner in enumerate(assignment.workers))
     if owners == assignment.workers:
         return assignment
-    return Assignment(assignment.region, assignment.generation + 1, owners)
+    return _next(assignment, owners)
 
 
 def with_bins(assignment: Assignment, bins: int) -> Assignment:
@@ -90,4 +90,9 @@ def with_bins(assignment: Assignment, bins: int) -> Assignment:
         owners.append(min(present, key=lambda worker: (owners.count(worker), worker)))
     if len(owners) == len(assignment.workers):
         return assignment
-    return Assignment(assignment.region, assignment.generation + 1, tuple(owners))
+    return _next(assignment, tuple(owners))
+
+
+def _next(assignment: Assignment, owners: tuple[int, ...]) -> Assignment:
+    generation = assignment.generation + 1
+    return msgspec.structs.replace(assignment, generation=generation, workers=owners)

@@ -8,8 +8,10 @@ from anabranch.messages import (
     Acquire,
     Barrier,
     Collect,
+    Hold,
     Interrogate,
     Message,
+    Prefetch,
     ScaleDown,
     ScaleUp,
     Shutdown,
@@ -27,8 +29,10 @@ class StepMoves(msgspec.Struct, frozen=True):
 
     ``placement`` is who owns what in this step. ``acquire`` are the bins that their new owner has
     from this step on, ``collect`` those that leave their owner after its data: in the next step
-    they are elsewhere. ``prefetch`` are bins to be copied to ``to_worker``'s home meanwhile; when
-    the step is committed, what it added to the bins of ``collect`` is copied there too. ``asked``:
+    they are elsewhere. ``prefetch`` are bins to be copied to ``to_worker``'s home meanwhile;
+    ``ahead`` are these, those that wait there and those of ``collect``: all that their next owner
+    keeps up with, spending ``allowance`` bytes on large values. What a step adds to the bins of
+    ``collect`` is copied when they are acquired, after its commit. ``asked``:
     workers report their loads. ``course``: a target was made, and is followed from here on.
     ``shutdown`` are workers without bins: this is their last step, and their homes may go after it.
     ``turn`` says which request it was planned for.
@@ -44,6 +48,8 @@ class StepMoves(msgspec.Struct, frozen=True):
     course: Course | None = None
     settles: bool = False
     shutdown: tuple[int, ...] = ()
+    ahead: tuple[Move, ...] = ()
+    allowance: int | None = None
 
     def owned(self, region: str, worker: int) -> BinSet:
         """The bins that a worker has in this step (R1: no other one has them)."""
@@ -53,9 +59,15 @@ class StepMoves(msgspec.Struct, frozen=True):
         return BinSet()
 
     def workers(self, region: str) -> tuple[int, ...]:
-        """Who has a task of the region in this step: its owners, and who is told to shut down."""
+        """Who has a task of the region in this step.
+
+        Its owners, those that copy bins ahead, and those that are told to shut down. In the step
+        that settles it is every worker of any region: whoever has lost its bins tidies its home.
+        """
         owners = members(each for each in self.placement if each.region == region)
-        return tuple(sorted({*owners, *self.shutdown}))
+        joining = {move.to_worker for move in self.ahead if move.region == region}
+        everybody = members(self.placement) if self.settles else ()
+        return tuple(sorted({*owners, *joining, *everybody, *self.shutdown}))
 
     def messages(self, region: str, worker: int, step: int) -> tuple[Message, ...]:
         """What a worker is told in this step, in the only order; ``Load`` is the node's to add."""
@@ -70,6 +82,12 @@ class StepMoves(msgspec.Struct, frozen=True):
         found += self._announcement(region, worker, generation)
         if leaving:
             found.append(Collect(region, generation, BinSet.of(move.bin for move in leaving)))
+        held = [m.bin for m in self.ahead if (m.region, m.from_worker) == (region, worker)]
+        if held:
+            found.append(Hold(region, generation, BinSet.of(held)))
+        coming = [m.bin for m in self.ahead if (m.region, m.to_worker) == (region, worker)]
+        if coming:
+            found.append(Prefetch(region, generation, BinSet.of(coming), self.allowance))
         if worker in self.shutdown:
             found.append(Shutdown(worker))
         return in_order(found)

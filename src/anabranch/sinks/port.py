@@ -163,6 +163,11 @@ class DroppedRows:
         return _NoPublisher()
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterRows(DroppedRows):
+    """A sink for rows that go on to the dead letters of the dataflow: those are what is staged."""
+
+
 class _NoPublisher:
     def publish(self, step: int, files: Sequence[StagedFile]) -> None:
         """Do nothing: dropped rows have no files."""

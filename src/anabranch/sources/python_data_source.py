@@ -5,25 +5,29 @@ How one is opened and read is in `spark/data_source.py`: only there are Spark's 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidSchema, SourceUnavailable
+from anabranch.errors import SourceUnavailable
 from anabranch.sources.arguments import as_count, as_options, as_schema
+from anabranch.sources.later_schema import LaterSchema
 from anabranch.sources.port import Enumerator, Slice, SourceLog
 from anabranch.sources.positions import Position, decode_position
 
 KIND = "python-data-source"
 
+PLACES = 64
+"""The partitions of a step are dealt out to so many places, in turn, and a place has one reader:
+how many partitions there are is known only when a step runs."""
+
 _VERBS = ("streamReader", "simpleStreamReader")
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class PythonDataSource:
+class PythonDataSource(LaterSchema):
     """The rows of a `pyspark.sql.datasource.DataSource` that can be read as a stream.
 
     `source` is the class, made with `options` as `spark.readStream.format(…).options(…)` would
@@ -42,6 +46,8 @@ class PythonDataSource:
     With `watch=False` the source ends when there is nothing new. A reader that has
     `prepareForTriggerAvailableNow` is told beforehand, so that its end is fixed when it is opened.
     """
+
+    unknown: ClassVar[str] = "the schema of a Python data source is not known before it runs"
 
     source: Any
     options: tuple[tuple[str, str], ...]
@@ -76,22 +82,6 @@ class PythonDataSource:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its rows, once they are known."""
-        if self.given is None:
-            raise InvalidSchema(
-                "the schema of a Python data source is not known before it runs",
-                do="Give it one: schema='k string, v bigint'.",
-            )
-        return self.given
-
-    def with_schema(self, schema: pa.Schema) -> PythonDataSource:
-        """The same source with a schema."""
-        known = copy.copy(self)
-        object.__setattr__(known, "given", schema)
-        return known
 
     def open(self, position: bytes | None, log: SourceLog) -> Enumerator:
         """Refuse: it takes Spark's classes to open it."""

@@ -5,17 +5,17 @@ The query that fills the log is in `spark/structured_stream.py`.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
 
-from anabranch.errors import CorruptEntry, InvalidSchema, SourceUnavailable
+from anabranch.errors import CorruptEntry, SourceUnavailable
 from anabranch.sources.arguments import as_count, as_schema, as_size
 from anabranch.sources.files import FileSource, check_files
+from anabranch.sources.later_schema import LaterSchema
 from anabranch.sources.port import Enumerator, Slice, Source, SourceLog
 from anabranch.sources.positions import Position, decode_position
 
@@ -24,7 +24,7 @@ OUTPUT_MODES = ("append", "update", "complete")
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class StructuredStreamSource:
+class StructuredStreamSource(LaterSchema):
     """The rows of any streaming DataFrame: `make(spark)` gives it.
 
     A streaming query runs beside the pipeline, in a session of its own, from start to end of it.
@@ -41,6 +41,8 @@ class StructuredStreamSource:
     `max_bytes_per_step`, in files of the log. The query waits when it is `max_ahead` batches ahead
     of the steps.
     """
+
+    unknown: ClassVar[str] = "the schema of a streaming DataFrame is not known before it is made"
 
     make: Callable[[Any], Any]
     given: pa.Schema | None
@@ -82,22 +84,6 @@ class StructuredStreamSource:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its rows, once they are known."""
-        if self.given is None:
-            raise InvalidSchema(
-                "the schema of a streaming DataFrame is not known before it is made",
-                do="Give it one: schema='k string, v bigint'.",
-            )
-        return self.given
-
-    def with_schema(self, schema: pa.Schema) -> StructuredStreamSource:
-        """The same source with a schema."""
-        known = copy.copy(self)
-        object.__setattr__(known, "given", schema)
-        return known
 
     def open(self, position: bytes | None, log: SourceLog) -> Enumerator:
         """Refuse: it takes a Spark session to open it."""

@@ -25,16 +25,19 @@ from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import AnabranchError
 from anabranch.messages import Control, Load, Message, Report, encode
 from anabranch.node.program import Program
+from anabranch.node.worker_home import Homes, tidy_homes
 from anabranch.operators.states import state_shapes
 from anabranch.plan.boundary import PART, Seats, seats
 from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Group, Level
 from anabranch.plan.sql import Crossing
 from anabranch.plan.step import Assignment, Input, OperatorState, Plan
+from anabranch.rescale.shares import members
 from anabranch.sources.files import FileSource
 from anabranch.sources.port import FileSlice, RangeSlice
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import read_by_spark
+from anabranch.spark.executors import Executors, releasing
 from anabranch.spark.failure import MALFORMED, malformed, quietly, translated
 from anabranch.spark.reading import (
     FileReader,
@@ -79,15 +82,25 @@ class SparkPlane:
     store: Path
     code: str
     sources: SparkSources
+    homes: Homes | None = None
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
     _readers: dict[tuple[int, int], FileReader] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     _thread: int | None = None
+    _executors: Executors = field(init=False)
+    _tidied: bool = False
     _group: str = field(default_factory=lambda: f"anabranch-steps-{secrets.token_hex(8)}")
+
+    def __post_init__(self) -> None:
+        """Nothing is asked of the cluster yet."""
+        self._executors = Executors(self.spark)
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
         started = time.perf_counter()
+        self._tidy(plan)
+        if plan.moves is not None and plan.moves.announced:
+            self._fit(members(plan.moves.announced))
         if self._thread != threading.get_ident():
             self._thread = threading.get_ident()
             use_pool(self.spark, STEP_POOL)
@@ -107,7 +120,25 @@ class SparkPlane:
             raise self._explained(plan, error) from error
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
+        if plan.moves is not None and plan.moves.shutdown:
+            self._fit(members(plan.placement))
         return [_decode_report(bytes(row[0])) for row in rows]
+
+    @property
+    def releasing(self) -> str:
+        """What becomes of executors when workers go."""
+        return releasing(self.spark)
+
+    def _fit(self, workers: Sequence[int]) -> None:
+        """Have the executors that so many workers need; a cluster may refuse, and steps go on."""
+        with contextlib.suppress(Exception):
+            self._executors.fit(len(workers))
+
+    def _tidy(self, plan: Plan) -> None:
+        """Remove homes that were left behind, once, and not while bins are on their way."""
+        if self.homes is not None and plan.moves is None and not self._tidied:
+            self._tidied = True
+            tidy_homes(self.homes, members(plan.placement))
 
     def cancel(self) -> None:
         """Let Spark give up the step that runs. Its tasks may go on for a while."""
@@ -158,7 +189,7 @@ class SparkPlane:
         """Every level's seats; a level without an exchange sits where the one before sat."""
         found = [Seats(())]
         for level in self.program.physical.levels[1:]:
-            seated = seats(level, plan.placement, plan.unkeyed_workers)
+            seated = seats(level, plan)
             found.append(seated if level.exchange or level.number == 1 else found[-1])
         return found
 
@@ -207,7 +238,7 @@ class SparkPlane:
                 found.append(self._files(node, crossing, given))
             else:
                 parts = self._parts(node, given)
-                orders += read_orders(node, number, parts, max(plan.unkeyed_workers, 1))
+                orders += read_orders(node, number, parts, plan)
         if orders:
             found.append(self._python(plan, crossing, orders))
         return found
@@ -283,6 +314,7 @@ class SparkPlane:
             tuple(path for path in sys.path if path),
             self._tags(plan),
             plan.clock_ns,
+            self.homes,
         )
 
     def _controls(
@@ -292,12 +324,12 @@ class SparkPlane:
         found = []
         for level in self.program.physical.levels[first:]:
             for group in level.groups:
-                for worker in range(table[level.number].count(group.name)):
+                for worker, seat in table[level.number].of(group.name).items():
                     messages = self._messages(plan, group, worker, by_operator)
                     found.append(
                         Control(
                             level.number,
-                            table[level.number].first(group.name) + worker,
+                            seat,
                             group.name,
                             worker,
                             _owned(plan.placement, group.region, worker),

@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,10 +16,13 @@ from anabranch.dataflow.graph import SourceNode
 from anabranch.dataflow.schema import to_ddl
 from anabranch.dataflow.sql_text import quote
 from anabranch.errors import AnabranchError, ReadFailed
-from anabranch.messages import Attempt, Report, encode
+from anabranch.messages import Attempt, Message, PartitionRead, Report, encode
 from anabranch.operators.failure import short
+from anabranch.operators.messaging import Passage
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import PREFIX, Boundary
+from anabranch.plan.controls import messages_for
+from anabranch.plan.step import Plan
 from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark_path
 from anabranch.sources.port import FileSlice, PythonSource, RangeSlice, Source
 from anabranch.sources.python_data_source import PythonDataSource
@@ -44,12 +48,13 @@ ReadPart: TypeAlias = RangeSlice | PartitionPart
 
 
 class ReadOrder(msgspec.Struct, frozen=True):
-    """What one read task reads: parts of partitions of one source."""
+    """What one read task reads: parts of partitions of one source; and what it is told."""
 
     producer: int
     number: int
     worker: int
     parts: tuple[ReadPart, ...]
+    messages: tuple[Message, ...] = ()
 
 
 _encode_order = msgspec.msgpack.Encoder().encode
@@ -111,14 +116,15 @@ def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, .
 
 
 def read_orders(
-    node: SourceNode, number: int, parts: Sequence[ReadPart], workers: int
+    node: SourceNode, number: int, parts: Sequence[ReadPart], plan: Plan
 ) -> list[ReadOrder]:
-    """One order per read task: the partitions are dealt out to the workers."""
+    """One order per read task: each partition is read by the worker that it is assigned to."""
     dealt: dict[int, list[ReadPart]] = {}
     for part in parts:
-        dealt.setdefault(part.partition % workers, []).append(part)
+        dealt.setdefault(plan.reader(node.name, part.partition), []).append(part)
     return [
-        ReadOrder(node.id, number, worker, tuple(each)) for worker, each in sorted(dealt.items())
+        ReadOrder(node.id, number, worker, tuple(each), messages_for(plan, node.name, worker, ()))
+        for worker, each in sorted(dealt.items())
     ]
 
 
@@ -143,10 +149,22 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
             node = cast("SourceNode", program.physical.node(order.producer))
             started = time.perf_counter()
             attempt = spec.place(node.name, order.worker).attempt
+            passage = Passage(node.name, order.messages, {node.id: 1})
+            read: list[PartitionRead] = []
             for part in order.parts:
+                rows = 0
                 for table in _read(boundary, producers, node, order, part):
+                    rows += table.num_rows
                     yield from batches(table)
-            report = _report(attempt, time.perf_counter() - started)
+                start = part.start if isinstance(part, RangeSlice) else None
+                read.append(PartitionRead(node.name, part.partition, rows, start))
+            for _ in (*passage.before_data(node.id), *passage.after_data(node.id)):
+                pass  # A position is in the plan: there is nothing to take and nothing to leave.
+            report = replace(
+                _report(attempt, time.perf_counter() - started),
+                passed=passage.passed({node.id: node.name}),
+                read=tuple(read),
+            )
             notes = _notes(report, spec.next_partitions)
             yield from batches(pack_notes(boundary, producers, notes))
 

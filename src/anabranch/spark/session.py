@@ -18,7 +18,11 @@ STEP_POOL = "steps"
 QUERY_POOL = "queries"
 """The scheduler's pools; those of a session that is there already all weigh the same."""
 
+OWNED = "spark.anabranch.owned"
+"""Set where Spark was started by a pipeline: then its executors are the pipeline's."""
+
 STATIC = {
+    OWNED: "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",

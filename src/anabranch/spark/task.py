@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from anabranch.messages import Attempt, Control, Report, encode
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
+from anabranch.node.worker_home import Homes
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import NOTE
 from anabranch.plan.physical import Edge
@@ -45,7 +46,8 @@ class TaskSpec:
 
     ``next_partitions`` is the number of partitions behind the next exchange, None where rows stay
     in their partition. ``paths`` is where the driver looks for modules. ``tags`` numbers the files
-    of each source, as their rows name them, in planned order.
+    of each source, as their rows name them, in planned order. ``homes`` is where workers keep
+    copies of state, None where they read it in the store.
     """
 
     store: str
@@ -57,6 +59,7 @@ class TaskSpec:
     paths: tuple[str, ...]
     tags: tuple[tuple[int, tuple[int, ...]], ...]
     clock_ns: int
+    homes: Homes | None = None
 
     def program(self) -> Program:
         """The program, loaded once per process."""
@@ -102,7 +105,7 @@ class _LevelTask:
             yield from self._passed_on([], {})
             return
         place = self._spec.place(control.group, control.worker)
-        task = RegionTask(self._program, Path(self._spec.store), control, place)
+        task = RegionTask(self._program, Path(self._spec.store), control, place, self._spec.homes)
         arrived: dict[int, list[Rows]] = {}
         for edge in self._inputs(control):
             rows = self._ordered(unpack_edge(self._table, edge), edge)

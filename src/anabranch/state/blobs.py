@@ -25,11 +25,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.state.bins import Mask
-from anabranch.state.files import create_bulk
 from anabranch.state.keys import Index
 from anabranch.state.layout import BLOB_TYPE
-from anabranch.state.run_file import Create, checksum_of, corrupt, mapped
+from anabranch.state.run_file import Create, checksum_of, corrupt
 from anabranch.state.sorted_rows import concat_rows
+from anabranch.state.state_files import StateFiles
 
 BLOB_BYTES = 1 << 20
 
@@ -54,8 +54,7 @@ def write_blobs(
     name: str,
     values: pa.RecordBatch,
     forgotten: Mask,
-    *,
-    create: Create | None = None,
+    create: Create,
 ) -> pa.Array | None:
     """Write the large rows among those not forgotten; where each is kept, NULL for the others.
 
@@ -66,22 +65,19 @@ def write_blobs(
     for number, row in enumerate(large):
         data = _encode(values.slice(row, 1))
         blob = f"{name}-{number}.blob"
-        if create is None:
-            create_bulk(root / blob, data, within=root)
-        else:
-            create(root / blob, data)
+        create(root / blob, data)
         kept[row] = {"name": blob, "bytes": data.size, "checksum": checksum_of(data)}
     return pa.array(kept, BLOB_TYPE) if large else None
 
 
-def with_blobs(root: Path, values: pa.RecordBatch, blob: pa.Array) -> pa.RecordBatch:
+def with_blobs(files: StateFiles, values: pa.RecordBatch, blob: pa.Array) -> pa.RecordBatch:
     """The values with those of the rows that have a blob read from it."""
     places: Index = blob.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
     pieces, done = [], 0
     for place in places.tolist():
         if place > done:
             pieces.append(values.slice(done, place - done))
-        pieces.append(_read(root, blob[place].as_py(), values.schema))
+        pieces.append(_read(files, blob[place].as_py(), values.schema))
         done = place + 1
     if done < values.num_rows:
         pieces.append(values.slice(done))
@@ -105,9 +101,9 @@ def _write(sink: pa.NativeFile, row: pa.RecordBatch) -> None:
         writer.write_batch(row)
 
 
-def _read(root: Path, kept: dict[str, object], schema: pa.Schema) -> pa.RecordBatch:
-    path = root / str(kept["name"])
-    data = mapped(path, int(str(kept["bytes"])), str(kept["checksum"]), "blob")
+def _read(files: StateFiles, kept: dict[str, object], schema: pa.Schema) -> pa.RecordBatch:
+    path = files.root / str(kept["name"])
+    data = files.blob(str(kept["name"]), int(str(kept["bytes"])), str(kept["checksum"]))
     try:
         row = pa.ipc.open_file(data).get_batch(0)
     except pa.ArrowException as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,9 @@ from anabranch.state.run_file import Create, write_run
 from anabranch.state.run_list import Listed, RunInfo, RunList
 from anabranch.state.sorted_rows import hash_column
 from anabranch.state.stacked_runs import StackedRuns
+from anabranch.state.state_files import InStore, StateFiles
+
+NONE = BinSet()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +71,13 @@ class OperatorState:
         live: Sequence[int] | Index,
         *,
         limits: Limits = LIMITS,
+        files: StateFiles | None = None,
     ) -> None:
-        """Take the state as a commit describes it; ``live`` has a number per bin."""
+        """Take the state as a commit describes it; ``live`` has a number per bin.
+
+        ``files`` is how runs and blobs are read and made: in the store ``root``, unless told
+        otherwise.
+        """
         self.operator = operator
         self.layout = layout
         self.bins = bins
@@ -79,7 +87,8 @@ class OperatorState:
             raise ValueError(f"live keys of {bins} bins expected, not {self.live.shape}")
         self._root = root
         self._limits = limits
-        self._held = StackedRuns(operator, layout, runs, root, bins, owned)
+        self._files: StateFiles = InStore(root) if files is None else files
+        self._held = StackedRuns(operator, layout, runs, self._files, bins, owned)
 
     def lookup(
         self, hashes: Hashes, keys: Rows, now_ns: int | None = None
@@ -123,6 +132,7 @@ class OperatorState:
         budget: int | None = None,
         create: Create | None = None,
         now_ns: int | None = None,
+        still: BinSet = NONE,
     ) -> StateChange | None:
         """Keep what changed and merge what is due, in one new file of this name; or do nothing.
 
@@ -130,8 +140,11 @@ class OperatorState:
         rows expire that is ``Held.present``, since those that have expired are still counted.
         Forgetting a key that is not held leaves no trace. ``budget`` is the number of rows that
         merging may read. A write without changed rows still merges what is due. Large values
-        go to files of their own, if the layout has blobs, whose names begin with ``name``.
+        go to files of their own, if the layout has blobs, whose names begin with ``name``. Bins
+        that are ``still`` are not merged, unless they would have too many runs: somebody is
+        copying them, and a merge would make all of it new.
         """
+        create = self._files.create if create is None else create
         now_ns, stack = clock_of(self.layout, now_ns), self._held.stack
         delta, live = self._delta(changed, found, now_ns, name, create)
         offsets = bin_offsets(hash_column(delta), self.bins)
@@ -145,6 +158,7 @@ class OperatorState:
             budget,
             self._limits,
         )
+        depths[still.mask(self.bins) & (stack.heights < self._limits.run_limit)] = 0
         if self.layout.blobs:
             depths = np.maximum(depths, self._held.dead_blobs(delta, now_ns))
         absorbed = stack.absorbed(depths)
@@ -171,16 +185,29 @@ class OperatorState:
 
     def scan(self, now_ns: int | None = None) -> pa.Table:
         """All live rows, sorted: the columns of the layout but for blob and tombstone."""
-        now_ns, layout = clock_of(self.layout, now_ns), self.layout
-        nothing = pa.RecordBatch.from_pylist([], schema=layout.schema)
-        none_changed = np.zeros(self.bins + 1, dtype=np.int64)
-        merged = self._held.merged(nothing, none_changed, self._held.stack.heights, now_ns)
-        batches = [self._filled(part.rows) for part in merged]
+        batches = [self._filled(rows) for rows in self._live(self.owned, now_ns)]
+        nothing = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
         return pa.Table.from_batches(batches, schema=self._filled(nothing).schema)
+
+    def keys(self, now_ns: int | None, bins: BinSet) -> pa.Table:
+        """Hash and key of all live rows in some of the owned bins, sorted; a key may come often."""
+        columns = range(1 + len(self.layout.keys))
+        schema = pa.schema([self.layout.schema.field(place) for place in columns])
+        batches = [rows.select(columns) for rows in self._live(bins, now_ns)]
+        return pa.Table.from_batches(batches, schema=schema)
 
     def bytes_per_bin(self) -> Index:
         """The bytes that each owned bin has in all its runs, dead rows included, and in blobs."""
         return self._held.bin_bytes(self._held.stack.listed) + self._held.blob_bytes()
+
+    def _live(self, bins: BinSet, now_ns: int | None) -> Iterator[pa.RecordBatch]:
+        """The live rows of some bins, a few bins at a time."""
+        nothing = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
+        none_changed = np.zeros(self.bins + 1, dtype=np.int64)
+        depths = np.where(bins.mask(self.bins), self._held.stack.heights, 0)
+        clock = clock_of(self.layout, now_ns)
+        for part in self._held.merged(nothing, none_changed, depths, clock):
+            yield part.rows
 
     def _check_owned(self, hashes: Hashes) -> None:
         check_hashes(hashes)
@@ -197,7 +224,7 @@ class OperatorState:
     def _with_blobs(self, held: Held) -> Held:
         if held.blob is None or held.blob.null_count == len(held.blob):
             return held
-        return replace(held, values=with_blobs(self._root, held.values, held.blob))
+        return replace(held, values=with_blobs(self._files, held.values, held.blob))
 
     def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """State rows with what their blobs hold, without the columns blob and tombstone."""
@@ -207,7 +234,7 @@ class OperatorState:
         if not layout.blobs or rows.column(last).null_count == rows.num_rows:
             return shown
         columns = list(shown.columns)
-        values = with_blobs(self._root, rows.select(layout.value_columns), rows.column(last))
+        values = with_blobs(self._files, rows.select(layout.value_columns), rows.column(last))
         for place, column in zip(layout.value_columns, values.columns, strict=True):
             columns[place] = column
         return pa.RecordBatch.from_arrays(columns, schema=shown.schema)
@@ -218,7 +245,7 @@ class OperatorState:
         found: Mask | None,
         now_ns: int | None,
         name: str,
-        create: Create | None,
+        create: Create,
     ) -> tuple[pa.RecordBatch, Index]:
         """The rows that the changes add, and each bin's live keys after them."""
         self._check_owned(changed.hashes)
@@ -239,10 +266,10 @@ class OperatorState:
             rows = rows.filter(pa.array(~pointless))
         return rows, self.live + born - died
 
-    def _blobs(self, changed: Changed, name: str, create: Create | None) -> pa.Array | None:
+    def _blobs(self, changed: Changed, name: str, create: Create) -> pa.Array | None:
         columns = fit("value", one_batch(changed.values), self.layout.values)
         values = pa.RecordBatch.from_arrays(columns, schema=self.layout.values)
-        return write_blobs(self._root, name, values, changed.tombstone, create=create)
+        return write_blobs(self._root, name, values, changed.tombstone, create)
 
     def _list_after(
         self, run: RunInfo | None, batches: Sequence[pa.RecordBatch], absorbed: Mask

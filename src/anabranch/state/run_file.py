@@ -26,8 +26,8 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import CorruptRun, FutureFormat, MissingRun, StoreError
-from anabranch.state.bins import Mask, bin_of, bin_offsets
+from anabranch.state.bins import BinSet, Mask, bin_of, bin_offsets
 from anabranch.state.disk import disk
 from anabranch.state.expiry import Histogram, histogram_of
 from anabranch.state.files import create_bulk, store_errors
@@ -55,13 +55,17 @@ _BYTES = b"anabranch.bin_bytes"
 _EDGES = b"anabranch.expiry"
 _EXPIRY = b"anabranch.bin_expiry"
 _BLOBS = b"anabranch.blobs"
+_PIECE = b"anabranch.piece"
 
 Create = Callable[[Path, pa.Buffer], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """An open run. Its rows lie in the mapped file for as long as anything refers to them."""
+    """An open run. Its rows lie in the mapped file for as long as anything refers to them.
+
+    Numbers by bin are those of the whole run, also where only some of its bins are here.
+    """
 
     info: RunInfo
     bins: int
@@ -69,10 +73,13 @@ class Run:
     bin_rows: Index
     bin_bytes: Index
     expiry: Histogram | None = None
+    #: the bins whose rows are here, of a run that lies in pieces; None: all are
+    here: Mask | None = None
 
     def select(self, chosen: Mask) -> Iterator[pa.RecordBatch]:
         """The rows of these bins in order, without a copy, neighbouring bins together."""
-        edges = np.concatenate(([0], np.cumsum(self.bin_rows)))
+        rows = self.bin_rows if self.here is None else np.where(self.here, self.bin_rows, 0)
+        edges = np.concatenate(([0], np.cumsum(rows)))
         padded = np.concatenate(([False], chosen, [False]))
         changes = np.flatnonzero(padded[1:] != padded[:-1])
         for first, last in changes.reshape(-1, 2).tolist():
@@ -145,6 +152,13 @@ def _load(path: Path, info: RunInfo) -> Run:
     if info.format > FORMAT:
         raise _future(path, info.format)
     data = mapped(path, info.bytes, info.checksum, "run")
+    run, _ = _decode(path, info, data)
+    if not len(run.rows) == int(run.bin_rows.sum()) == info.rows or len(run.bin_rows) != run.bins:
+        raise corrupt(path, "run", f"it has {len(run.rows)} rows, not {info.rows}")
+    return run
+
+
+def _decode(path: Path, info: RunInfo, data: pa.Buffer) -> tuple[Run, dict[bytes, bytes]]:
     try:
         reader = pa.ipc.open_file(data)
         metadata = reader.schema.metadata or {}
@@ -161,9 +175,7 @@ def _load(path: Path, info: RunInfo) -> Run:
         run = Run(info, bins, rows, bin_rows, bin_bytes, _histogram(metadata, bins))
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
         raise corrupt(path, "run", f"it is not a run ({error})") from error
-    if not len(rows) == int(run.bin_rows.sum()) == info.rows or len(run.bin_rows) != bins:
-        raise corrupt(path, "run", f"it has {len(rows)} rows, not {info.rows}")
-    return run
+    return run, dict(metadata)
 
 
 def mapped(path: Path, size: int, checksum: str, what: str) -> pa.Buffer:
@@ -234,24 +246,68 @@ def _encode(
     sizes = [bytes_between(batch, at) for batch, at in zip(batches, offsets, strict=True)]
     none = np.zeros(bins, dtype=np.int64)
     bin_rows = sum((np.diff(at) for at in offsets), start=none)
-    metadata = {
-        _FORMAT: str(FORMAT).encode(),
-        _BINS: str(bins).encode(),
-        _ROWS: _packed(bin_rows),
-        _BYTES: _packed(sum(sizes, start=none)),
-    }
-    if layout.expires:
-        histogram = histogram_of(layout, batches, bins)
-        metadata[_EDGES] = _packed(histogram.edges)
-        metadata[_EXPIRY] = _packed(histogram.counts)
-    if blobs:
-        metadata[_BLOBS] = msgspec.json.encode(blobs)
+    histogram = histogram_of(layout, batches, bins) if layout.expires else None
+    metadata = _metadata(bins, bin_rows, sum(sizes, start=none), histogram, blobs)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, layout.schema.with_metadata(metadata)) as writer:
         for batch, at, size in zip(batches, offsets, sizes, strict=True):
             for start, stop in _cuts(at, size):
                 writer.write_batch(batch.slice(start, stop - start))
     return sink.getvalue(), int(bin_rows.sum())
+
+
+def _metadata(
+    bins: int,
+    bin_rows: Index,
+    bin_bytes: Index,
+    histogram: Histogram | None,
+    blobs: tuple[BlobInfo, ...],
+) -> dict[bytes, bytes]:
+    found = {
+        _FORMAT: str(FORMAT).encode(),
+        _BINS: str(bins).encode(),
+        _ROWS: _packed(bin_rows),
+        _BYTES: _packed(bin_bytes),
+    }
+    if histogram is not None:
+        found[_EDGES] = _packed(histogram.edges)
+        found[_EXPIRY] = _packed(histogram.counts)
+    if blobs:
+        found[_BLOBS] = msgspec.json.encode(blobs)
+    return found
+
+
+def encode_piece(run: Run, chosen: BinSet) -> pa.Buffer:
+    """Some bins of a run as a file of their own, which says of the others what the run says."""
+    metadata = _metadata(run.bins, run.bin_rows, run.bin_bytes, run.expiry, run.info.blobs)
+    metadata[_PIECE] = chosen.hex.encode()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, run.rows.schema.with_metadata(metadata)) as writer:
+        for batch in _gathered(run.select(chosen.mask(run.bins))):
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _gathered(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows in batches of about ``BATCH_BYTES``: a look-up goes through all batches of a run."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for part in parts:
+        if waiting and held + part.nbytes > BATCH_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, held = [], 0
+        waiting.append(part)
+        held += part.nbytes
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def load_piece(path: Path, info: RunInfo, size: int, checksum: str) -> Run:
+    """Some bins of a run, mapped, after making sure that the file is whole."""
+    data = mapped(path, size, checksum, "piece of a run")
+    run, metadata = _decode(path, info, data)
+    here = BinSet(metadata[_PIECE].decode()).mask(run.bins)
+    return replace(run, here=here)
 
 
 def _check_order(batches: Sequence[pa.RecordBatch], bins: int) -> None:

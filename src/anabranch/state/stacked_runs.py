@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +16,10 @@ from anabranch.state.keys import Index
 from anabranch.state.layout import Layout
 from anabranch.state.merge_policy import Stack
 from anabranch.state.rows import drop_tombstones, merge_rows
-from anabranch.state.run_file import Run, blob_rows, open_run
+from anabranch.state.run_file import Run, blob_rows
 from anabranch.state.run_list import RunList, restrict
 from anabranch.state.sorted_rows import SortedRows, concat_rows, hash_column
+from anabranch.state.state_files import StateFiles
 
 #: Bins are merged a few at a time, so that memory stays bounded however large the state is.
 MERGE_BYTES = 16 << 20
@@ -37,12 +37,18 @@ class StackedRuns:
     """An operator's runs for some bins. They are opened when they are first needed."""
 
     def __init__(
-        self, operator: str, layout: Layout, runs: RunList, root: Path, bins: int, owned: BinSet
+        self,
+        operator: str,
+        layout: Layout,
+        runs: RunList,
+        files: StateFiles,
+        bins: int,
+        owned: BinSet,
     ) -> None:
         """``runs`` is the operator's whole list: others may need files of which some is owned."""
         self._operator = operator
         self._layout = layout
-        self._root = root
+        self._files = files
         self._bins = bins
         self._all = {listed.run.name: listed.bins for listed in runs}
         self.listed = restrict(runs, owned)
@@ -50,7 +56,7 @@ class StackedRuns:
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The runs of the owned bins, newest first, opened."""
-        opened = tuple(open_run(self._root, listed.run) for listed in self.listed)
+        opened = self._files.open(self.listed)
         for run in opened:
             if run.rows.schema != self._layout.schema or run.bins != self._bins:
                 raise ChangedDataflow(

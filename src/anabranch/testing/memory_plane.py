@@ -26,6 +26,7 @@ from anabranch.errors import AnabranchError, ReadFailed
 from anabranch.messages import Attempt, Control, Load, Report
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
+from anabranch.node.worker_home import Homes
 from anabranch.operators.order import Order, concatenate
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import state_shapes
@@ -71,6 +72,7 @@ class MemoryPlane:
     random: Random = field(default_factory=Random)
     chances: Chances = field(default_factory=Chances)
     memo: StepMemo | None = None
+    homes: Homes | None = None
     #: attempts that go on: each is one more action of somebody whose work nobody waits for
     late: deque[Callable[[], None]] = field(default_factory=deque)
 
@@ -203,7 +205,7 @@ class _Step:
             for level in self._program.physical.levels[1:]:
                 made: dict[int, list[Rows]] = {}
                 for group in level.groups:
-                    for worker in range(self._count(group)):
+                    for worker in self._plan.workers(group.region):
                         tasks.append(self._task(level, group, worker, made, recording))
                 for producer, rows in made.items():
                     self._made.setdefault(producer, []).extend(rows)
@@ -211,23 +213,20 @@ class _Step:
         return reports, DoneStep(self._before, tuple(tasks), sources)
 
     def _read(self) -> tuple[Attempt, ...]:
+        """Each partition is read by the worker that it is assigned to."""
         attempts = []
         slices = {given.source: given.slices for given in self._plan.inputs}
         for number, node in enumerate(self._program.physical.sources()):
             source = cast(PythonSource, node.source)
-            self._made[node.id] = [
-                _ordered(batch, number, part)
-                for part in slices.get(node.name, ())
-                if isinstance(part, RangeSlice)
-                for batch in source.read(part)
-            ]
-            attempts.append(self._plane.attempt(0, node.name, 0))
+            made = self._made.setdefault(node.id, [])
+            parts = [p for p in slices.get(node.name, ()) if isinstance(p, RangeSlice)]
+            readers = [self._plan.reader(node.name, part.partition) for part in parts]
+            for worker in sorted(set(readers)) or [self._plan.reader(node.name, 0)]:
+                for part, reader in zip(parts, readers, strict=True):
+                    if reader == worker:
+                        made += [_ordered(batch, number, part) for batch in source.read(part)]
+                attempts.append(self._plane.attempt(0, node.name, worker))
         return tuple(attempts)
-
-    def _count(self, group: Group) -> int:
-        if group.region is None:
-            return self._plan.unkeyed_workers
-        return self._owners[group.region].count
 
     def _task(
         self,
@@ -240,7 +239,7 @@ class _Step:
         control = self._control(level, group, worker)
         attempt = self._plane.attempt(level.number, group.name, worker)
         place = TaskPlace(self._plan.step, self._plan.revision, attempt, self._plan.clock_ns)
-        task = RegionTask(self._program, self._store, control, place)
+        task = RegionTask(self._program, self._store, control, place, self._plane.homes)
         arrived: dict[int, list[Rows]] = {}
         for edge in level.inputs:
             if edge.consumer in group.operators:

@@ -140,7 +140,8 @@ class Rules:
 
     def _check_owners(self, commit: Commit) -> None:
         for each in commit.placement:
-            _require(len(each.workers) == self.bins, f"R1: {each.region!r} has bins without owner")
+            whole = bool(each.workers) if each.source else len(each.workers) == self.bins
+            _require(whole, f"R1: {each.region!r} has bins without owner")
 
     def _name(self, states: Sequence[OperatorState]) -> None:
         self.named |= files(*(state.runs for state in states))

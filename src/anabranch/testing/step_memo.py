@@ -126,11 +126,20 @@ class StepMemo:
             plan.step,
             plan.clock_ns if self._looks_at_clock() else 0,
             tuple((given.source, given.slices) for given in plan.inputs),
-            tuple((each.region, each.workers) for each in plan.placement),
+            tuple((a.region, a.workers, plan.workers(a.region)) for a in plan.placement),
             plan.unkeyed_workers,
             plan.ending,
+            self._told(plan),
             tuple((state.live, _content(state.runs)) for state in states),
         )
+
+    def _told(self, plan: Plan) -> Hashable:
+        """What is told to workers, as far as it makes a difference."""
+        if plan.moves is None:
+            return None
+        operators = self.program.operators.values()
+        heard = any(isinstance(each, ProcessOperator) and each.hears for each in operators)
+        return msgspec.json.encode(plan.moves) if heard else plan.moves.shutdown
 
     def _looks_at_clock(self) -> bool:
         expires = any(layout.expires for layout in self.program.layouts.values())

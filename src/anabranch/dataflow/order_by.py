@@ -1,0 +1,73 @@
+"""``order_by=``: the columns by which an operator with state takes a key's rows of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from anabranch.dataflow.findings import Finding
+from anabranch.dataflow.row_type import RowType
+from anabranch.dataflow.schema import type_text
+
+OrderBy: TypeAlias = "str | Sequence[str] | None"
+
+_DIRECTIONS = ("asc", "desc")
+_COMPARABLE = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderColumn:
+    """A column of the rows, and whether the greatest value comes first. NULL comes before all."""
+
+    name: str
+    descending: bool = False
+
+
+def order_columns(operator: str, order_by: OrderBy) -> tuple[OrderColumn, ...]:
+    """What the user wrote, e.g. ``"at"`` or ``["at desc", "id"]``; ``TypeError`` for no text.
+
+    >>> order_columns("process", ["at", "n desc"])
+    (OrderColumn(name='at', descending=False), OrderColumn(name='n', descending=True))
+    """
+    if order_by is None:
+        return ()
+    texts = [order_by] if isinstance(order_by, str) else list(order_by)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f'{operator} takes order_by= as text, e.g. "at" or ["at desc", "id"]')
+    return tuple(_column(text) for text in texts)
+
+
+def _column(text: str) -> OrderColumn:
+    name, _, direction = text.strip().rpartition(" ")
+    if name and direction.lower() in _DIRECTIONS:
+        return OrderColumn(name.strip(), direction.lower() == "desc")
+    return OrderColumn(text.strip())
+
+
+def order_findings(row: RowType, columns: Sequence[OrderColumn]) -> list[Finding]:
+    """Why rows cannot be ordered by these columns."""
+    found = []
+    for column in columns:
+        known = row.find(column.name)
+        if known is None and row.open:
+            continue
+        if known is None:
+            what = f'order_by: there is no column "{column.name}"'
+            found.append(Finding(what, f"There are {', '.join(row.names)}."))
+        elif known.field is not None and not any(is_(known.field.type) for is_ in _COMPARABLE):
+            found.append(
+                Finding(
+                    f'order_by: column "{column.name}" has type {type_text(known.field.type)}',
+                    "Order by numbers, dates, times and booleans: cast it with .with_columns.",
+                )
+            )
+    return found

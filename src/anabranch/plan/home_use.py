@@ -1,0 +1,36 @@
+"""What a step did with homes, in bytes of state: what tasks report, commits keep and users see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+
+class HomeUse(msgspec.Struct, frozen=True):
+    """Bytes of state by where tasks had them from; all 0 where there are no homes.
+
+    ``moved_bytes`` were copied to the new owners of bins, ahead or on arrival; ``home_bytes`` were
+    opened at home, ``store_bytes`` had to be read from the store because they were missing there,
+    in ``misses`` reads.
+    """
+
+    moved_bytes: int = 0
+    home_bytes: int = 0
+    store_bytes: int = 0
+    misses: int = 0
+
+
+def added(uses: Iterable[HomeUse]) -> HomeUse:
+    """All of them together.
+
+    >>> added([HomeUse(1, 2), HomeUse(3, 4, 5, 1)])
+    HomeUse(moved_bytes=4, home_bytes=6, store_bytes=5, misses=1)
+    """
+    moved = home = store = misses = 0
+    for use in uses:
+        moved += use.moved_bytes
+        home += use.home_bytes
+        store += use.store_bytes
+        misses += use.misses
+    return HomeUse(moved, home, store, misses)

@@ -1,0 +1,40 @@
+"""What one committed step did of a rescale, for those who watch and count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from anabranch.rescale.history import Finished, Outcome
+from anabranch.rescale.step_moves import StepMoves
+
+
+class StepMoved(msgspec.Struct, frozen=True):
+    """What a step handed over, and the rescales that were over with its commit.
+
+    A step that hands over bins is a round. ``released`` are the workers that have got ``Shutdown``.
+    """
+
+    bins: int = 0
+    keys: int = 0
+    bytes: int = 0
+    ended: tuple[Outcome, ...] = ()
+    released: tuple[int, ...] = ()
+
+
+def moved_in(
+    moves: StepMoves | None, before: Sequence[Finished], after: Sequence[Finished]
+) -> StepMoved | None:
+    """What a step did; the histories are those of the commit before and of its own."""
+    known = {each.number for each in before}
+    ended = tuple(each.outcome for each in after if each.number not in known)
+    if moves is None:
+        return StepMoved(ended=ended) if ended else None
+    return StepMoved(
+        len(moves.collect),
+        sum(move.keys for move in moves.collect),
+        sum(move.bytes for move in moves.collect),
+        ended,
+        moves.shutdown,
+    )

@@ -1,0 +1,230 @@
+"""Homes: a worker's copies of the state files that it needs, on the machine where it runs.
+
+Operations
+    ``HomeFiles`` reads runs and blobs from a home. ``copy_ahead`` brings the files of bins that
+    will come, ``complete`` looks at what came and brings the rest, ``sweep`` removes what no
+    commit needs for the bins that are to be here.
+
+Guarantees
+    A home is never the truth. What is missing or damaged in it is read from the store, counted as
+    a *miss* and kept; where that cannot be (a full disk), the store's file is used as it is. So
+    a home may be wiped at any time, and two attempts of a task may work in it together. What is
+    copied was compared with the checksum that was committed; a copy is compared again when a
+    process opens it. Files appear whole, by renaming.
+
+Non-guarantees
+    Nothing is synced: after a power cut what is torn is noticed, and copied again. Of a run the
+    bins that are needed are copied, as a piece; a piece stays until no bin of its run is needed.
+    Copying a piece reads the whole run in the store once per process, to compare its checksum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from anabranch.errors import StoreError
+from anabranch.state.bins import BinSet
+from anabranch.state.files import create_bulk
+from anabranch.state.home_directory import Found, HomeDirectory, step_of
+from anabranch.state.pieces import cut_piece, open_pieces
+from anabranch.state.run_file import Run, mapped, open_run
+from anabranch.state.run_list import BlobInfo, Listed, RunInfo, RunList, files, restrict
+
+NOTHING = BinSet()
+
+
+@dataclass(slots=True)
+class Counted:
+    """Bytes of state by where they came from.
+
+    ``home`` counts the bins asked for of each run that was opened here, ``moved`` what was copied
+    for bins that arrive, ``store`` what was read from the store because it was missing here, in
+    ``misses`` reads.
+    """
+
+    moved: int = 0
+    home: int = 0
+    store: int = 0
+    misses: int = 0
+
+
+@dataclass(slots=True)
+class Copied:
+    """What was copied ahead: the bytes of each bin that is complete now, and the seconds of all."""
+
+    bytes: dict[int, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class HomeFiles:
+    """The files of a state as a task of one step reads them: from a home, else from the store."""
+
+    def __init__(self, home: Path, root: Path) -> None:
+        """``root`` is the store. Nothing is read yet."""
+        self.root = root
+        self.counted = Counted()
+        self._home = HomeDirectory(home)
+        self._rooms: dict[str, Found] = {}
+
+    def open(self, runs: RunList) -> tuple[Run, ...]:
+        """Runs, from pieces or whole files here; what is missing is fetched."""
+        return tuple(self._opened(listed) for listed in runs)
+
+    def blob(self, name: str, size: int, checksum: str) -> pa.Buffer:
+        """A blob, from here or, if it is missing, from the store."""
+        with contextlib.suppress(StoreError):
+            data = mapped(self._home.path / name, size, checksum, "blob")
+            self.counted.home += size
+            return data
+        data = mapped(self.root / name, size, checksum, "blob")
+        self._count(size, moved=False)
+        with contextlib.suppress(OSError):
+            self._home.put(name, data)
+        return data
+
+    def create(self, path: Path, data: pa.Buffer) -> None:
+        """Make a file in the store, durably, and keep it here: nobody reads back his own state."""
+        create_bulk(path, data, within=self.root)
+        with contextlib.suppress(OSError):
+            self._home.put(path.relative_to(self.root).as_posix(), data)
+
+    def complete(self, runs: RunList, bins: BinSet, last_step: int) -> None:
+        """Look whether bins that have arrived are all here, before they are read.
+
+        What step ``last_step`` has written for them could not be copied ahead: it is moved now.
+        Anything else that is missing is a miss.
+        """
+        for listed in restrict(runs, bins):
+            moved = step_of(listed.run.name) >= last_step
+            missing = self._missing(listed)
+            if missing:
+                self._fetch(listed.run, missing, moved=moved)
+            for blob in _blobs(listed):
+                if not self._home.has(blob):
+                    self._count(blob.bytes, moved=step_of(blob.name) >= last_step)
+                    with contextlib.suppress(OSError):
+                        self._home.put(blob.name, self._stored(blob))
+
+    def copy_ahead(self, runs: RunList, bins: BinSet, allowance: int | None) -> Copied:
+        """Copy what bins have now and is not here.
+
+        Blobs are copied in parts while bytes are left of the ``allowance``, but at least one part:
+        a large one takes several steps. Raises ``StoreError`` for what the store does not have.
+        """
+        started, before = time.perf_counter(), self.counted.moved
+        size, lacking = dict.fromkeys(bins, 0), set[int]()
+        chosen = restrict(runs, bins)
+        for listed in chosen:
+            missing = self._missing(listed)
+            if missing:
+                run = self._fetch(listed.run, missing, moved=True)
+                for number in missing:
+                    size[number] += int(run.bin_bytes[number])
+        for blob in (blob for listed in chosen for blob in _blobs(listed)):
+            if self._home.has(blob):
+                continue
+            spent = self.counted.moved - before
+            if lacking and allowance is not None and spent >= allowance:
+                lacking.add(blob.bin)
+                continue
+            most = blob.bytes if allowance is None else allowance - spent
+            with contextlib.suppress(OSError):
+                added, whole = self._home.add_part(blob, self._unchecked(blob), most)
+                self.counted.moved += added
+                size[blob.bin] += added
+                if whole:
+                    continue
+            lacking.add(blob.bin)
+        done = {number: each for number, each in size.items() if number not in lacking}
+        return Copied(done, time.perf_counter() - started)
+
+    def sweep(self, operator: str, runs: RunList, needed: BinSet, step: int) -> None:
+        """Remove an operator's files that no ``needed`` bin needs, as of the last commit.
+
+        Files of ``step`` and later stay: attempts write them now.
+        """
+        self._home.sweep(f"run/{operator}", files(restrict(runs, needed)), step)
+
+    def remove(self) -> None:
+        """Remove the home: its worker has no bins any more."""
+        self._home.remove()
+
+    def _opened(self, listed: Listed) -> Run:
+        missing = self._missing(listed)
+        run = self._fetch(listed.run, missing, moved=False) if missing else self._held(listed.run)
+        assert run is not None
+        if run.here is not None or not missing:
+            self.counted.home += int(run.bin_bytes[listed.bins.mask(run.bins)].sum())
+        return run
+
+    def _missing(self, listed: Listed) -> BinSet:
+        """The bins of a run that are not here."""
+        run = self._held(listed.run)
+        if run is None:
+            return listed.bins
+        return NOTHING if run.here is None else listed.bins - BinSet.from_mask(run.here)
+
+    def _held(self, info: RunInfo) -> Run | None:
+        """What of a run is here: all of it, the bins of some pieces, or nothing."""
+        room, _, own = info.name.rpartition("/")
+        found = self._found(room)
+        if own in found.whole:
+            with contextlib.suppress(StoreError):
+                return open_run(self._home.path, info)
+            self._forget(room, own)
+        pieces = self._found(room).pieces.get(own, [])
+        while pieces:
+            try:
+                return open_pieces(self._home.path / room, info, pieces)
+            except StoreError as error:
+                # The error names the file: the others may be whole.
+                self._forget(room, Path(error.where or "").name)
+                left = self._found(room).pieces.get(own, [])
+                pieces = left if len(left) < len(pieces) else []
+        return None
+
+    def _fetch(self, info: RunInfo, bins: BinSet, *, moved: bool) -> Run:
+        """Copy bins of a run; gives what is here then, or the store's where it cannot be kept."""
+        stored = open_run(self.root, info)
+        name, data = cut_piece(stored, bins)
+        self._count(data.size, moved=moved)
+        try:
+            self._home.put(name, data)
+        except OSError:
+            return stored
+        self._rooms.pop(name.rpartition("/")[0], None)
+        return self._held(info) or stored
+
+    def _found(self, room: str) -> Found:
+        if room not in self._rooms:
+            self._rooms[room] = self._home.find(room)
+        return self._rooms[room]
+
+    def _forget(self, room: str, name: str) -> None:
+        self._home.drop(room, name)
+        self._rooms.pop(room, None)
+
+    def _count(self, size: int, *, moved: bool) -> None:
+        if moved:
+            self.counted.moved += size
+        else:
+            self.counted.store += size
+            self.counted.misses += 1
+
+    def _stored(self, blob: BlobInfo) -> pa.Buffer:
+        return mapped(self.root / blob.name, blob.bytes, blob.checksum, "blob")
+
+    def _unchecked(self, blob: BlobInfo) -> pa.Buffer:
+        """The store's bytes: their checksum is compared when the last part of them is copied."""
+        with pa.memory_map(str(self.root / blob.name)) as file:
+            return file.read_buffer()
+
+
+def _blobs(listed: Listed) -> Iterator[BlobInfo]:
+    return (blob for blob in listed.run.blobs if blob.bin in listed.bins)

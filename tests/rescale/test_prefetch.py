@@ -1,0 +1,125 @@
+"""Copying ahead: what is acquired is at home but for its last step, and budgets hold."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.messages import Hold, Prefetch
+from anabranch.plan.placed import Assignment
+from anabranch.rescale.asking import request
+from anabranch.rescale.controller import Rescale, after_commit, plan_step
+from anabranch.rescale.costs import CostModel, Prefetched
+from anabranch.rescale.course import Course, Reports, View
+from anabranch.rescale.phases import Steady
+from anabranch.rescale.requests import Cancel, Scale
+from anabranch.rescale.rounds import Budget, RescaleSettings, Way, allowed_bytes
+from anabranch.rescale.shares import Shares
+from anabranch.rescale.step_moves import StepMoves
+from anabranch.state.bins import BinSet
+from tests.rescale.placed import REGION, answers, loads, placed
+
+WAYS = st.builds(
+    RescaleSettings,
+    way=st.sampled_from(list(Way)),
+    budget_bytes=st.integers(1, 200),
+    budget_ms=st.none() | st.floats(1, 10),
+    answer_steps=st.integers(0, 1),
+    prefetch_steps=st.integers(1, 4),
+)
+
+
+class World:
+    """Homes as numbers: up to which step each worker has each bin."""
+
+    def __init__(self, sizes: list[int], settings: RescaleSettings) -> None:
+        self.known, self.settings = loads(sizes), settings
+        self.placement: tuple[Assignment, ...] = placed(*[0] * len(sizes))
+        self.rescale = Rescale()
+        self.homes: dict[tuple[int, int], int] = {}
+        self.step = 0
+
+    def step_on(self) -> StepMoves:
+        """A step: what is acquired is looked at, what is told is copied, everybody reports."""
+        self.step += 1
+        moves = plan_step(self.rescale, self.placement, self.known, (), self.settings)
+        for move in moves.acquire:
+            here = self.homes.get((move.to_worker, move.bin), -1)
+            assert here >= self.step - 2, "all but the change of the last step is at home"
+        for worker in moves.workers(REGION):
+            for message in moves.messages(REGION, worker, self.step):
+                if isinstance(message, Prefetch):
+                    self.homes.update(((worker, bin), self.step - 1) for bin in message.bins)
+        told = tuple(Prefetched(*m.end, m.bytes, 0.001) for m in moves.prefetch)
+        self.rescale = after_commit(self.rescale, moves, Reports(0.1, answers(moves), told, 7))
+        self.placement = moves.placement
+        return moves
+
+
+@given(
+    st.lists(st.integers(0, 100), min_size=1, max_size=10),
+    WAYS,
+    st.lists(st.sampled_from([1, 2, 3, 5, "cancel", "back"]), min_size=1, max_size=4),
+    st.lists(st.integers(0, 6), min_size=4, max_size=4),
+)
+def test_what_is_acquired_is_at_home_but_for_the_last_step(
+    sizes: list[int], settings: RescaleSettings, wishes: list[int | str], between: list[int]
+) -> None:
+    world = World(sizes, settings)
+    for wish, steps in zip(wishes, between, strict=False):
+        if isinstance(wish, int):
+            asked = Scale(min(wish, len(sizes)))
+            world.rescale = request(world.rescale, asked, world.placement)
+        elif not isinstance(world.rescale.phase, Steady):
+            undo = Cancel(roll_back=wish == "back")
+            if type(world.rescale.phase).__name__ != "Settled":
+                world.rescale = request(world.rescale, undo, world.placement)
+        for _ in range(steps):
+            world.step_on()
+    for _ in range(80):
+        world.step_on()
+    assert isinstance(world.rescale.phase, Steady)
+
+
+def test_both_owners_are_told_and_the_new_one_has_a_task() -> None:
+    world = World([10, 10], RescaleSettings(way=Way.FLUID, answer_steps=0))
+    world.rescale = request(world.rescale, Scale(2), world.placement)
+    moves = world.step_on()
+    (move,) = moves.prefetch
+    assert moves.workers(REGION) == (0, 1)
+    old, new = (moves.messages(REGION, worker, 1) for worker in (0, 1))
+    assert Hold(REGION, 1, BinSet.of([move.bin])) in old
+    assert Prefetch(REGION, 1, BinSet.of([move.bin])) in new
+    assert not [message for message in old if isinstance(message, Prefetch)]
+    collecting = world.step_on()
+    assert collecting.collect == (move,)
+    assert Prefetch(REGION, 1, BinSet.of([move.bin])) in collecting.messages(REGION, 1, 2)
+
+
+def test_what_was_copied_stands_in_the_history() -> None:
+    world = World([10, 10], RescaleSettings(way=Way.FLUID, answer_steps=0))
+    world.rescale = request(world.rescale, Scale(2), world.placement)
+    while not world.rescale.history:
+        world.step_on()
+    (done,) = world.rescale.history
+    assert done.moved.copied_bytes == 7 * done.moved.steps > 0
+
+
+def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
+    settings = RescaleSettings(budget_bytes=1 << 20, budget_ms=1e9, prefetch_steps=2)
+    course = Course((Shares(REGION, (1,)),), 0.1)
+    view = View(placed(0), loads([200 << 20]), (), settings, CostModel())
+    for step in range(202):
+        intent = course.intent(view)
+        assert (len(intent.prefetch), intent.collect) == (1, ()), step
+        assert intent.allowance == 1 << 20
+        course = course.after(intent.prefetch, intent.collect, Reports())
+    assert len(course.intent(view).collect) == 1, "in the end it goes without"
+
+
+def test_a_budget_as_bytes() -> None:
+    costs = CostModel(bytes_per_second=1e9)
+    assert allowed_bytes(Budget(), costs) is None
+    assert allowed_bytes(Budget(bins=1), costs) is None
+    assert allowed_bytes(Budget(bytes=5 << 20, seconds=1.0), costs) == 5 << 20
+    assert allowed_bytes(Budget(bytes=5), costs) == 1 << 20, "something is always done"
