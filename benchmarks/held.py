@@ -94,7 +94,8 @@ def _steps(
             break
     pipeline.shutdown()
     check_sums(pipeline, data)
-    return recorder.batches()[until.load :][: until.merged_after or most], until
+    counted = most if to_the_end else until.merged_after or most
+    return recorder.batches()[until.load :][:counted], until
 
 
 def _told(name: str, batches: tuple[Batch, ...]) -> dict[str, Fact]:

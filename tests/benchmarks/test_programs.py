@@ -71,6 +71,18 @@ def test_held_keys_are_measured_until_the_base_is_merged(
     assert float(outcome.facts["many: merge, longest"]) > 0
 
 
+@pytest.mark.spark
+def test_few_keys_are_measured_for_as_many_steps_as_many(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sizes = Held(many=400, few=40, rows=30, load=200, warm=1, most=3)
+    write_held(tmp_path / "data" / "few", sizes, sizes.few)
+    spec = Spec(str(tmp_path / "data"), str(tmp_path / "work"), "", 120.0, {"load few": 1})
+    batches, until = held._steps(spec, "few", "few", 3, to_the_end=True)
+    assert until.merged_after == 1
+    assert [batch.rows for batch in batches] == [30, 30, 30]
+
+
 def test_every_case_has_its_program() -> None:
     root = Path(ours.__file__).parent.parent
     for case in cases(QUICK):
