@@ -71,8 +71,13 @@ def settle(
         return chosen
     ordered = [chosen[task] for task in sorted(chosen)]
     read = [each for report in ordered for each in report.read]
-    often = Counter((each.source, each.partition, each.start) for each in read)
-    for (source, partition, _), times in often.items():
+    # Rows that several levels need are read for each of them.
+    often = Counter(
+        (report.attempt.level, each.source, each.partition, each.start)
+        for report in ordered
+        for each in report.read
+    )
+    for (_, source, partition, _), times in often.items():
         if times > 1:
             return Disagreement(f"partition {partition} of {source} was read {times} times")
     return Settled(
