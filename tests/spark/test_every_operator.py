@@ -236,6 +236,8 @@ def remembered(branch: str, steps: list[Rows]) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.soak  # seventeen branches in one plan: Catalyst alone takes a minute
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_every_operator(workers: int, tmp_path: Path) -> None:
     orders, payments = pages(21, 3, 30), pages(22, 3, 30)
