@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.dataflow.flow import Dataflow
-from anabranch.node import region_task
+from anabranch.node import task_state
 from tests.node.shop import PAGES, program, scripted
 from tests.node.test_restarts import Shop
 
@@ -66,7 +66,7 @@ def times(amounts: list[int]) -> list[tuple[int, int]]:
 def test_all_keys_are_told_once(
     tmp_path: Path, workers: int, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(region_task, "KEYS_AT_ONCE", keys)
+    monkeypatch.setattr(task_state, "KEYS_AT_ONCE", keys)
     shop = Ledgers(tmp_path)
     shop.run(workers=workers)
     told = [tuple(row.values()) for row in shop.rows.rows()]

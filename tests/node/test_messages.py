@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -18,11 +20,14 @@ from anabranch.messages import Acquire, Attempt, Barrier, Collect, Control, Load
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
 from anabranch.operators.messaging import Messaged
+from anabranch.operators.order import Order
+from anabranch.operators.rows import Rows
 from anabranch.pipeline import Pipeline
 from anabranch.plan.step import OperatorState, Plan
 from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.sinks.staging import read_staged
 from anabranch.state.bins import BinSet
-from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.testing.memory_plane import MemoryPlane, hashes_of
 from tests.node.engine import Engine
 from tests.node.shop import BINS, program
 
@@ -354,3 +359,52 @@ def test_an_operator_with_two_inputs_sees_each_message_twice(tmp_path: Path) -> 
 
 def marked(key: Any, row: Any, seen: Any) -> Any:
     return (key.who, row.item), (seen or 0) + 1
+
+
+class InOrder(ab.Process):
+    """Tells its rows as they come, and hears what the defaults would hear for it."""
+
+    def __init__(self) -> None:
+        self.last: dict[Any, int] = {}
+
+    def load(self, key: Any, saved: bytes) -> None:
+        self.last[key] = int(saved)
+
+    def save(self, key: Any) -> bytes:
+        return str(self.last[key]).encode()
+
+    def on_rows(self, key: Any, rows: list[Any]) -> Iterator[Any]:
+        for row in rows:
+            self.last[key] = row.n
+            yield key.who, row.n
+
+    def on_collect(self, leaving: ab.LeavingState) -> None:
+        for key in leaving.keys:
+            leaving.add_state(key, self.save(key))
+
+
+@pytest.mark.parametrize("messages", [(), (Collect("by-who", 1, BinSet.of([1])),)])
+def test_r7_rows_come_in_the_order_asked_for_whatever_is_told(
+    tmp_path: Path, messages: tuple[Any, ...]
+) -> None:
+    flow = ab.Dataflow("ordered")
+    given = [("ada", 3), ("ada", 1), ("ada", 2)]
+    rows = flow.source("in", ab.ScriptedSource("who string, n bigint", [given, ab.EOF]))
+    sink = ab.MemorySink()
+    rows.key_distribute("by-who", "who").process(
+        "seen", InOrder, output="who string, n bigint", order_by="n"
+    ).sink("out", sink)
+    made = program(flow)
+    keys = pa.table({"who": ["ada"] * 3})
+    numbers = np.arange(3, dtype=np.int64)
+    arrived = Rows(
+        keys.append_column("n", pa.array([n for _, n in given])),
+        hashes_of(keys),
+        keys,
+        Order((numbers * 0, numbers, numbers * 0)),
+    )
+    [seen] = made.operators
+    result = region_task(made, tmp_path, *messages, Barrier(1)).run({seen: [arrived]}, ())
+    [file] = result.report.staged
+    staged = pa.ipc.open_stream(read_staged(tmp_path, file)).read_all()
+    assert staged.column("n").to_pylist() == [1, 2, 3]

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -21,6 +20,7 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from anabranch.dataflow.stream import Stream
 from tests.spark.running import bag, completed
+from tests.spark.sums import add, add_tables
 from tests.spark.test_breadth import ORDERS, PAYMENTS, Page, got, pages
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -63,18 +63,6 @@ def negated(df: DataFrame) -> DataFrame:
 
 def unordered(df: DataFrame) -> DataFrame:
     return df.drop("_ord").repartition(3)
-
-
-def add(key: Any, row: Any, total: int | None) -> Any:
-    total = (total or 0) + row.amount
-    return (key.customer, total), total
-
-
-def add_tables(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
-    added = rows.group_by("_key").aggregate([("amount", "sum")]).sort_by("_key")
-    total = pc.add(pc.fill_null(state.column("total"), 0), added.column("amount_sum"))
-    output = {"customer": state.column("customer"), "amount": total, "_key": state.column("_key")}
-    return pa.table(output), pa.table({"total": total})
 
 
 class Added(ab.Process):
@@ -236,7 +224,7 @@ def remembered(branch: str, steps: list[Rows]) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.soak  # seventeen branches in one plan: Catalyst alone takes a minute
+@pytest.mark.soak  # seventeen branches in one plan: half a minute each on a quiet machine
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_every_operator(workers: int, tmp_path: Path) -> None:

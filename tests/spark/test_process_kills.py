@@ -12,8 +12,7 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -26,22 +25,6 @@ from tests.spark.test_kill import committed, rows_of
 pytestmark = pytest.mark.timeout(900)
 
 KILLS = int(os.environ.get("ANABRANCH_KILLS", "20"))
-
-
-@pytest.fixture
-def seed() -> int:
-    found = int(os.environ.get("ANABRANCH_SEED", str(random.randrange(10**6))))
-    print(f"seed {found}")
-    return found
-
-
-@pytest.fixture
-def site(tmp_path: Path, seed: int) -> Iterator[Site]:
-    found = Site(tmp_path, seed)
-    found.run()
-    found.more()
-    yield found
-    found.end()
 
 
 def goes_on(site: Site, what: str, since: float) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,24 +23,6 @@ pytestmark = pytest.mark.timeout(900)
 KILLS = int(os.environ.get("ANABRANCH_KILLS", "20"))
 FURTHEST = 4
 """A rescale of small state is over after about so many steps."""
-
-
-@pytest.fixture
-def seed() -> int:
-    found = int(os.environ.get("ANABRANCH_SEED", str(random.randrange(10**6))))
-    print(f"seed {found}")
-    return found
-
-
-@pytest.fixture
-def site(tmp_path: Path, seed: int) -> Iterator[Site]:
-    found = Site(tmp_path, seed)
-    try:
-        found.run()
-        found.more()
-        yield found
-    finally:
-        found.end()
 
 
 def owners(status: Status) -> list[int]:

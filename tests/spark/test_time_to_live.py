@@ -6,32 +6,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import anabranch as ab
 from anabranch.dataflow.handles import ttl_ns
 from tests.spark.expiring import BINS, STATES, expiring, sizes_after
 from tests.spark.running import bag, commits, completed
+from tests.spark.sums import add, add_tables
 from tests.spark.test_breadth import ORDERS, Page, got, pages
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 TTL = "700 milliseconds"
 """About what a few steps take: some state expires and some does not."""
-
-
-def add(key: Any, row: Any, total: int | None) -> Any:
-    total = (total or 0) + row.amount
-    return (key.customer, total), total
-
-
-def add_tables(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
-    added = rows.group_by("_key").aggregate([("amount", "sum")]).sort_by("_key")
-    total = pc.add(pc.fill_null(state.column("total"), 0), added.column("amount_sum"))
-    output = {"customer": state.column("customer"), "amount": total, "_key": state.column("_key")}
-    return pa.table(output), pa.table({"total": total})
 
 
 class Lately(ab.Process):

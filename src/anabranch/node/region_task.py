@@ -30,6 +30,7 @@ from anabranch.messages import (
     Tally,
 )
 from anabranch.node.program import Program
+from anabranch.node.task_state import TimedState, all_keys, shares_of_keys
 from anabranch.node.worker_home import Homes, WorkerHome
 from anabranch.operators.attending import Attending
 from anabranch.operators.dead_letter import Failure, dead_letters, in_step
@@ -42,16 +43,10 @@ from anabranch.plan.physical import Group, Relay
 from anabranch.sinks.port import DeadLetterRows, DroppedRows, StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
-from anabranch.state.bins import BinSet, Hashes, Mask
+from anabranch.state.bins import BinSet
 from anabranch.state.changed import nothing_changed
-from anabranch.state.entries import Entries
-from anabranch.state.keys import Index
 from anabranch.state.region_state import OperatorState
-from anabranch.state.rows import Groups, Held, group_keys
-from anabranch.state.sorted_rows import hash_column
-
-KEYS_AT_ONCE = 1 << 16
-"""About how many keys are told of the end of the input at a time."""
+from anabranch.state.rows import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +196,11 @@ class RegionTask:
     def _attended(self, node_id: int, operator: ProcessOperator, rows: Rows | None) -> Rows | None:
         """Run an operator that handles some of the messages; it is written after the last one."""
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
-        views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
+        views = self._views(states)
         ending = None
         if not (rows is not None and len(rows)) and operator.name in self._ending:
             every = BinSet.every(self._program.bins)
-            ending = _all_keys(list(states.values()), self._place.clock_ns, every)
+            ending = all_keys(list(states.values()), self._place.clock_ns, every)
         key = self._program.typed.key(node_id)
         assert key is not None
         with self._timed("operator"):
@@ -232,24 +227,21 @@ class RegionTask:
         for message in self._control.messages:
             if isinstance(message, Acquire | Collect) and operator.answers(message):
                 bins |= message.bins
-        return _all_keys([self._open(operator.saved.state, bins)], self._place.clock_ns, bins)
+        return all_keys([self._open(operator.saved.state, bins)], self._place.clock_ns, bins)
 
     def _stateful(self, node_id: int, rows: Rows | None) -> Rows | None:
         """Run an operator over its rows, if there are any, and write what changed or is due."""
         operator = self._program.operators[node_id]
+        ordering = self._program.orderings.get(node_id)
+        if rows is not None and len(rows) and ordering is not None:
+            rows = ordering.apply(rows)
         if isinstance(operator, ProcessOperator) and self._passage.handled_by(operator):
             return self._attended(node_id, operator, rows)
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         output: Rows | None = None
         changes: dict[str, Changes] = {}
         if rows is not None and len(rows):
-            ordering = self._program.orderings.get(node_id)
-            if ordering is not None:
-                rows = ordering.apply(rows)
-            views = {
-                name: _TimedState(state, self._place, self._seconds)
-                for name, state in states.items()
-            }
+            views = self._views(states)
             with self._timed("operator"):
                 output, changes = run_operator(operator, rows, views, self._dead(operator.name))
             self._seconds["operator"] -= sum(view.spent for view in views.values())
@@ -258,6 +250,10 @@ class RegionTask:
                 output, changes = self._end(node_id, operator, states)
         self._write_all(states, changes)
         return output
+
+    def _views(self, states: Mapping[str, OperatorState]) -> dict[str, TimedState]:
+        clock, step = self._place.clock_ns, self._place.step
+        return {n: TimedState(s, clock, step, self._seconds) for n, s in states.items()}
 
     def _write_all(
         self, states: Mapping[str, OperatorState], changes: Mapping[str, Changes]
@@ -274,12 +270,12 @@ class RegionTask:
         Some bins at a time: their keys and what they keep are objects, and those of all bins
         together may be too many.
         """
-        views = {n: _TimedState(s, self._place, self._seconds) for n, s in states.items()}
+        views = self._views(states)
         digits, dead = self._program.physical.digits[node_id], self._dead(operator.name)
         output: list[Rows] = []
         changes: dict[str, list[Changes]] = {}
-        for bins in _shares(np.sum([state.live for state in states.values()], axis=0)):
-            groups = _all_keys(list(states.values()), self._place.clock_ns, bins)
+        for bins in shares_of_keys(np.sum([state.live for state in states.values()], axis=0)):
+            groups = all_keys(list(states.values()), self._place.clock_ns, bins)
             if groups is None:
                 continue
             made, changed = operator.end(groups, views, digits, dead)
@@ -373,72 +369,6 @@ class RegionTask:
             yield
         finally:
             self._seconds[what] += time.perf_counter() - started
-
-
-class _TimedState:
-    """An operator's state at the clock of the step; measures the time spent looking up."""
-
-    def __init__(self, state: OperatorState, place: TaskPlace, seconds: dict[str, float]) -> None:
-        self._state = state
-        self._now_ns = place.clock_ns
-        self._step = place.step
-        self._seconds = seconds
-        self.spent = 0.0
-
-    @property
-    def now_ns(self) -> int:
-        return self._now_ns
-
-    @property
-    def step(self) -> int:
-        return self._step
-
-    def lookup(self, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Mask, pa.RecordBatch]:
-        with self._timed():
-            return self._state.lookup(hashes, keys, self._now_ns)
-
-    def find(self, hashes: Hashes, keys: pa.RecordBatch) -> Held:
-        with self._timed():
-            return self._state.find(hashes, keys, self._now_ns)
-
-    def entries(self, hashes: Hashes, keys: pa.RecordBatch) -> Entries:
-        with self._timed():
-            return self._state.entries(hashes, keys, self._now_ns)
-
-    def entries_of(self, hashes: Hashes, keys: pa.RecordBatch, subkeys: pa.RecordBatch) -> Held:
-        with self._timed():
-            return self._state.entries_of(hashes, keys, subkeys, self._now_ns)
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - started
-            self.spent += spent
-            self._seconds["lookup"] += spent
-
-
-def _shares(live: Index) -> Iterator[BinSet]:
-    """Parts of the bins with about so many keys that they may be objects at once."""
-    first, held = 0, 0
-    for last, count in enumerate(live.tolist(), start=1):
-        held += count
-        if held >= KEYS_AT_ONCE or last == len(live):
-            yield BinSet.from_mask((np.arange(len(live)) >= first) & (np.arange(len(live)) < last))
-            first, held = last, 0
-
-
-def _all_keys(states: Sequence[OperatorState], now_ns: int, bins: BinSet) -> Groups | None:
-    """The keys that have something in any of the states; None where there are none."""
-    keys = states[0].layout.keys
-    table = pa.concat_tables([state.keys(now_ns, bins) for state in states]).combine_chunks()
-    if not table.num_rows:
-        return None
-    (batch,) = table.to_batches()
-    named = batch.select(range(1, len(keys) + 1)).rename_columns(keys.names)
-    return group_keys(hash_column(batch), named)
 
 
 def _plain(table: pa.Table) -> pa.Table:
