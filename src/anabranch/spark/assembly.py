@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
 from anabranch.dataflow.schema import to_ddl
+from anabranch.dataflow.sql_text import quote
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -58,10 +59,10 @@ class Assembly:
         return self._made(df._jdf.repartitionById(partitions, self._column(column)))
 
     def mapped(
-        self, df: DataFrame, names: Sequence[str], task: Task, schema: pa.Schema
+        self, df: DataFrame, names: Sequence[str], task: Task, schema: pa.Schema | StructType
     ) -> DataFrame:
         """``df.mapInArrow``; ``names`` are all columns of ``df``."""
-        python_type, java_type = self._type(to_ddl(schema))
+        python_type, java_type = self._type(schema)
         command: bytes = _pickle((task, python_type))
         if len(command) > self._broadcast_bytes:
             return df.mapInArrow(task, python_type)
@@ -81,7 +82,7 @@ class Assembly:
     def view(self, df: DataFrame, name: str) -> None:
         """Let queries call ``df`` by a name; under one name it always has the same columns."""
         if name not in self._views:
-            df.createOrReplaceTempView(name)
+            df.createOrReplaceTempView(quote(name))
             self._views[name] = self._catalog.getRawTempView(name).get()
             return
         first = self._views[name]
@@ -91,11 +92,13 @@ class Assembly:
     def _made(self, java: Any) -> DataFrame:  # noqa: ANN401  (objects of the JVM have no type here)
         return DataFrame(java, self.spark)
 
-    def _type(self, ddl: str) -> tuple[StructType, Any]:
-        if ddl not in self._types:
-            python_type = cast(StructType, StructType.fromDDL(ddl))
-            self._types[ddl] = python_type, self._session.parseDataType(python_type.json())
-        return self._types[ddl]
+    def _type(self, schema: pa.Schema | StructType) -> tuple[StructType, Any]:
+        text = to_ddl(schema) if isinstance(schema, pa.Schema) else schema.json()
+        if text not in self._types:
+            if isinstance(schema, pa.Schema):
+                schema = cast(StructType, StructType.fromDDL(text))
+            self._types[text] = schema, self._session.parseDataType(schema.json())
+        return self._types[text]
 
     def _column(self, name: str) -> Any:  # noqa: ANN401
         if name not in self._columns:
