@@ -3,7 +3,8 @@
 A step is a new DataFrame every time, and every call from Python to the JVM takes half a
 millisecond: ``DataFrame.mapInArrow`` alone makes sixty of them. What is the same in all steps
 (columns, types, the environment of Python tasks) is made here once, so that a step makes a tenth of
-the calls. This is the one place that knows how pyspark itself does it; the result is the same.
+the calls. This is the one place that knows how pyspark itself does it; the result is the same. See
+``docs/decisions/0006``.
 """
 
 from __future__ import annotations
