@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anabranch.coordinator.standing import Standing
+from anabranch.messages import Report
 from anabranch.plan.step import Checkpoint, Commit, OperatorState, Plan, Repair
-from anabranch.state.run_list import Listed, files
+from anabranch.state.run_list import files
 
 _ROOMS = ("run/", "stage/")
 
@@ -80,9 +81,16 @@ class Rules:
         """A replay has ended."""
         self._name(repair.states)
 
-    def ran(self, runs: Sequence[Listed]) -> None:
-        """A step that was committed before was run again."""
-        self.replayed |= files(tuple(runs))
+    def planned(self, branch: int, plan: Plan) -> None:
+        """A plan is durable."""
+
+    def ran(self, plan: Plan, reports: Sequence[Report]) -> None:
+        """A step was run; if it was committed before, this was a replay."""
+        if plan.step <= self.step:
+            runs = (
+                listed for report in reports for state in report.states for listed in state.runs
+            )
+            self.replayed |= files(tuple(runs))
 
     def found(self, standing: Standing) -> None:
         """A coordinator has read the journal: nothing that was committed may be missing."""

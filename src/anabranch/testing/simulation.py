@@ -13,7 +13,7 @@ from types import TracebackType
 
 from anabranch.coordinator.records import read_standing
 from anabranch.node.program import Program
-from anabranch.node.state_reader import read_table, snapshot_of
+from anabranch.node.state_reader import snapshot_of
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.port import Sink
@@ -26,6 +26,7 @@ from anabranch.testing.plain_columns import typed_without_spark
 from anabranch.testing.rules import Broken, RuleBroken
 from anabranch.testing.scenario import Outcome, Row, Scenario, shop
 from anabranch.testing.step_memo import StepMemo
+from anabranch.testing.tables import Known
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -46,6 +47,7 @@ class Simulation:
         flow = self.scenario.make(self.sinks)
         self.program = Program(typed_without_spark(flow), self.scenario.bins)
         self.memo = StepMemo(self.program) if memo else None
+        self._known: Known | None = {} if memo else None
 
     def __enter__(self) -> Simulation:
         """Use it in a ``with`` statement."""
@@ -95,6 +97,7 @@ class Simulation:
             self.program,
             root,
             memo=self.memo,
+            known=self._known,
             live=self.scenario.live,
             workers=self.scenario.workers,
         )
@@ -111,7 +114,7 @@ class Simulation:
             standing.commit.placement,
         )
         state = {
-            each.operator: read_table(snapshot.view(each.operator), cluster.store).to_pylist()
+            each.operator: cluster.tables.read(snapshot, each).to_pylist()
             for each in standing.states
         }
         output = {name: _published(node.sink) for name, node in self.program.sinks.items()}

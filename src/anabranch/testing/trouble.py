@@ -15,7 +15,7 @@ from anabranch.coordinator.operations import (
     TakeCheckpoint,
 )
 from anabranch.errors import AnabranchError
-from anabranch.node.state_reader import Snapshot, read_table
+from anabranch.node.state_reader import Snapshot
 from anabranch.state.run_list import files
 from anabranch.testing.faults import WEIGHTS, Fault
 from anabranch.testing.rules import Broken
@@ -219,7 +219,7 @@ class Trouble:
             return
         for state in snapshot.states:
             try:
-                rows = read_table(snapshot.view(state.operator), cluster.store).num_rows
+                rows = cluster.tables.read(snapshot, state).num_rows
             except AnabranchError as error:
                 raise Broken(f"a query of step {snapshot.step} fails: {error}") from error
             wanted = cluster.rules.live.get(state.operator, {}).get(snapshot.step)
