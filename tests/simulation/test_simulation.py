@@ -10,7 +10,7 @@ import pytest
 from anabranch.testing import __main__ as command
 from anabranch.testing.faults import Fault
 from anabranch.testing.rules import RuleBroken
-from anabranch.testing.scenario import shop
+from anabranch.testing.shop import shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.bugs import BUGS, bug
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from anabranch.testing.rules import RuleBroken
-from anabranch.testing.scenario import shop
+from anabranch.testing.shop import shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.bugs import BUGS, bug
 from tests.simulation.schedules import run_all

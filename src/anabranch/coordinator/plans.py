@@ -39,6 +39,8 @@ def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, cloc
         unkeyed_workers=_unkeyed(memory, moves.placement),
         ending=ending,
         moves=moves if is_moving(memory.rescale) else None,
+        rescale=memory.rescale if is_moving(memory.rescale) else None,
+        workers=memory.settings.workers,
     )
 
 
@@ -49,16 +51,21 @@ def revised(memory: Memory, plan: Plan) -> Plan:
     which is how a function that raised is mended.
     """
     code = _facts(memory).code
-    placed = placement(memory, plan.placement)
-    if plan.code == code and plan.placement == placed:
+    moves = moves_of(memory)
+    same = plan.placement == moves.placement
+    if plan.code == code and same:
         return plan
+    # Nothing depends on a plan without a commit: what moves is planned again.
+    moving = is_moving(memory.rescale)
     return msgspec.structs.replace(
         plan,
         revision=plan.revision + 1,
         code=code,
-        placement=placed,
-        unkeyed_workers=_unkeyed(memory, placed),
-        moves=plan.moves if plan.placement == placed else None,
+        placement=moves.placement,
+        unkeyed_workers=_unkeyed(memory, moves.placement),
+        moves=plan.moves if same else moves if moving else None,
+        rescale=plan.rescale if same else memory.rescale if moving else None,
+        workers=memory.settings.workers,
     )
 
 
@@ -69,9 +76,10 @@ def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment,
     """
     facts, commit = _facts(memory), memory.standing.commit
     workers = memory.settings.workers
-    if commit is None or commit.workers != workers:
+    if commit is None:
         return equal_shares(facts.regions, facts.bins, workers, last)
-    kept = {each.region: each for each in last}
+    anew = memory.reopened if commit.workers != workers else None
+    kept = {each.region: each for each in (last if anew is None else anew)}
     made = equal_shares(facts.regions, facts.bins, workers, ())
     return tuple(kept.get(each.region, each) for each in made)
 
@@ -128,7 +136,7 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         counts=result.counts,
         published=dict(memory.published),
         ending=plan.ending,
-        workers=memory.settings.workers,
+        workers=memory.settings.workers if plan.workers is None else plan.workers,
         rescale=rescaled(memory.rescale, plan, result, seconds),
     )
 

@@ -49,7 +49,9 @@ class Plan(msgspec.Struct, frozen=True):
     """Everything that determines a step. A revision of it changes ``placement`` only.
 
     ``ending`` is the operator whose keys are told in this step that the input has ended. ``moves``
-    is what the step does of a rescale, None while nothing moves; it belongs to the placement.
+    is what the step does of a rescale, None while nothing moves, and ``rescale`` the value that it
+    was made from; they belong to the placement. ``workers`` is the number that the run was started
+    with.
     """
 
     step: int
@@ -61,6 +63,8 @@ class Plan(msgspec.Struct, frozen=True):
     unkeyed_workers: int
     ending: str | None = None
     moves: StepMoves | None = None
+    rescale: Rescale | None = None
+    workers: int | None = None
 
 
 class Count(msgspec.Struct, frozen=True):

@@ -227,7 +227,7 @@ def sync_files(paths: Sequence[Path]) -> None:
             _sync(handles)
 
 
-class store_errors:  # noqa: N801
+class store_errors:
     """Translate the operating system's errors at ``path`` into those of the store.
 
     It is around every call to the disk, so it is a class: a generator takes several times as long.

@@ -11,8 +11,7 @@ from anabranch.coordinator.events import EffectFailed, Event, Fenced, NodeLost, 
 from anabranch.errors import Fenced as FencedError
 from anabranch.failures import failure_of
 from anabranch.node.core import NodeCore
-from anabranch.node.port import Failure, Order, StepResult
-from anabranch.plan.step import Input
+from anabranch.node.port import Failure
 from anabranch.testing.processes import CoordinatorProcess
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from anabranch.testing.coordination import Coordination
 from anabranch.testing.faults import CALM, Weather, drawn_settings
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
 from anabranch.testing.node_work import NodeWork
+from anabranch.testing.ownership import Ownership
 from anabranch.testing.processes import CoordinatorProcess, NodeProcess
 from anabranch.testing.rules import Broken, Rules
 from anabranch.testing.step_memo import StepMemo
@@ -71,7 +72,7 @@ class SimulatedCluster:
         for name in ("graves", "store"):
             (root / name).mkdir()
         self.disk = FaultyDisk(root / "graves", Random(seed + 1))
-        self.rules = Rules(self.store, program.bins, live or {})
+        self.rules = Rules(self.store, Ownership(program), live or {})
         self.disk.on_read = self.rules.read
         self.weather = Weather.drawn(self.random) if weather is None else weather
         self.trouble = Trouble(self)

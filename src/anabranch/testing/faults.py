@@ -8,6 +8,7 @@ from random import Random
 
 from anabranch.coordinator.settings import Settings
 from anabranch.testing.memory_plane import Chances
+from anabranch.testing.requests import drawn_rescaling
 
 
 class Fault(StrEnum):
@@ -28,6 +29,7 @@ class Fault(StrEnum):
     STUCK_STEP = "stuck step"
     DAMAGE = "damage"
     ASK = "ask"
+    RESCALE = "rescale"
     QUERY = "query"
     TIME = "time"
 
@@ -58,6 +60,7 @@ class Weather:
     """How bad it is in one schedule: chances per action, and in each step."""
 
     fault: float
+    rescale: float
     lost_call: float
     doubled_call: float
     old_telling: float
@@ -70,6 +73,7 @@ class Weather:
         often = random.choice((0.0, 0.02, 0.1)) * rough
         return cls(
             fault=0.015 * rough,
+            rescale=random.choice((0.0, 0.004, 0.012)),
             lost_call=often,
             doubled_call=often,
             old_telling=often,
@@ -83,7 +87,7 @@ class Weather:
         )
 
 
-CALM = Weather(0.0, 0.0, 0.0, 0.0, Chances())
+CALM = Weather(0.0, 0.0, 0.0, 0.0, 0.0, Chances())
 
 
 def drawn_settings(random: Random, workers: int) -> Settings:
@@ -95,4 +99,5 @@ def drawn_settings(random: Random, workers: int) -> Settings:
         checkpoint_seconds=random.choice((5.0, 300.0)),
         checkpoint_steps=random.choice((2, 5, 100)),
         max_unpublished_steps=random.choice((2, 64)),
+        rescale=drawn_rescaling(random),
     )

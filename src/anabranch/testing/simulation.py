@@ -18,13 +18,15 @@ from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.port import Sink
 from anabranch.sinks.target import manifest_path, read_manifest
+from anabranch.state import blobs
 from anabranch.state.disk import use_disk
 from anabranch.state.journal import Journal
 from anabranch.state.run_file import forget_runs
 from anabranch.testing.cluster import SimulatedCluster
 from anabranch.testing.plain_columns import typed_without_spark
 from anabranch.testing.rules import Broken, RuleBroken
-from anabranch.testing.scenario import Outcome, Row, Scenario, shop
+from anabranch.testing.scenario import Outcome, Row, Scenario
+from anabranch.testing.shop import shop
 from anabranch.testing.step_memo import StepMemo
 from anabranch.testing.tables import Known
 
@@ -73,7 +75,8 @@ class Simulation:
         """
         cluster = self._fresh(seed)
         try:
-            with _without_collector(), use_disk(cluster.disk):
+            large = self.scenario.large_bytes
+            with _without_collector(), _large_from(large), use_disk(cluster.disk):
                 cluster.run()
                 self.scenario.check(self.outcome(cluster))
         except (Exception, Broken) as error:
@@ -118,7 +121,7 @@ class Simulation:
             for each in standing.states
         }
         output = {name: _published(node.sink) for name, node in self.program.sinks.items()}
-        return Outcome(output, state)
+        return Outcome(output, state, tuple(cluster.rules.ownership.line.read(standing.step)))
 
 
 @contextlib.contextmanager
@@ -131,6 +134,17 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _large_from(size: int | None) -> Iterator[None]:
+    """Let values be kept in files of their own that are larger than this."""
+    before = blobs.BLOB_BYTES
+    blobs.BLOB_BYTES = before if size is None else size
+    try:
+        yield
+    finally:
+        blobs.BLOB_BYTES = before
 
 
 def _published(sink: Sink) -> dict[int, list[Row]]:
