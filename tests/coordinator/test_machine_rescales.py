@@ -132,9 +132,8 @@ def test_a_plan_for_another_number_of_workers_is_not_taken_over() -> None:
     assert written.plan.inputs == read(8)
 
 
-def test_a_step_that_has_run_for_another_number_of_workers_counts_and_bins_are_shared_after_it() -> (
-    None
-):
+def test_a_step_that_has_run_for_another_number_of_workers_counts() -> None:
+    """Bins are shared anew after it."""
     one = (Assignment("by-name", 2, (0, 0, 0, 0)),)
     theirs = plan(8, 1, placement=one, workers=1)
     bench = Bench(Settings(rescale=AT_ONCE))

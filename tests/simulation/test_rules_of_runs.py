@@ -181,7 +181,11 @@ def test_what_is_wrong_is_not(
     first = plan(1, (0, 2))
     watch.planned(0, first)
     watch.committed(0, commit(first, watch))
-    with pytest.raises(Broken, match=rule):
-        second = plan(2, (2, 3), **changes)
+    second = plan(2, (2, 3), **changes)
+
+    def both() -> None:
         watch.planned(0, second)
         watch.committed(0, commit(second, watch, **committed))
+
+    with pytest.raises(Broken, match=rule):
+        both()
