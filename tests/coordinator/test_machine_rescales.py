@@ -59,11 +59,11 @@ def test_a_commit_of_somebody_else_does_not_answer_who_asked_here() -> None:
     assert bench.machine.memory.rescale == Rescale()
 
 
-def next_plan(bench: Bench, number: int) -> Plan:
-    """The plan of a step without input."""
+def next_plan(bench: Bench, number: int, rows: int = 1) -> Plan:
+    """The plan of a step with so many rows as input."""
     told = {"published": {"out": number - 1}}
-    bench.told(Open(number - 1), offer=bench.offer(number, 0), **told)
-    (written,) = bench.send(InputTaken(number, ()))
+    bench.told(Open(number - 1), offer=bench.offer(number, rows), **told)
+    (written,) = bench.send(InputTaken(number, read(number) if rows else ()))
     assert isinstance(written, WritePlan)
     return written.plan
 
@@ -84,7 +84,7 @@ def test_a_request_is_durable_with_the_plan_that_was_made_from_it() -> None:
     first = Bench(Settings(rescale=AT_ONCE))
     first.open(standing(7, commit=commit(7, workers=2)))
     first.send(Asked(1, Rescaling(Scale(1))))
-    planned = next_plan(first, 8)
+    planned = next_plan(first, 8, rows=0)
     assert planned.moves is not None
     assert planned.moves.collect
 
@@ -106,16 +106,13 @@ def test_a_start_with_fewer_workers_tells_those_that_have_no_bins_any_more() -> 
     bench = Bench(Settings(workers=1, rescale=AT_ONCE))
     bench.open(standing(7, commit=commit(7, workers=2)))
     planned = next_plan(bench, 8)
-    (placed,) = planned.placement
-    (stays,) = set(placed.workers)
-    assert placed.generation == 2
+    assert planned.placement == (Assignment("by-name", 2, (0, 0, 0, 0)),)
     assert planned.moves is not None
-    gone = 1 - stays
-    assert planned.moves.shutdown == (gone,)
-    assert Shutdown(gone) in planned.moves.messages("by-name", gone, 8)
+    assert planned.moves.shutdown == (1,)
+    assert Shutdown(1) in planned.moves.messages("by-name", 1, 8)
     made = run(bench, planned)
     assert made.workers == 1
-    assert made.rescale.workers == (stays,)
+    assert made.rescale.workers == (0,)
     assert made.rescale.history[-1].outcome == "reopened"
 
 
@@ -127,7 +124,7 @@ def test_a_plan_for_another_number_of_workers_is_not_taken_over() -> None:
     bench.opened = order_of(bench.told(Closed()), OpenOrder).number
     (written,) = bench.told(Open(7), published={"out": 7})
     assert isinstance(written, WritePlan)
-    assert written.plan.placement == commit(7).placement
+    assert written.plan.placement == (Assignment("by-name", 3, (0, 0, 1, 1)),)
     assert (written.plan.revision, written.plan.workers) == (2, 2)
     assert written.plan.inputs == read(8)
 

@@ -1,7 +1,7 @@
 """Schedules of shops with other customers: the other half of those of a test run.
 
 A storm of new keys, one hot key, fewer keys than workers, giant keys, a region without state; in
-two of three schedules somebody rescales.
+half of the schedules somebody rescales.
 """
 
 from __future__ import annotations

@@ -52,7 +52,10 @@ def revised(memory: Memory, plan: Plan) -> Plan:
     """
     code = _facts(memory).code
     moves = moves_of(memory)
-    same = plan.placement == moves.placement
+    known = {each.region: each for each in plan.placement}
+    placed = tuple(_newer(each, known.get(each.region)) for each in moves.placement)
+    moves = msgspec.structs.replace(moves, placement=placed)
+    same = plan.placement == placed
     if plan.code == code and same:
         return plan
     # Nothing depends on a plan without a commit: what moves is planned again.
@@ -61,12 +64,21 @@ def revised(memory: Memory, plan: Plan) -> Plan:
         plan,
         revision=plan.revision + 1,
         code=code,
-        placement=moves.placement,
-        unkeyed_workers=_unkeyed(memory, moves.placement),
+        placement=placed,
+        unkeyed_workers=_unkeyed(memory, placed),
         moves=plan.moves if same else moves if moving else None,
         rescale=plan.rescale if same else memory.rescale if moving else None,
         workers=memory.settings.workers,
     )
+
+
+def _newer(now: Assignment, planned: Assignment | None) -> Assignment:
+    """An assignment for a revision: other owners than were planned are a generation on."""
+    if planned is None or planned.generation < now.generation:
+        return now
+    if planned.workers == now.workers:
+        return planned
+    return msgspec.structs.replace(now, generation=planned.generation + 1)
 
 
 def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment, ...]:

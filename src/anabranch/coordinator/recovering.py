@@ -36,11 +36,14 @@ from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
 from anabranch.coordinator.triggers import Trigger
 from anabranch.node.port import CommitOrder, Failure, Open, StepResult, Told
-from anabranch.plan.step import Checkpoint, Commit, Identity, Plan, Repair
+from anabranch.plan.step import Assignment, Checkpoint, Commit, Identity, Plan, Repair
 from anabranch.rescale.asking import reopened
 from anabranch.rescale.controller import Rescale
-from anabranch.rescale.loads import from_states
-from anabranch.rescale.requests import Scale
+from anabranch.rescale.history import Moved, Outcome
+from anabranch.rescale.loads import Loads
+from anabranch.rescale.phases import Settled
+from anabranch.rescale.requests import Assign, Scale
+from anabranch.rescale.shares import Shares
 
 LOST = frozenset({"store.missing_run", "store.corrupt_run"})
 """Failures that mean that state is lost: an older checkpoint may have it."""
@@ -63,10 +66,16 @@ def share_anew(memory: Memory) -> None:
     memory.reopened = None
     if commit is None or not commit.placement or commit.workers == workers:
         return
-    loads = from_states(commit.placement, memory.standing.states)
-    memory.rescale, memory.reopened = reopened(
-        commit.rescale, Scale(workers), commit.placement, loads
-    )
+    # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
+    wish = Assign(tuple(_equal(each, workers) for each in commit.placement))
+    settled, memory.reopened = reopened(commit.rescale, wish, commit.placement, Loads())
+    shown = Settled(Scale(workers), Outcome.REOPENED, Moved())
+    memory.rescale = msgspec.structs.replace(settled, phase=shown)
+
+
+def _equal(assignment: Assignment, workers: int) -> Shares:
+    bins = len(assignment.workers)
+    return Shares(assignment.region, tuple(number * workers // bins for number in range(bins)))
 
 
 def _left(standing: Standing) -> Rescale:

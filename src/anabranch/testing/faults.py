@@ -73,7 +73,7 @@ class Weather:
         often = random.choice((0.0, 0.02, 0.1)) * rough
         return cls(
             fault=0.015 * rough,
-            rescale=random.choice((0.0, 0.004, 0.012)),
+            rescale=random.choice((0.0, 0.0, 0.006, 0.012)),
             lost_call=often,
             doubled_call=often,
             old_telling=often,
