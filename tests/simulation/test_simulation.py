@@ -59,7 +59,7 @@ def test_bins_move_in_every_way_that_can_be_asked_for() -> None:
             for commit in simulation.run(seed).rules.commits.values():
                 outcomes |= {each.outcome for each in commit.rescale.history}
                 wishes |= {type(each.wish) for each in commit.rescale.history}
-            if outcomes == set(Outcome) and wishes == {Scale, Rebalance}:
+            if outcomes >= set(Outcome) - {Outcome.REOPENED} and wishes >= {Scale, Rebalance}:
                 return
     pytest.fail(f"only {outcomes} of {wishes} were seen")
 

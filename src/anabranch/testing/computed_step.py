@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from typing import cast
 
-import msgspec
-
 from anabranch.messages import Attempt, Control, Load, Report
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
@@ -126,10 +124,6 @@ class ComputedStep:
                 task.count(name, each.rows)
                 by_consumer.setdefault(consumer, []).append(each.rows)
             result = task.run(by_consumer, ())
-        # How long it took is another number each time: a simulation is to be the same.
-        report = result.report
-        if recording is not None:
-            report = msgspec.structs.replace(report, seconds={})
         mine = control.owned.bits
         read = [
             (m.operator, tuple([run.run.name for run in m.runs if run.bins.bits & mine]))
@@ -137,7 +131,7 @@ class ComputedStep:
             if isinstance(m, Load)
         ]
         files = () if recording is None else recording.taken(self._store.root)
-        return DoneTask(place, report, control.owned, tuple(read), files, result.emitted)
+        return DoneTask(place, result.report, control.owned, tuple(read), files, result.emitted)
 
     def _control(self, level: Level, group: Group, worker: int) -> Control:
         operators = [self._program.operators.get(node) for node in group.operators]
