@@ -17,6 +17,9 @@ def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
         return end(memory, memory.phase.failure or failure)
     if memory.told is None:
         return end(memory, failure)
+    if isinstance(memory.phase, Committing):
+        # Their commit is not written: they are told so at the end.
+        memory.rescale_numbers = (*memory.phase.numbers, *memory.rescale_numbers)
     memory.phase = Closing(now, failure)
     return [Give(CloseOrder(exit=True))]
 

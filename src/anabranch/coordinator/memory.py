@@ -13,6 +13,7 @@ from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
 from anabranch.plan.home_use import HomeUse
+from anabranch.plan.step import Assignment
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
 
@@ -70,6 +71,8 @@ class Memory:
     again_at: float | None = None
     #: how far a live change of the placement is, and what it goes by
     rescale: Rescale = field(default_factory=Rescale)
+    #: where bins are after a start with another number of workers, until a commit has it
+    reopened: tuple[Assignment, ...] | None = None
     measured: Loads = field(default_factory=Loads)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
     #: requests that were taken and are not durable yet

@@ -40,6 +40,8 @@ def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, cloc
         unkeyed_workers=_unkeyed(memory, moves.placement),
         ending=ending,
         moves=moves if is_moving(memory.rescale) else None,
+        rescale=memory.rescale if is_moving(memory.rescale) else None,
+        started_with=memory.settings.workers,
     )
 
 
@@ -50,17 +52,34 @@ def revised(memory: Memory, plan: Plan) -> Plan:
     which is how a function that raised is mended.
     """
     code = _facts(memory).code
-    placed = placement(memory, plan.placement)
-    if plan.code == code and plan.placement == placed:
+    moves = moves_of(memory)
+    known = {each.region: each for each in plan.placement}
+    placed = tuple(_newer(each, known.get(each.region)) for each in moves.placement)
+    moves = msgspec.structs.replace(moves, placement=placed)
+    same = plan.placement == placed
+    if plan.code == code and same:
         return plan
+    # Nothing depends on a plan without a commit: what moves is planned again.
+    moving = is_moving(memory.rescale)
     return msgspec.structs.replace(
         plan,
         revision=plan.revision + 1,
         code=code,
         placement=placed,
         unkeyed_workers=_unkeyed(memory, placed),
-        moves=plan.moves if plan.placement == placed else None,
+        moves=plan.moves if same else moves if moving else None,
+        rescale=plan.rescale if same else memory.rescale if moving else None,
+        started_with=memory.settings.workers,
     )
+
+
+def _newer(now: Assignment, planned: Assignment | None) -> Assignment:
+    """An assignment for a revision: other owners than were planned are a generation on."""
+    if planned is None or planned.generation < now.generation:
+        return now
+    if planned.workers == now.workers:
+        return planned
+    return msgspec.structs.replace(now, generation=planned.generation + 1)
 
 
 def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
@@ -70,11 +89,10 @@ def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment,
     """
     facts, commit = _facts(memory), memory.standing.commit
     workers = memory.settings.workers
-    anew = commit is None or commit.workers != workers
-    sources = source_shares(facts.partitions, workers, last, anew=anew)
-    if anew:
-        return (*equal_shares(facts.regions, facts.bins, workers, last), *sources)
-    kept = {each.region: each for each in last}
+    anew = None if commit is None or commit.workers == workers else memory.reopened
+    known = last if anew is None else anew
+    kept = {each.region: each for each in known}
+    sources = source_shares(facts.partitions, workers, known)
     made = equal_shares(facts.regions, facts.bins, workers, ())
     return (*(kept.get(each.region, each) for each in made), *sources)
 
@@ -132,7 +150,7 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         counts=result.counts,
         published=dict(memory.published),
         ending=plan.ending,
-        workers=memory.settings.workers,
+        workers=memory.settings.workers if plan.started_with is None else plan.started_with,
         rescale=rescaled(memory.rescale, plan, result, seconds),
         homes=result.homes,
     )

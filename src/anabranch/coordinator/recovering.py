@@ -36,9 +36,14 @@ from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
 from anabranch.coordinator.triggers import Trigger
 from anabranch.node.port import CommitOrder, Failure, Open, StepResult, Told
-from anabranch.plan.step import Checkpoint, Commit, Identity, Plan, Repair
+from anabranch.plan.step import Assignment, Checkpoint, Commit, Identity, Plan, Repair
+from anabranch.rescale.asking import reopened
 from anabranch.rescale.controller import Rescale
-from anabranch.rescale.phases import Steady
+from anabranch.rescale.history import Moved, Outcome
+from anabranch.rescale.loads import Loads
+from anabranch.rescale.phases import Settled
+from anabranch.rescale.requests import Assign, Scale
+from anabranch.rescale.shares import Shares
 
 LOST = frozenset({"store.missing_run", "store.corrupt_run"})
 """Failures that mean that state is lost: an older checkpoint may have it."""
@@ -48,12 +53,38 @@ def know(memory: Memory, standing: Standing) -> None:
     """Take over what the journal says."""
     memory.standing = standing
     memory.outputs = {output.step: output for output in standing.outputs}
-    commit = standing.commit
-    memory.rescale = Rescale() if commit is None else commit.rescale
-    if commit is not None and commit.workers != memory.settings.workers:
-        # Bins are shared anew at once: there is nothing left to move.
-        still = msgspec.structs.replace(memory.rescale, phase=Steady(), handing=())
-        memory.rescale = msgspec.structs.replace(still, turn=still.turn + 1)
+    memory.rescale = _left(standing)
+    share_anew(memory)
+
+
+def share_anew(memory: Memory) -> None:
+    """Share bins anew where the last commit is of a run with another number of workers.
+
+    That is done at once; whoever has no bins any more is told in the next step.
+    """
+    commit, workers = memory.standing.commit, memory.settings.workers
+    memory.reopened = None
+    if commit is None or not commit.placement or commit.workers == workers:
+        return
+    # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
+    wish = Assign(tuple(_equal(each, workers) for each in commit.placement))
+    settled, memory.reopened = reopened(commit.rescale, wish, commit.placement, Loads())
+    shown = Settled(Scale(workers), Outcome.REOPENED, Moved())
+    memory.rescale = msgspec.structs.replace(settled, phase=shown)
+
+
+def _equal(assignment: Assignment, workers: int) -> Shares:
+    bins = len(assignment.workers)
+    owning = min(workers, bins)
+    return Shares(assignment.region, tuple(number * owning // bins for number in range(bins)))
+
+
+def _left(standing: Standing) -> Rescale:
+    """The rescale that was left: a plan may have been made from a newer value than the commit's."""
+    commit, plan = standing.commit, standing.plan
+    if plan is not None and plan.rescale is not None:
+        return plan.rescale
+    return Rescale() if commit is None else commit.rescale
 
 
 def find_node(memory: Memory, now: float) -> list[Effect]:
@@ -86,6 +117,8 @@ def on_met(memory: Memory, told: Told, now: float) -> list[Effect]:
         case WaitFor(plan):
             memory.opened = told.opened
             memory.phase = Stepping(plan, now, Trigger.RESUMED)
+            # It runs as it was planned, also with another number of workers: that comes after it.
+            memory.rescale, memory.reopened = _left(memory.standing), None
             return _repeat_commits(memory)
         case GoOn():
             memory.opened = told.opened

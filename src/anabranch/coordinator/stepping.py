@@ -24,6 +24,7 @@ from anabranch.coordinator.recovering import (
     on_replayed,
     reopen,
     run_plan,
+    share_anew,
 )
 from anabranch.coordinator.triggers import Trigger, Waiting, why_step
 from anabranch.node.port import (
@@ -168,7 +169,9 @@ def on_commit(
 ) -> list[Effect]:
     """A step is committed."""
     standing = memory.standing
-    answers: list[Effect] = [Answer(number, step=commit.step) for number in phase.numbers]
+    # Whoever asked here is not in a commit that somebody else has written.
+    failure = None if ours else _not_heard()
+    answers: list[Effect] = [Answer(each, failure, commit.step) for each in phase.numbers]
     memory.standing = replace(
         standing,
         commit=commit,
@@ -182,8 +185,11 @@ def on_commit(
     if not ours and commit.states != phase.result.states:
         # Somebody else's attempt counts: the node must go on from that one.
         memory.rescale = commit.rescale
+        share_anew(memory)
         return [*answers, *reopen(memory, now)]
     _heed_rescale(memory, phase, commit, ours)
+    if commit.workers != memory.settings.workers:
+        share_anew(memory)
     before = () if standing.commit is None else standing.commit.rescale.history
     moved = moved_in(phase.plan.moves, before, commit.rescale.history)
     done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
@@ -200,6 +206,14 @@ def on_commit(
     if commit.step >= memory.swept + SWEEP_EVERY:
         effects += checkpointing.sweep(memory)
     return effects
+
+
+def _not_heard() -> Failure:
+    return Failure(
+        "operation.refused",
+        "Another coordinator has committed the step, without this request",
+        do="Look at the status, and ask again.",
+    )
 
 
 def _heed_rescale(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:

@@ -28,8 +28,9 @@ import contextlib
 import errno
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -226,13 +227,29 @@ def sync_files(paths: Sequence[Path]) -> None:
             _sync(handles)
 
 
-@contextlib.contextmanager
-def store_errors(path: Path, doing: str) -> Iterator[None]:
-    """Translate the operating system's errors at ``path`` into those of the store."""
-    try:
-        yield
-    except OSError as error:
-        raise _translated(error, path, doing) from error
+class store_errors:
+    """Translate the operating system's errors at ``path`` into those of the store.
+
+    It is around every call to the disk, so it is a class: a generator takes several times as long.
+    """
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, path: Path, doing: str) -> None:
+        self._path = path
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise _translated(error, self._path, self._doing) from error
 
 
 def _translated(error: OSError, path: Path, doing: str) -> StoreError:
@@ -324,7 +341,9 @@ def _settle(directory: Path, within: Path | None) -> None:
 
     Whoever made it may have been killed before it was durable, and all that is in it would go.
     """
-    if within is None or str(directory) in disk().settled() or within not in directory.parents:
+    if within is None or str(directory) in disk().settled():
+        return
+    if within not in directory.parents:
         return
     _settle(directory.parent, within)
     if directory.is_dir():
