@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublished
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Closing, Committing, Ended
@@ -22,6 +24,18 @@ def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
         memory.rescale_numbers = (*memory.phase.numbers, *memory.rescale_numbers)
     memory.phase = Closing(now, failure)
     return [Give(CloseOrder(exit=True))]
+
+
+def refuse(numbers: Iterable[int], why: str) -> list[Effect]:
+    """Tell who has asked for a rescale that nothing will come of it."""
+    failure = Failure("operation.refused", why, do="Look at the status, and ask again.")
+    return [Answer(each, failure) for each in numbers]
+
+
+def refuse_waiting(memory: Memory, why: str) -> list[Effect]:
+    """Tell so everybody who has asked and is in no plan."""
+    numbers, memory.rescale_numbers = memory.rescale_numbers, ()
+    return refuse(numbers, why)
 
 
 def close(memory: Memory, now: float) -> list[Effect]:

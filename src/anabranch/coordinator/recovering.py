@@ -31,7 +31,7 @@ from anabranch.coordinator.phases import (
     Replay,
     Stepping,
 )
-from anabranch.coordinator.plans import commit_order, open_order, revised, step_order
+from anabranch.coordinator.plans import commit_order, is_ours, open_order, revised, step_order
 from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
 from anabranch.coordinator.triggers import Trigger
@@ -53,8 +53,13 @@ def know(memory: Memory, standing: Standing) -> None:
     """Take over what the journal says."""
     memory.standing = standing
     memory.outputs = {output.step: output for output in standing.outputs}
-    memory.rescale = _left(standing)
+    memory.rescale = Rescale() if standing.commit is None else standing.commit.rescale
     share_anew(memory)
+    plan = standing.plan
+    if plan is not None and plan.rescale is not None and is_ours(memory, plan):
+        # It may have been made from a newer value than the commit's. One of a run with another
+        # number of workers has none that goes with our placement: bins were shared anew in it.
+        memory.rescale = plan.rescale
 
 
 def share_anew(memory: Memory) -> None:
@@ -77,14 +82,6 @@ def _equal(assignment: Assignment, workers: int) -> Shares:
     bins = len(assignment.workers)
     owning = min(workers, bins)
     return Shares(assignment.region, tuple(number * owning // bins for number in range(bins)))
-
-
-def _left(standing: Standing) -> Rescale:
-    """The rescale that was left: a plan may have been made from a newer value than the commit's."""
-    commit, plan = standing.commit, standing.plan
-    if plan is not None and plan.rescale is not None:
-        return plan.rescale
-    return Rescale() if commit is None else commit.rescale
 
 
 def find_node(memory: Memory, now: float) -> list[Effect]:
@@ -116,9 +113,8 @@ def on_met(memory: Memory, told: Told, now: float) -> list[Effect]:
             return reopen(memory, now)
         case WaitFor(plan):
             memory.opened = told.opened
+            # It runs as it was planned, also with another number of workers: ours comes after it.
             memory.phase = Stepping(plan, now, Trigger.RESUMED)
-            # It runs as it was planned, also with another number of workers: that comes after it.
-            memory.rescale, memory.reopened = _left(memory.standing), None
             return _repeat_commits(memory)
         case GoOn():
             memory.opened = told.opened

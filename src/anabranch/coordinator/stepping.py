@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch.coordinator import checkpointing
-from anabranch.coordinator.closing import close, fail
+from anabranch.coordinator.closing import close, fail, refuse, refuse_waiting
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
 from anabranch.coordinator.plans import (
     commit_for,
     commit_order,
+    is_ours,
     new_plan,
     next_ending,
     rescaled,
@@ -169,9 +170,7 @@ def on_commit(
 ) -> list[Effect]:
     """A step is committed."""
     standing = memory.standing
-    # Whoever asked here is not in a commit that somebody else has written.
-    failure = None if ours else _not_heard()
-    answers: list[Effect] = [Answer(each, failure, commit.step) for each in phase.numbers]
+    answers = _answers(memory, phase, commit, ours)
     memory.standing = replace(
         standing,
         commit=commit,
@@ -208,12 +207,16 @@ def on_commit(
     return effects
 
 
-def _not_heard() -> Failure:
-    return Failure(
-        "operation.refused",
-        "Another coordinator has committed the step, without this request",
-        do="Look at the status, and ask again.",
-    )
+def _answers(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> list[Effect]:
+    """Answer who has asked for a rescale.
+
+    Nobody who asked here is in a commit that somebody else has written, nor in that of a step which
+    was planned for another number of workers: bins are shared anew after it.
+    """
+    if ours and is_ours(memory, phase.plan):
+        return [Answer(each, None, commit.step) for each in phase.numbers]
+    why = "The step that was committed is another coordinator's, without this request"
+    return [*refuse(phase.numbers, why), *refuse_waiting(memory, why)]
 
 
 def _heed_rescale(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:
