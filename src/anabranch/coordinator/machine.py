@@ -113,7 +113,7 @@ class Machine:
         effects += self._advance(now)
         self._note(now, event, before, effects)
         if self._validate:
-            check(self.memory, effects, self.story)
+            check(self.memory, effects, self._story)
         return effects
 
     def wakes_at(self) -> float | None:

@@ -29,18 +29,19 @@ from anabranch.rescale.telling import StepMoved
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
     """The plan of the next step. The clock never goes back."""
-    moves = moves_of(memory)
+    moves = moves_of(memory) if is_moving(memory.rescale) else None
+    placed = placement(memory) if moves is None else moves.placement
     return Plan(
         step=memory.step + 1,
         revision=0,
         clock_ns=max(clock_ns, memory.standing.clock_ns),
         code=_facts(memory).code,
         inputs=inputs,
-        placement=moves.placement,
-        unkeyed_workers=_unkeyed(memory, moves.placement),
+        placement=placed,
+        unkeyed_workers=_unkeyed(memory, placed),
         ending=ending,
-        moves=moves if is_moving(memory.rescale) else None,
-        rescale=memory.rescale if is_moving(memory.rescale) else None,
+        moves=moves,
+        rescale=None if moves is None else memory.rescale,
         started_with=memory.settings.workers,
     )
 

@@ -132,6 +132,7 @@ class Offers:
         self._to_acknowledge: tuple[Input, ...] | None = tuple(read)
         self._failed: dict[str, Failure] = {}
         self._growers: set[str] = set()
+        self._attended: set[str] = set()
         self._retry_at = 0.0
         try:
             for name in self._sources:
@@ -256,6 +257,7 @@ class Offers:
         self._enumerators[name] = opened
         # Asked once: whether an object has a protocol's methods takes long to find out.
         (self._growers.add if isinstance(opened, Growing) else self._growers.discard)(name)
+        (self._attended.add if isinstance(opened, Attended) else self._attended.discard)(name)
 
     @contextlib.contextmanager
     def _watched(self, name: str) -> Iterator[None]:
@@ -277,8 +279,8 @@ class Offers:
     def _acknowledge(self, name: str, committed: Sequence[Input]) -> None:
         """Tell a source that wants to know what a commit covers (R5)."""
         mine = [given for given in committed if given.source == name]
-        enumerator = self._enumerators[name]
-        if mine and isinstance(enumerator, Attended):
+        if mine and name in self._attended:
+            enumerator = cast(Attended, self._enumerators[name])
             for given in mine:
                 enumerator.acknowledge(bytes(given.position))
 

@@ -56,11 +56,11 @@ class Disk:
         """Close what was opened."""
         os.close(handle)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Path | str, target: Path) -> None:
         """Give a file a second name, which must be free."""
         os.link(source, target)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | str, target: Path) -> None:
         """Give a file another name, in place of what has that name."""
         os.rename(source, target)
 
@@ -76,7 +76,7 @@ class Disk:
         """Make a directory in one that exists."""
         os.mkdir(path)
 
-    def reading(self, path: Path) -> None:
+    def reading(self, path: Path | str) -> None:
         """Somebody is about to read a file of the store."""
 
     def settled(self) -> set[str]:

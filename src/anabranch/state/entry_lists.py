@@ -104,7 +104,7 @@ class EntryLists:
 
     def numbers(self, kind: str) -> list[int]:
         """The numbers that a kind has entries or branches of, in order."""
-        names = list_names(self.directory / kind)
+        names = list_names(f"{self.directory}/{kind}")
         return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
     def _steps(self, kind: str, branch: int) -> list[int]:

@@ -72,7 +72,7 @@ class FaultyDisk(Disk):
     graves: Path
     random: Random
     #: told of every file that is about to be read, and by which process
-    on_read: Callable[[str, Path], None] = lambda process, path: None
+    on_read: Callable[[str, Path | str], None] = lambda process, path: None
     #: how long a sync takes, and how long all of them took: nobody sleeps
     sync_seconds: float = 0.0
     spent_seconds: float = 0.0
@@ -91,6 +91,8 @@ class FaultyDisk(Disk):
     _handles: dict[int, _Handle] = field(default_factory=dict)
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _changes: dict[str, dict[str, list[_Entry | None]]] = field(default_factory=dict)
+    #: directories that are known to be there
+    _directories: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def acting(self, process: str) -> Iterator[None]:
@@ -149,6 +151,7 @@ class FaultyDisk(Disk):
             self.close(handle)
         self._dead.update(self.calls)
         self._settled.clear()
+        self._directories.clear()
         # Parents first: what was in a directory that is gone is gone with it.
         for directory in sorted(self._changes):
             if os.path.isdir(directory):
@@ -165,8 +168,10 @@ class FaultyDisk(Disk):
         name = str(path)
         if flags == DIRECTORY:
             # Opened to be synced, which needs no descriptor.
-            if not stat.S_ISDIR(os.stat(name).st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+            if name not in self._directories:
+                if not stat.S_ISDIR(os.stat(name).st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+                self._directories.add(name)
             self._opened -= 1
             self._handles[self._opened] = _Handle(name, None, self._process)
             return self._opened
@@ -221,24 +226,25 @@ class FaultyDisk(Disk):
         if self._handles.pop(handle, None) is not None and handle >= 0:
             os.close(handle)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Path | str, target: Path) -> None:
         """Link; the second name is not durable."""
         self._call()
         os.link(source, target)
         self._becomes(str(target), _Entry(self._entry(str(source)).content))
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | str, target: Path) -> None:
         """Rename; neither the old name's end nor the new name is durable.
 
         The new name of a directory is, and what is in it counts as durable.
         """
         self._call()
-        if source.is_dir():
+        if os.path.isdir(source):
+            self._directories.clear()
             return os.rename(source, target)
         moved = self._entry(str(source))
         moved.grave = self._grave()
         os.link(source, moved.grave)
-        if target.exists():
+        if os.path.exists(target):
             self._bury(str(target))
         os.rename(source, target)
         self._becomes(str(source), None)
@@ -254,6 +260,7 @@ class FaultyDisk(Disk):
     def rmdir(self, path: Path) -> None:
         """Remove an empty directory, for good."""
         self._call()
+        self._directories.clear()
         os.rmdir(path)
         self._entries.pop(str(path), None)
 
@@ -263,7 +270,7 @@ class FaultyDisk(Disk):
         os.mkdir(path)
         self._becomes(str(path), _Entry(None))
 
-    def reading(self, path: Path) -> None:
+    def reading(self, path: Path | str) -> None:
         """Tell whoever wants to know."""
         if self._process in self._dead:
             raise Crash(self._process)

@@ -58,12 +58,16 @@ class NodeWork:
         cluster.random.shuffle(kinds)
         for kind in kinds:
             beat = node.core.beat
-            cluster.note(node.name, kind)
-            if getattr(node.core, kind)():
+            try:
+                done = node.pieces[kind]()
+            except BaseException:
+                cluster.note(node.name, kind)
+                raise
+            if done:
+                cluster.note(node.name, kind)
                 if kind == "open_pending":
                     cluster.rules.opened()
                 break
-            cluster.forget_note()
             node.idle[kind] = (beat, cluster.clock.seconds)
         if node.core.exit_asked:
             cluster.end_node(node)

@@ -15,6 +15,7 @@ from anabranch.node.settle import rows_read
 from anabranch.plan.step import Assignment, Commit, Input, OperatorState, Plan
 from anabranch.rescale.moves import Move
 from anabranch.sources.port import RangeSlice
+from anabranch.state.bins import BinSet
 from anabranch.testing.broken import require
 from anabranch.testing.exchange import owned_bins
 
@@ -92,10 +93,12 @@ class Ownership:
 
     def ran(self, plan: Plan, reports: Iterable[Report]) -> None:
         """A step has run: no task has touched a bin that is not its worker's (R1)."""
-        placed = {each.region: each for each in plan.placement}
+        owned: dict[int, dict[str, BinSet]] = {}
         for report in reports:
             worker = report.attempt.worker
-            mine = {name: owned_bins(each, worker) for name, each in placed.items()}
+            if worker not in owned:
+                owned[worker] = {a.region: owned_bins(a, worker) for a in plan.placement}
+            mine = owned[worker]
             for tally in report.tallies:
                 region = self._regions.get(tally.place)
                 if region is not None:

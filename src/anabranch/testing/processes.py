@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from anabranch.coordinator.effects import Effect, Fetch, FindNode, Give, ReplaceNode, Take
@@ -42,6 +43,12 @@ class NodeProcess:
     plane: MemoryPlane
     idle: dict[str, tuple[int, float]] = field(default_factory=dict)
     stuck: float | None = None
+    #: what does each kind of work
+    pieces: dict[str, Callable[[], bool]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look up once what is called again and again."""
+        self.pieces = {kind: getattr(self.core, kind) for kind in WORK}
 
     def has_work(self, now: float) -> bool:
         """Whether there may be something to do."""

@@ -142,7 +142,7 @@ class Rules:
                 f"not {wanted}",
             )
 
-    def read(self, process: str, path: Path) -> None:
+    def read(self, process: str, path: Path | str) -> None:
         """A file is about to be read (R3)."""
         name = str(path).removeprefix(f"{self.store}/")
         if name.startswith(_ROOMS):

@@ -57,7 +57,7 @@ class OpenStore:
     def read(self, run: RunInfo) -> None:
         """Make sure that a run is there, and whole."""
         if run.name not in self.runs:
-            mapped(self.root / run.name, run.bytes, run.checksum, "run")
+            mapped(f"{self.root}/{run.name}", run.bytes, run.checksum, "run")
             self.runs.add(run.name)
 
     def create(self, files: Sequence[tuple[str, bytes]]) -> None:
@@ -279,11 +279,11 @@ class Recording(Disk):
         self._open.pop(handle, None)
         self.inner.close(handle)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Path | str, target: Path) -> None:
         """Link."""
         self.inner.link(source, target)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | str, target: Path) -> None:
         """Rename."""
         self.inner.rename(source, target)
 
@@ -299,7 +299,7 @@ class Recording(Disk):
         """Make a directory."""
         self.inner.mkdir(path)
 
-    def reading(self, path: Path) -> None:
+    def reading(self, path: Path | str) -> None:
         """Pass it on."""
         self.inner.reading(path)
 

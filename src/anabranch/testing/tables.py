@@ -40,5 +40,5 @@ class Tables:
             self.known[key] = read_table(snapshot.view(state.operator), self.store)
             return self.known[key]
         for each in state.runs:
-            mapped(self.store / each.run.name, each.run.bytes, each.run.checksum, "run")
+            mapped(f"{self.store}/{each.run.name}", each.run.bytes, each.run.checksum, "run")
         return self.known[key]
