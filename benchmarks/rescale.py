@@ -2,7 +2,7 @@
 
 Each run loads a base of keys, lets steps of equal size go by, asks for 4 workers and goes on until
 the rescale is over and as many steps as before have followed. Nothing waits between steps: the
-load is constant.
+load is constant. Every worker has a home of its own, so that what moves is copied.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def _run(spec: Spec, home: Path) -> Run:
         bins=spec.number("bins"),
         master=MASTER,
         spark_conf=COMMON_CONF,
+        isolate_workers=True,
         settings=ab.Settings(rescale=RescaleSettings(way=Way(spec.text("way")))),
         watch=recorder.watch,
         reached=recorder.reached,

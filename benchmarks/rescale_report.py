@@ -25,8 +25,9 @@ def rescaling(results: Results) -> Iterable[str]:
         "Steps of equal size one after the other; in the middle 4 workers are asked for. Each line "
         "is a run of its own, with a base of so many keys loaded before. The longest step is that "
         "between the request and the first step with all new workers, beside the longest of as "
-        "many steps just before. Spark's own way is to stop the query, repartition its state "
-        "(RocksDB) and start it again: the outage is from the end of the last batch before to the "
+        "many steps just before. Every worker has a home of its own: what moves is copied. "
+        "Spark's own way is to stop the query, repartition its state (RocksDB) and start it "
+        "again: the outage is from the end of the last batch before to the "
         "end of the first one after."
     )
     yield _runs(results)

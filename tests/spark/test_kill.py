@@ -118,7 +118,7 @@ class App:
         while not condition():
             assert self._process.poll() is None, f"ended too early: {self.log()}"
             assert time.monotonic() < until, f"never happened: {self.log()}"
-            time.sleep(0.002)
+            time.sleep(0.005)
 
     def log(self) -> str:
         return (self._base / "log.txt").read_text(errors="replace")[-3000:]

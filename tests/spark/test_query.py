@@ -67,6 +67,8 @@ BOTH = """
     )
 """
 
+ONE = 'select sum(total) as total from "running-total"'
+
 ENDLESS = """
     select count(*) from range(10000000) a cross join range(10000000) b
     where (a.id * b.id) % 7 = 3
@@ -81,8 +83,8 @@ def check_one_step(table: Any) -> int:
     """Sum and count are of the same rows, all those of the steps up to one; gives that step."""
     [row] = table.to_pylist()
     step = step_of(table)
-    n = row["n"] or 0
-    assert n == step * ROWS_PER_STEP
+    n = step * ROWS_PER_STEP
+    assert (row.get("n", n) or 0) == n
     assert (row["total"] or 0) == n * (n - 1) // 2
     return step
 
@@ -108,14 +110,14 @@ def test_each_query_sees_exactly_one_committed_step(tmp_path: Path) -> None:
     # A machine that is busy with other things must not be taken for a query without end; steps
     # that wait a little for more rows leave it something to answer with.
     patient = ab.Settings(
-        query_seconds=240, grace_seconds=300, min_rows=10 * ROWS_PER_STEP, max_delay_seconds=0.25
+        query_seconds=240, grace_seconds=300, min_rows=10 * ROWS_PER_STEP, max_delay_seconds=1.0
     )
     pipeline = ab.run(sums(), directory=tmp_path, workers=2, bins=16, settings=patient)
     wait_for_step(pipeline, 1)
 
     def ask(number: int) -> tuple[int, int, int]:
         before = pipeline.status().step
-        seen = check_one_step(pipeline.query(BOTH))
+        seen = check_one_step(pipeline.query(BOTH if number % 4 == 0 else ONE))
         return before, seen, pipeline.status().step
 
     with ThreadPoolExecutor(THREADS) as threads:

@@ -21,15 +21,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.dataflow.graph import SourceNode
-from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import AnabranchError
 from anabranch.messages import Control, Load, Message, Report, encode
 from anabranch.node.program import Program
 from anabranch.node.worker_home import Homes, tidy_homes
 from anabranch.operators.states import state_shapes
-from anabranch.plan.boundary import PART, Seats, seats
+from anabranch.plan.boundary import PART, Boundary, Seats, seats
 from anabranch.plan.controls import messages_for
-from anabranch.plan.physical import Group, Level
+from anabranch.plan.physical import Group
 from anabranch.plan.sql import Crossing
 from anabranch.plan.step import Assignment, Input, OperatorState, Plan
 from anabranch.rescale.shares import members
@@ -37,9 +36,11 @@ from anabranch.sources.files import FileSource
 from anabranch.sources.port import FileSlice, RangeSlice
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import read_by_spark
+from anabranch.spark.assembly import Assembly
 from anabranch.spark.executors import Executors, releasing
 from anabranch.spark.failure import MALFORMED, malformed, quietly, translated
 from anabranch.spark.reading import (
+    READ_ORDER,
     FileReader,
     PartitionPart,
     ReadOrder,
@@ -88,12 +89,14 @@ class SparkPlane:
     timings: dict[str, float] = field(default_factory=dict)
     _thread: int | None = None
     _executors: Executors = field(init=False)
+    _assembly: Assembly = field(init=False)
     _tidied: bool = False
     _group: str = field(default_factory=lambda: f"anabranch-steps-{secrets.token_hex(8)}")
 
     def __post_init__(self) -> None:
         """Nothing is asked of the cluster yet."""
         self._executors = Executors(self.spark)
+        self._assembly = Assembly(self.spark)
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
@@ -175,14 +178,15 @@ class SparkPlane:
                 parts.append(self._control_rows(plan, states, table, crossing))
             if not parts:
                 continue
-            job = self.spark.sql(" union all ".join(parts))
+            job = self._assembly.query(" union all ".join(parts))
             if level.exchange:
-                job = job.repartitionById(table[level.number].partitions, PART)
+                job = self._assembly.parted(job, table[level.number].partitions, PART)
             if level.number + 1 == len(physical.levels):
                 spec = self._spec(plan, level.number, None)
-                return job.mapInArrow(partial(region_task, spec), to_ddl(REPORT_SCHEMA))
+                names = crossing.boundary.arriving().names
+                return self._assembly.mapped(job, names, partial(region_task, spec), REPORT_SCHEMA)
             following = self._crossing(plan, level.number + 1, table)
-            before = self._tasks(job, plan, level, following)
+            before = self._tasks(job, plan, crossing.boundary, following)
         return None
 
     def _seating(self, plan: Plan) -> list[Seats]:
@@ -248,9 +252,9 @@ class SparkPlane:
         ordered = bool(crossing.boundary.made_order)
         level = crossing.boundary.level.number
         if (node.id, level) not in self._readers:
-            self._readers[node.id, level] = FileReader(self.spark, node.source, ordered=ordered)
+            self._readers[node.id, level] = FileReader(self._assembly, node.source, ordered=ordered)
         view = f"_ab_source_{node.id}_{level}"
-        self._readers[node.id, level].load(slices).createOrReplaceTempView(view)
+        self._assembly.view(self._readers[node.id, level].load(slices), view)
         if node.id not in crossing.boundary.producers():
             return Feed(view, (node.id,), None)
         key = (view, crossing.seats, crossing.placement)
@@ -269,17 +273,26 @@ class SparkPlane:
         producers = python_producers(boundary)
         partitions = crossing.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, boundary.level.number - 1, partitions)
-        made = to_ddl(boundary.made(producers))
-        rows = orders_frame(self.spark, orders).mapInArrow(partial(read_task, spec), made)
+        rows = self._assembly.mapped(
+            orders_frame(self._assembly, orders),
+            [READ_ORDER],
+            partial(read_task, spec),
+            boundary.made(producers),
+        )
         return self._emitted(rows, f"_ab_reads_{boundary.level.number}", crossing, producers)
 
-    def _tasks(self, df: DataFrame, plan: Plan, level: Level, following: Crossing) -> list[Feed]:
+    def _tasks(
+        self, df: DataFrame, plan: Plan, arriving: Boundary, following: Crossing
+    ) -> list[Feed]:
         """Run a level's tasks; the view of their rows."""
+        level = arriving.level
         boundary = following.boundary
         partitions = following.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, level.number, partitions)
         producers = boundary.task_producers()
-        made = df.mapInArrow(partial(region_task, spec), to_ddl(boundary.made(producers)))
+        made = self._assembly.mapped(
+            df, arriving.arriving().names, partial(region_task, spec), boundary.made(producers)
+        )
         return [self._emitted(made, f"_ab_level_{level.number}", following, producers)]
 
     def _emitted(
@@ -289,7 +302,7 @@ class SparkPlane:
         boundary = crossing.boundary
         if not boundary.transformed().isdisjoint(producers):
             rows = shared(rows, crossing.seats.partitions)
-        rows.createOrReplaceTempView(view)
+        self._assembly.view(rows, view)
         key = (view, crossing.seats, crossing.placement)
         taken = [producer for producer in producers if producer in boundary.producers()]
         text = self._text(key, lambda: crossing.from_tasks(taken, view))

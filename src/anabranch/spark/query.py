@@ -28,10 +28,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.dataflow.query_rules import check_leaves, mentioned
-from anabranch.dataflow.sql_text import quote
 from anabranch.errors import InvalidQuery, QueryFailed, QueryTimeout, SnapshotExpired
 from anabranch.node.queries import STEP, QueryLimits
 from anabranch.node.state_reader import Snapshot, missing_or_expired
+from anabranch.spark.assembly import Assembly
 from anabranch.spark.failure import query_failure, quietly
 from anabranch.spark.plan_reader import PlanReader
 from anabranch.spark.scan import state_frame, within_limits
@@ -109,22 +109,22 @@ class SparkQueries:
         return state_frame(self._readers, snapshot.view(operator), self._store, self._cores)
 
     @cached_property
-    def _readers(self) -> SparkSession:
+    def _readers(self) -> Assembly:
         """The session of the DataFrames that are handed out: what is done there harms no query."""
-        return _session(self._spark, PER_SESSION)
+        return Assembly(_session(self._spark, PER_SESSION))
 
     @cached_property
     def _plans(self) -> PlanReader:
-        return PlanReader(self._session)
+        return PlanReader(self._assembly.spark)
 
     @cached_property
-    def _session(self) -> SparkSession:
+    def _assembly(self) -> Assembly:
         tasks = str(self._tasks)
         own = {
             "spark.sql.shuffle.partitions": tasks,
             "spark.sql.leafNodeDefaultParallelism": tasks,
         }
-        return _session(self._spark, {**PER_QUERY_SESSION, **own})
+        return Assembly(_session(self._spark, {**PER_QUERY_SESSION, **own}))
 
     def _answer(
         self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
@@ -144,9 +144,13 @@ class SparkQueries:
         snapshot, df = self._checked(sql, committed)
         names = df.columns
         # Two columns may have one name, which tasks could not tell apart.
-        numbered = df.toDF(*(f"c{place}" for place in range(len(names))))
-        bounded = numbered.limit(limits.rows + 1).mapInArrow(
-            partial(within_limits, limits), numbered.schema
+        numbers = [f"c{place}" for place in range(len(names))]
+        numbered = df.toDF(*numbers)
+        bounded = self._assembly.mapped(
+            numbered.limit(limits.rows + 1),
+            numbers,
+            partial(within_limits, limits),
+            numbered.schema,
         )
         self._spark.sparkContext.setJobGroup(ticket.group, "a query over state", True)
         if ticket.given_up.is_set():
@@ -175,8 +179,10 @@ class SparkQueries:
             snapshot = committed()
             wanted = mentioned(parsed, snapshot.operators, self._plans.group_of)
             for operator in sorted(wanted):
-                view = state_frame(self._session, snapshot.view(operator), self._store, self._tasks)
-                view.createOrReplaceTempView(quote(operator))
+                view = state_frame(
+                    self._assembly, snapshot.view(operator), self._store, self._tasks
+                )
+                self._assembly.view(view, operator)
             df = self._plans.analysed(sql)
             check_leaves(self._plans.leaves(df), wanted)
             return snapshot, df

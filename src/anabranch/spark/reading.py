@@ -10,7 +10,6 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from anabranch.dataflow.graph import SourceNode
 from anabranch.dataflow.schema import to_ddl
@@ -27,6 +26,7 @@ from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark
 from anabranch.sources.port import FileSlice, PythonSource, RangeSlice, Source
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import read_by_spark
+from anabranch.spark.assembly import Assembly
 from anabranch.spark.data_source import read_partition
 from anabranch.spark.failure import carried
 from anabranch.spark.rows import batches, pack_notes, pack_rows, reader_order
@@ -57,6 +57,7 @@ class ReadOrder(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...] = ()
 
 
+READ_ORDER = "read_order"
 _encode_order = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(ReadOrder).decode
 
@@ -67,7 +68,7 @@ class FileReader:
     A line that does not fit the schema fails the step, unless the reader's ``mode`` says otherwise.
     """
 
-    def __init__(self, spark: SparkSession, source: Source, *, ordered: bool) -> None:
+    def __init__(self, assembly: Assembly, source: Source, *, ordered: bool) -> None:
         """``ordered``: rows come with their file and their place in it."""
         format, options = _format_of(source)
         schema = source.schema
@@ -79,12 +80,13 @@ class FileReader:
             self._more.append(f"_metadata.file_path as {quote(file)}")
         if ordered:
             self._more += [_FILE, _BLOCK]
-        self._reader = spark.read.format(format).schema(to_ddl(schema)).options(**options)
+        self._assembly = assembly
+        self._reader = assembly.spark.read.format(format).schema(to_ddl(schema)).options(**options)
 
     def load(self, slices: Sequence[FileSlice]) -> DataFrame:
         """The rows of these files."""
-        df = self._reader.load([spark_path(part.path) for part in slices])
-        return df.selectExpr("*", *self._more) if self._more else df
+        paths = [spark_path(part.path) for part in slices]
+        return self._assembly.loaded(self._reader, paths, self._more)
 
 
 def malformed_row(
@@ -93,7 +95,7 @@ def malformed_row(
     """The file and the raw text of a row that does not fit; None where there is no such row."""
     parted = source.separated()
     *_, raw, file = parted.schema.names
-    rows = FileReader(spark, parted, ordered=False).load(slices)
+    rows = FileReader(Assembly(spark), parted, ordered=False).load(slices)
     found = rows.where(f"{quote(raw)} is not null").limit(1).collect()
     return (found[0][file], found[0][raw]) if found else None
 
@@ -128,12 +130,14 @@ def read_orders(
     ]
 
 
-def orders_frame(spark: SparkSession, orders: Sequence[ReadOrder]) -> DataFrame:
+def orders_frame(assembly: Assembly, orders: Sequence[ReadOrder]) -> DataFrame:
     """The orders as rows, one task each."""
     payloads = ", ".join(f"X'{_encode_order(order).hex()}'" for order in orders)
     count = len(orders)
-    rows = spark.range(0, count, 1, count)
-    return rows.select(F.expr(f"array({payloads})[cast(id as int)]").alias("read_order"))
+    return assembly.query(
+        f"select array({payloads})[cast(id as int)] as {READ_ORDER} "
+        f"from range(0, {count}, 1, {count})"
+    )
 
 
 def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,21 +7,22 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import QueryTooLarge
 from anabranch.node.queries import QueryLimits
 from anabranch.node.state_reader import read_view
 from anabranch.plan.state_view import StateView, bin_ranges
+from anabranch.spark.assembly import Assembly
 from anabranch.spark.failure import carried
 
 
-def state_frame(spark: SparkSession, view: StateView, store: Path, tasks: int) -> DataFrame:
+def state_frame(assembly: Assembly, view: StateView, store: Path, tasks: int) -> DataFrame:
     """An operator's state at one step. Nothing is read before the DataFrame is used."""
     parts = min(tasks, view.bins)
-    ranges = spark.range(0, parts, 1, parts)
-    return ranges.mapInArrow(partial(_read_bins, view, str(store), parts), to_ddl(view.schema()))
+    ranges = assembly.query(f"select id from range(0, {parts}, 1, {parts})")
+    task = partial(_read_bins, view, str(store), parts)
+    return assembly.mapped(ranges, ["id"], task, view.schema())
 
 
 def _read_bins(
