@@ -293,10 +293,6 @@ class SimulatedCluster:
         """Keep what happened, for the story of a failure."""
         self.history.append((self.actions, self.clock.seconds, process, what))
 
-    def forget_note(self) -> None:
-        """It did not happen after all."""
-        self.history.pop()
-
     def story(self) -> list[str]:
         """The last actions, one a line."""
         return [
