@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from anabranch.coordinator.effects import Answer, Effect, WriteCommit, WritePlan
 from anabranch.coordinator.events import (
@@ -11,6 +12,7 @@ from anabranch.coordinator.events import (
     CommitWritten,
     EffectFailed,
     InputTaken,
+    NodeLost,
     PlanWritten,
     ResultFetched,
 )
@@ -68,6 +70,23 @@ def test_a_commit_of_somebody_else_does_not_answer_who_asked_here() -> None:
     assert found[1] is not None
     assert found[1].code == "operation.refused"
     assert bench.machine.memory.rescale == Rescale()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_who_waits_for_a_commit_goes_on_waiting_when_the_node_is_another_one(lost: bool) -> None:
+    """Whether the commit was written is not known then: the step is run again, and answers."""
+    bench, _ = asked_while_a_step_runs()
+    if lost:
+        bench.send(NodeLost(Failure("node.lost", "gone")))
+    bench.boot, bench.version = "b2", 0
+    effects = bench.told(Closed())
+    bench.opened = order_of(effects, OpenOrder).number
+    effects = bench.told(Open(7), published={"out": 7})
+    assert not answers(effects)
+    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    (written,) = bench.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+    assert answers(bench.send(CommitWritten(written.commit, ours=True))) == {1: None}
 
 
 def next_plan(bench: Bench, number: int, rows: int = 1) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublished
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.phases import Closing, Committing, Ended
+from anabranch.coordinator.phases import Closing, Ended
 from anabranch.coordinator.plans import sweep_order
 from anabranch.node.port import CloseOrder, Failure, Order
 
@@ -19,9 +19,7 @@ def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
         return end(memory, memory.phase.failure or failure)
     if memory.told is None:
         return end(memory, failure)
-    if isinstance(memory.phase, Committing):
-        # Their commit is not written: they are told so at the end.
-        memory.rescale_numbers = (*memory.phase.numbers, *memory.rescale_numbers)
+    memory.let_wait()
     memory.phase = Closing(now, failure)
     return [Give(CloseOrder(exit=True))]
 
@@ -56,7 +54,7 @@ def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
 
 def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     """Over: whoever waits is answered."""
-    unwritten = memory.phase.numbers if isinstance(memory.phase, Committing) else ()
+    memory.let_wait()
     memory.phase = Ended(failure)
     stopped = failure is None and memory.stopping is not None
     answers = [Answer(n, failure, memory.step) for n in memory.stop_numbers]
@@ -68,7 +66,6 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     waiting = [
         *memory.checkpoint_numbers,
         *memory.rescale_numbers,
-        *unwritten,
         *(number for number, _ in memory.loads),
     ]
     if memory.checkpointing is not None:

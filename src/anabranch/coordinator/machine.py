@@ -185,6 +185,7 @@ class Machine:
             return recovering.on_met(memory, told, seconds)
         if other and not isinstance(memory.phase, Closing):
             # Another process answers at this address: whatever we knew of the old one is lost.
+            memory.let_wait()
             memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
             return recovering.on_met(memory, told, seconds)
         self._heed(told, seconds)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from anabranch.coordinator.batching import BatchSize
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Load, Shutdown
-from anabranch.coordinator.phases import AnyPhase, Checkpointing, NotBegun, Replay
+from anabranch.coordinator.phases import AnyPhase, Checkpointing, Committing, NotBegun, Replay
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
@@ -82,6 +82,11 @@ class Memory:
     homes: HomeUse = field(default_factory=HomeUse)
     last: StepDone | None = None
     swept: int = 0
+
+    def let_wait(self) -> None:
+        """Leave a commit that may not be written: who asked for what is in it waits for another."""
+        if isinstance(self.phase, Committing):
+            self.rescale_numbers = (*self.phase.numbers, *self.rescale_numbers)
 
     @property
     def facts(self) -> Facts | None:

@@ -86,6 +86,7 @@ def _equal(assignment: Assignment, workers: int) -> Shares:
 
 def find_node(memory: Memory, now: float) -> list[Effect]:
     """Look for the node that runs, or let one be started."""
+    memory.let_wait()
     memory.phase = Meeting(now)
     memory.opened = None
     return [FindNode()]
@@ -93,6 +94,7 @@ def find_node(memory: Memory, now: float) -> list[Effect]:
 
 def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
     """Give up the node: another process opens what is committed."""
+    memory.let_wait()
     memory.phase = Meeting(now)
     memory.opened = None
     memory.told = None
