@@ -23,11 +23,7 @@ def _seconds() -> float:
 
 
 def told(speeds: Sequence[tuple[str, float]], slow: float = 0.8) -> str:
-    """What a reader should know of the speeds beside the cases of a run; nothing without any.
-
-    >>> told([("a/ours", 9.0), ("a/hdfs", 10.0), ("b/ours", 4.0)])
-    'A loop on one core, timed beside every case, ran at 40 % to 100 % of its best. Slowest, so that what they are compared with may have had the faster machine: b/ours 40 %.'
-    """  # noqa: E501  (the sentence is one line)
+    """What a reader should know of the speeds beside the cases of a run; nothing without any."""
     known = [(name, speed) for name, speed in speeds if speed > 0]
     if not known:
         return ""
