@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from benchmarks.core_speed import told
 from benchmarks.measure import Fact, part_medians
 from benchmarks.remarks import REMARKS
 from benchmarks.rescale_report import rescaling
@@ -94,7 +95,9 @@ def _quick_note(results: Results) -> str:
 def _machine(results: Results) -> str:
     if not results.results:
         return "Nothing has been measured yet."
-    return "; ".join(f"{what}: {value}" for what, value in results.machine.items()) + "."
+    machine = "; ".join(f"{what}: {value}" for what, value in results.machine.items()) + "."
+    speeds = told([(each.name, each.speed) for each in results.results])
+    return f"{machine}\n\n{speeds}" if speeds else machine
 
 
 def _targets(results: Results) -> Iterable[str]:

@@ -8,13 +8,17 @@ from benchmarks.measure import Batch, Outcome, Spread, measured, overall_rate, r
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A case that was tried; ``failure`` says why it has no outcome."""
+    """A case that was tried; ``failure`` says why it has no outcome.
+
+    ``speed`` is that of a core beside it, 0 if it was not measured.
+    """
 
     workload: str
     subject: str
     warm: int
     outcome: Outcome | None = None
     failure: str = ""
+    speed: float = 0.0
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from anabranch.dataflow.handles import (
 )
 from anabranch.errors import AnabranchError
 from anabranch.pipeline import Pipeline
+from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.run import run
 from anabranch.sinks.callback import CallbackSink
 from anabranch.sinks.file import FileSink
@@ -47,11 +48,13 @@ __all__ = [
     "Pipeline",
     "Process",
     "PythonDataSource",
+    "RescaleSettings",
     "ScriptedSource",
     "Settings",
     "Status",
     "StepDone",
     "StructuredStreamSource",
     "ValueState",
+    "Way",
     "run",
 ]

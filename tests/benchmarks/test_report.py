@@ -163,3 +163,11 @@ def test_a_later_run_of_some_cases_takes_their_places() -> None:
     both = earlier.with_new(newer)
     assert [each.name for each in both.results] == ["latency/ours", "latency/hdfs", "held/ours"]
     assert both.results[0] == newer.results[0]
+
+
+def test_a_reader_learns_how_fast_the_machine_was() -> None:
+    measured = Result("latency", "hdfs", 0, Outcome((Batch(1, 1.0),), 1.0), speed=5.0)
+    slowed = Result("latency", "ours", 0, Outcome((Batch(1, 1.0),), 1.0), speed=3.0)
+    assert "ran at 60 % to 100 % of its best" in render(run(measured, slowed))
+    assert "latency/ours 60 %" in render(run(measured, slowed))
+    assert "ran at" not in render(run(Result("latency", "ours", 0, Outcome((Batch(1, 1.0),), 1.0))))

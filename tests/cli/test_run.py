@@ -30,6 +30,7 @@ from anabranch.http.client import Client
 from anabranch.http.feed import Seen
 from anabranch.http.server import Server
 from anabranch.node.port import Failure
+from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.http.little import Little
 from tests.http.raw import until
 
@@ -115,6 +116,10 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
         "--keep-checkpoints": "5",
         "--rewind": "7",
         "--node": "inline",
+        "--bins": "64",
+        "--move": "fluid",
+        "--move-ms": "20",
+        "--move-bytes": "1000",
     }
     flags = ("--take-over", "--accept-duplicates", "--accept-divergence")
     given = ["orders.py:flow", *(part for pair in options.items() for part in pair), *flags]
@@ -138,6 +143,8 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
         accept_duplicates=True,
         accept_divergence=True,
         node=NodeKind.INLINE,
+        bins=64,
+        rescale=RescaleSettings(Way.FLUID, budget_bytes=1000, budget_ms=20),
     )
     assert serving.closed
 

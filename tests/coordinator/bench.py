@@ -84,6 +84,7 @@ def plan(step: int, revision: int = 0, **changes: Any) -> Plan:
         inputs=read(step),
         placement=PLACED,
         unkeyed_workers=2,
+        started_with=2,
     )
     return msgspec.structs.replace(made, **changes)
 
@@ -110,6 +111,7 @@ def commit(step: int, **changes: Any) -> Commit:
         staged=staged(step),
         counts=counts(step),
         published={"out": step - 1},
+        workers=2,
     )
     return msgspec.structs.replace(made, **changes)
 
@@ -117,7 +119,7 @@ def commit(step: int, **changes: Any) -> Commit:
 def checkpoint(step: int) -> Checkpoint:
     made = commit(step)
     return Checkpoint(
-        step, 0, made.clock_ns, "c1", made.positions, PLACED, state(step), {"out": step}
+        step, 0, made.clock_ns, "c1", made.positions, PLACED, state(step), {"out": step}, workers=2
     )
 
 

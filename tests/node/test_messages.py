@@ -27,7 +27,8 @@ from anabranch.plan.step import OperatorState, Plan
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.sinks.staging import read_staged
 from anabranch.state.bins import BinSet
-from anabranch.testing.memory_plane import MemoryPlane, hashes_of
+from anabranch.testing.exchange import hashes_of
+from anabranch.testing.memory_plane import MemoryPlane
 from tests.node.engine import Engine
 from tests.node.shop import BINS, program
 

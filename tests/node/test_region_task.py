@@ -25,7 +25,7 @@ from anabranch.sinks.staging import read_staged
 from anabranch.state.bins import BinSet
 from anabranch.state.region_state import OperatorState
 from anabranch.state.run_list import RunList
-from anabranch.testing.memory_plane import hashes_of
+from anabranch.testing.exchange import hashes_of
 from tests.node.shop import BINS, make_program, program, remember, scripted, shop
 
 READ = (Attempt(0, "orders", 0, "aa"),)

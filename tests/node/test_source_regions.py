@@ -156,13 +156,11 @@ def test_facts_name_what_python_reads_and_the_graph(tmp_path: Path) -> None:
 
 
 def test_partitions_that_are_found_later_join_and_none_moves() -> None:
-    first = source_shares({"in": 3}, 2, (), anew=False)
-    (grown,) = source_shares({"in": 5}, 2, first, anew=False)
+    first = source_shares({"in": 3}, 2, ())
+    (grown,) = source_shares({"in": 5}, 2, first)
     assert grown.workers[:3] == first[0].workers
     assert (len(grown.workers), grown.generation, grown.source) == (5, 2, True)
-    assert source_shares({"in": 5}, 2, (grown,), anew=False) == (grown,)
-    (anew,) = source_shares({"in": 5}, 9, (grown,), anew=True)
-    assert (anew.workers, anew.generation) == ((0, 1, 2, 3, 4), 3)
+    assert source_shares({"in": 5}, 2, (grown,)) == (grown,)
 
 
 def test_a_partition_that_two_tasks_have_read_makes_the_step_run_again() -> None:

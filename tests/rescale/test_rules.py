@@ -1,4 +1,7 @@
-"""The rules that concern who owns what, one test each. R4 to R6 are about time and files."""
+"""The rules that concern who owns what, one test each.
+
+R4 to R6, about time, input and output, are in ``tests/simulation/test_rules_of_runs.py``.
+"""
 
 from __future__ import annotations
 

@@ -229,6 +229,12 @@ def test_named_workers_are_removed() -> None:
     assert members(target) == (0, 2, 3, 4), "a removed worker's number is not taken again"
 
 
+def test_a_removed_worker_that_has_everything_by_now_is_replaced() -> None:
+    """It was asked for while the last bins of the others were on their way to it."""
+    target = target_for(Scale(remove=(1,)), placed(1, 1, 1, 1), Loads())
+    assert members(target) == (0,)
+
+
 def test_down_to_one() -> None:
     target = target_for(Scale(1), two_regions(), Loads())
     assert len(members(target)) == 1

@@ -1,6 +1,7 @@
-"""Ten bugs that were put in on purpose: what a search that finds nothing must be able to find.
+"""Bugs that were put in on purpose: what a search that finds nothing must be able to find.
 
-Each is a small change of the real code, in place while a schedule runs.
+Each is a small change of the real code, in place while a schedule runs. Those of rescaling are in
+``rescale_bugs``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from anabranch.state import rows, stacked_runs
 from anabranch.state.leadership import Leadership
 from anabranch.testing.memory_plane import MemoryPlane
 from anabranch.testing.step_memo import DoneStep
+from tests.simulation.rescale_bugs import RESCALE_BUGS
 
 Patch = pytest.MonkeyPatch
 
@@ -167,6 +169,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         replay_with_other_slices,
         query_on_a_removed_file,
         merge_that_drops_a_newer_row,
+        *RESCALE_BUGS,
     )
 }
 

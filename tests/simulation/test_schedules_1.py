@@ -1,6 +1,6 @@
 """Schedules of a simulated cluster with everything that can go wrong: half of those of a test run.
 
-They are in two files so that two processes share them.
+They are in two files so that two processes share them. In half of them somebody rescales.
 """
 
 from __future__ import annotations

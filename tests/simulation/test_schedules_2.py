@@ -1,19 +1,29 @@
-"""Schedules of a simulated cluster with everything that can go wrong: half of those of a test run.
+"""Schedules of shops with other customers: the other half of those of a test run.
 
-They are in two files so that two processes share them.
+A storm of new keys, one hot key, fewer keys than workers, giant keys, a region without state; in
+half of the schedules somebody rescales.
 """
 
 from __future__ import annotations
 
 import pytest
 
+from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.schedules import run_all
 
-SEEDS = range(500, 1000)
+SEEDS = {
+    Customers.STORM: range(500, 650),
+    Customers.HOT: range(650, 750),
+    Customers.FEW: range(750, 850),
+    Customers.STATELESS: range(850, 950),
+    Customers.GIANT: range(950, 1000),
+}
 
 
 @pytest.mark.timeout(900)
-def test_no_rule_is_broken_and_the_result_is_that_of_the_reference() -> None:
-    with Simulation() as simulation:
-        assert run_all(SEEDS, simulation) == len(SEEDS)
+@pytest.mark.parametrize("customers", SEEDS)
+def test_no_rule_is_broken_and_the_result_is_that_of_the_reference(customers: Customers) -> None:
+    seeds = SEEDS[customers]
+    with Simulation(shop(customers=customers)) as simulation:
+        assert run_all(seeds, simulation) == len(seeds)

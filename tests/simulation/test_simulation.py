@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from anabranch.rescale.history import Outcome
+from anabranch.rescale.requests import Rebalance, Scale
 from anabranch.testing import __main__ as command
 from anabranch.testing.faults import Fault
 from anabranch.testing.rules import RuleBroken
-from anabranch.testing.scenario import shop
+from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.bugs import BUGS, bug
 
@@ -42,21 +45,35 @@ def test_everything_that_can_go_wrong_does() -> None:
     assert not wanted
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_other_input_computed_every_time(seed: int) -> None:
-    with Simulation(shop(script=seed), memo=False) as simulation:
-        simulation.run(seed)
+@pytest.mark.parametrize("customers", Customers)
+def test_other_input_computed_every_time(customers: Customers) -> None:
+    with Simulation(shop(script=1, customers=customers), memo=False) as simulation:
+        for seed in (1, 2):
+            simulation.run(seed)
 
 
-@pytest.mark.parametrize(("name", "seed"), sorted(KEPT["schedules"].items()))
-def test_a_schedule_that_was_kept(name: str, seed: int) -> None:
+def test_bins_move_in_every_way_that_can_be_asked_for() -> None:
+    outcomes: set[Outcome] = set()
+    wishes: set[type] = set()
     with Simulation() as simulation:
-        simulation.run(seed)
+        for seed in range(80):
+            for commit in simulation.run(seed).rules.commits.values():
+                outcomes |= {each.outcome for each in commit.rescale.history}
+                wishes |= {type(each.wish) for each in commit.rescale.history}
+            if outcomes >= set(Outcome) - {Outcome.REOPENED} and wishes >= {Scale, Rebalance}:
+                return
+    pytest.fail(f"only {outcomes} of {wishes} were seen")
+
+
+@pytest.mark.parametrize(("name", "kept"), sorted(KEPT["schedules"].items()))
+def test_a_schedule_that_was_kept(name: str, kept: dict[str, Any]) -> None:
+    with Simulation(shop(customers=Customers(kept["customers"]))) as simulation:
+        simulation.run(kept["seed"])
 
 
 def test_every_bug_has_its_seed() -> None:
     assert set(KEPT["bugs"]) == set(BUGS)
-    assert len(BUGS) >= 10
+    assert len(BUGS) >= 18
 
 
 def is_broken(simulation: Simulation, seed: int) -> bool:
@@ -88,7 +105,8 @@ def test_the_command_runs_a_seed_tells_its_story_and_keeps_it(
     text = capsys.readouterr().out
     assert "coordinator-1: handles Begun" in text
     assert "1 schedules, " in text
-    assert json.loads(kept.read_text()) == {"schedules": {"an-odd-one": 5}, "bugs": {}}
+    saved = {"an-odd-one": {"customers": "some", "seed": 5}}
+    assert json.loads(kept.read_text()) == {"schedules": saved, "bugs": {}}
 
 
 def test_the_command_fails_with_the_story_of_a_broken_rule(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from anabranch.testing.rules import RuleBroken
-from anabranch.testing.scenario import shop
+from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.bugs import BUGS, bug
 from tests.simulation.schedules import run_all
@@ -36,9 +36,11 @@ def test_a_hundred_thousand_schedules_break_no_rule() -> None:
     ends_at = time.monotonic() + SECONDS
     each = SCHEDULES // SCRIPTS
     ran = 0
+    kinds = list(Customers)
     for script in range(SCRIPTS):
         first = FIRST + script * each
-        with Simulation(shop(script=script)) as simulation:
+        customers = kinds[script % len(kinds)]
+        with Simulation(shop(script=script, customers=customers)) as simulation:
             ran += run_all(until(range(first, first + each), ends_at), simulation)
     sys.stdout.write(f"{ran} of {SCHEDULES} schedules, from seed {FIRST} on\n")
     assert ran

@@ -7,7 +7,7 @@ Spark.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -24,6 +24,8 @@ from anabranch.coordinator.port import Coordinator
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Phase, Status
 from anabranch.failures import error_of
+from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.run import BINS
 
 SHOW_SECONDS = 1.0
 USUAL = Settings()
@@ -58,6 +60,8 @@ class Wanted:
     node: NodeKind
     homes: str | None = None
     isolate_workers: bool = False
+    bins: int = BINS
+    rescale: RescaleSettings = field(default_factory=RescaleSettings)
 
 
 class Serving(Protocol):
@@ -159,6 +163,19 @@ def register(app: typer.Typer, serve: Serve) -> None:
                 help="Each worker has a home of its own: what moves is copied.",
             ),
         ] = False,
+        bins: Annotated[
+            int, typer.Option(help="How many bins each region has, for ever: a power of two.")
+        ] = BINS,
+        move: Annotated[Way, typer.Option(help="How much of a rescale one step does.")] = (
+            Way.BATCHED
+        ),
+        move_ms: Annotated[
+            float | None,
+            typer.Option(min=0, help="Milliseconds that a step may spend on moving, if batched."),
+        ] = None,
+        move_bytes: Annotated[
+            int | None, typer.Option(min=0, help="Bytes that a step may move, if batched.")
+        ] = None,
     ) -> None:
         """Run a dataflow until its input ends or it is told to stop.
 
@@ -184,6 +201,8 @@ def register(app: typer.Typer, serve: Serve) -> None:
             node,
             None if homes is None else str(homes.absolute()),
             isolate_workers,
+            bins,
+            RescaleSettings(way=move, budget_bytes=move_bytes, budget_ms=move_ms),
         )
         raise typer.Exit(watch(wanted, serve, Console()))
 

@@ -22,12 +22,14 @@ def serve_wanted(wanted: Wanted, watch: Callable[[StepDone], None]) -> Served:
         checkpoint_seconds=wanted.checkpoint_seconds,
         keep_checkpoints=wanted.keep_checkpoints,
         accept_divergence=wanted.accept_divergence,
+        rescale=wanted.rescale,
         homes=wanted.homes,
         isolate_workers=wanted.isolate_workers,
     )
     return serve(
         wanted.flow,
         directory=wanted.directory,
+        bins=wanted.bins,
         settings=settings,
         master=wanted.master,
         spark_conf=dict(wanted.conf),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublished
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.phases import Closing, Committing, Ended
+from anabranch.coordinator.phases import Closing, Ended
 from anabranch.coordinator.plans import sweep_order
 from anabranch.node.port import CloseOrder, Failure, Order
 
@@ -17,8 +19,21 @@ def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
         return end(memory, memory.phase.failure or failure)
     if memory.told is None:
         return end(memory, failure)
+    memory.let_wait()
     memory.phase = Closing(now, failure)
     return [Give(CloseOrder(exit=True))]
+
+
+def refuse(numbers: Iterable[int], why: str) -> list[Effect]:
+    """Tell who has asked for a rescale that nothing will come of it."""
+    failure = Failure("operation.refused", why, do="Look at the status, and ask again.")
+    return [Answer(each, failure) for each in numbers]
+
+
+def refuse_waiting(memory: Memory, why: str) -> list[Effect]:
+    """Tell so everybody who has asked and is in no plan."""
+    numbers, memory.rescale_numbers = memory.rescale_numbers, ()
+    return refuse(numbers, why)
 
 
 def close(memory: Memory, now: float) -> list[Effect]:
@@ -39,7 +54,7 @@ def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
 
 def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     """Over: whoever waits is answered."""
-    unwritten = memory.phase.numbers if isinstance(memory.phase, Committing) else ()
+    memory.let_wait()
     memory.phase = Ended(failure)
     stopped = failure is None and memory.stopping is not None
     answers = [Answer(n, failure, memory.step) for n in memory.stop_numbers]
@@ -51,7 +66,6 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     waiting = [
         *memory.checkpoint_numbers,
         *memory.rescale_numbers,
-        *unwritten,
         *(number for number, _ in memory.loads),
     ]
     if memory.checkpointing is not None:

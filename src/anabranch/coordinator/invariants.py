@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from anabranch.coordinator.effects import Effect, Give, WriteCommit, WritePlan
 from anabranch.coordinator.memory import Memory
@@ -23,10 +23,10 @@ class Violation(AssertionError):
     """An invariant does not hold: a bug of ours, with what led to it."""
 
 
-def check(memory: Memory, effects: Sequence[Effect], story: Sequence[str]) -> None:
+def check(memory: Memory, effects: Sequence[Effect], story: Iterable[str]) -> None:
     """Raise ``Violation`` unless every invariant holds."""
     for broken in _broken(memory, effects):
-        raise Violation(f"{broken}\n" + "\n".join(story[-40:]))
+        raise Violation(f"{broken}\n" + "\n".join(list(story)[-40:]))
 
 
 def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
@@ -54,7 +54,7 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
         memory.opened is None
     ):
         found.append(f"{type(phase).__name__} without open state")
-    if any(step > standing.step for step in memory.outputs):
+    if memory.outputs and max(memory.outputs) > standing.step:
         found.append("output of a step that is not committed is to be published (R6)")
     if isinstance(phase, Ended) and (memory.stop_numbers or memory.loads):
         found.append("somebody waits for an answer after the end (R8)")

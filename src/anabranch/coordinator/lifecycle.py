@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.coordinator import checkpointing
-from anabranch.coordinator.closing import close, fail
+from anabranch.coordinator.closing import close, fail, refuse_waiting
 from anabranch.coordinator.effects import Answer, Effect, MakeBranch
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import (
@@ -16,6 +16,7 @@ from anabranch.coordinator.operations import (
     TakeCheckpoint,
 )
 from anabranch.coordinator.phases import Branching, Closing, Ended, Stepping
+from anabranch.coordinator.plans import where_bins_are
 from anabranch.coordinator.recovering import know, reopen
 from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.stepping import cancel, is_complete, look_for_step
@@ -98,10 +99,8 @@ def _refusal(what: str, do: str) -> Failure:
 
 
 def _rescale(memory: Memory, number: int, asked: Request) -> list[Effect]:
-    commit = memory.standing.commit
-    assert commit is not None
     try:
-        memory.rescale = request(memory.rescale, asked, commit.placement)
+        memory.rescale = request(memory.rescale, asked, where_bins_are(memory))
     except OperationRefused as error:
         return [Answer(number, failure_of(error))]
     memory.rescale_numbers = (*memory.rescale_numbers, number)
@@ -162,4 +161,5 @@ def on_branch(memory: Memory, phase: Branching, standing: Standing, now: float) 
     memory.loads.popleft()
     know(memory, standing)
     answer = Answer(phase.number, step=standing.step)
-    return [answer, *reopen(memory, now, rewound=True)]
+    others = refuse_waiting(memory, "The pipeline was rewound, without this request")
+    return [answer, *others, *reopen(memory, now, rewound=True)]

@@ -113,7 +113,7 @@ class Machine:
         effects += self._advance(now)
         self._note(now, event, before, effects)
         if self._validate:
-            check(self.memory, effects, self.story)
+            check(self.memory, effects, self._story)
         return effects
 
     def wakes_at(self) -> float | None:
@@ -185,6 +185,7 @@ class Machine:
             return recovering.on_met(memory, told, seconds)
         if other and not isinstance(memory.phase, Closing):
             # Another process answers at this address: whatever we knew of the old one is lost.
+            memory.let_wait()
             memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
             return recovering.on_met(memory, told, seconds)
         self._heed(told, seconds)

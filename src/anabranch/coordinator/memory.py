@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from anabranch.coordinator.batching import BatchSize
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Load, Shutdown
-from anabranch.coordinator.phases import AnyPhase, Checkpointing, NotBegun, Replay
+from anabranch.coordinator.phases import AnyPhase, Checkpointing, Committing, NotBegun, Replay
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
 from anabranch.plan.home_use import HomeUse
+from anabranch.plan.step import Assignment
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
 
@@ -70,6 +71,8 @@ class Memory:
     again_at: float | None = None
     #: how far a live change of the placement is, and what it goes by
     rescale: Rescale = field(default_factory=Rescale)
+    #: where bins are after a start with another number of workers, until a commit has it
+    reopened: tuple[Assignment, ...] | None = None
     measured: Loads = field(default_factory=Loads)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
     #: requests that were taken and are not durable yet
@@ -79,6 +82,11 @@ class Memory:
     homes: HomeUse = field(default_factory=HomeUse)
     last: StepDone | None = None
     swept: int = 0
+
+    def let_wait(self) -> None:
+        """Leave a commit that may not be written: who asked for what is in it waits for another."""
+        if isinstance(self.phase, Committing):
+            self.rescale_numbers = (*self.phase.numbers, *self.rescale_numbers)
 
     @property
     def facts(self) -> Facts | None:

@@ -29,17 +29,20 @@ from anabranch.rescale.telling import StepMoved
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
     """The plan of the next step. The clock never goes back."""
-    moves = moves_of(memory)
+    moves = moves_of(memory) if is_moving(memory.rescale) else None
+    placed = placement(memory) if moves is None else moves.placement
     return Plan(
         step=memory.step + 1,
         revision=0,
         clock_ns=max(clock_ns, memory.standing.clock_ns),
         code=_facts(memory).code,
         inputs=inputs,
-        placement=moves.placement,
-        unkeyed_workers=_unkeyed(memory, moves.placement),
+        placement=placed,
+        unkeyed_workers=_unkeyed(memory, placed),
         ending=ending,
-        moves=moves if is_moving(memory.rescale) else None,
+        moves=moves,
+        rescale=None if moves is None else memory.rescale,
+        started_with=memory.settings.workers,
     )
 
 
@@ -50,39 +53,65 @@ def revised(memory: Memory, plan: Plan) -> Plan:
     which is how a function that raised is mended.
     """
     code = _facts(memory).code
-    placed = placement(memory, plan.placement)
-    if plan.code == code and plan.placement == placed:
+    moves = moves_of(memory)
+    known = {each.region: each for each in plan.placement}
+    placed = tuple(_newer(each, known.get(each.region)) for each in moves.placement)
+    moves = msgspec.structs.replace(moves, placement=placed)
+    same = plan.placement == placed and is_ours(memory, plan)
+    if plan.code == code and same:
         return plan
+    # Nothing depends on a plan without a commit: what moves is planned again.
+    moving = is_moving(memory.rescale)
     return msgspec.structs.replace(
         plan,
         revision=plan.revision + 1,
         code=code,
         placement=placed,
         unkeyed_workers=_unkeyed(memory, placed),
-        moves=plan.moves if plan.placement == placed else None,
+        moves=plan.moves if same else moves if moving else None,
+        rescale=plan.rescale if same else memory.rescale if moving else None,
+        started_with=memory.settings.workers,
     )
 
 
-def placement(memory: Memory, last: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
-    """Who owns which bins: as before, unless the run was started with another number of workers.
+def is_ours(memory: Memory, plan: Plan) -> bool:
+    """Whether a plan is of a run that was started with as many workers as this one."""
+    return plan.started_with in (None, memory.settings.workers)
+
+
+def _newer(now: Assignment, planned: Assignment | None) -> Assignment:
+    """An assignment for a revision: other owners than were planned are a generation on."""
+    if planned is None or planned.generation < now.generation:
+        return now
+    if planned.workers == now.workers:
+        return planned
+    return msgspec.structs.replace(now, generation=planned.generation + 1)
+
+
+def where_bins_are(memory: Memory) -> tuple[Assignment, ...]:
+    """Who owns which bins: by the last commit, or shared anew where others were started then."""
+    commit, anew = memory.standing.commit, memory.reopened
+    if commit is None:
+        return ()
+    return commit.placement if anew is None or commit.workers == memory.settings.workers else anew
+
+
+def placement(memory: Memory) -> tuple[Assignment, ...]:
+    """Who owns which bins in the next step, but for those in hand-over.
 
     Regions that are new get equal shares.
     """
-    facts, commit = _facts(memory), memory.standing.commit
-    workers = memory.settings.workers
-    anew = commit is None or commit.workers != workers
-    sources = source_shares(facts.partitions, workers, last, anew=anew)
-    if anew:
-        return (*equal_shares(facts.regions, facts.bins, workers, last), *sources)
-    kept = {each.region: each for each in last}
+    facts, workers = _facts(memory), memory.settings.workers
+    known = where_bins_are(memory)
+    kept = {each.region: each for each in known}
+    sources = source_shares(facts.partitions, workers, known)
     made = equal_shares(facts.regions, facts.bins, workers, ())
     return (*(kept.get(each.region, each) for each in made), *sources)
 
 
 def moves_of(memory: Memory) -> StepMoves:
     """What the next step does of a rescale, if one is under way."""
-    commit = memory.standing.commit
-    placed = placement(memory, () if commit is None else commit.placement)
+    placed = placement(memory)
     defaults = from_states(placed, memory.standing.states)
     loads = completed(memory.measured, defaults)
     return plan_step(memory.rescale, placed, loads, tuple(memory.recent), memory.settings.moving)
@@ -132,10 +161,20 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         counts=result.counts,
         published=dict(memory.published),
         ending=plan.ending,
-        workers=memory.settings.workers,
-        rescale=rescaled(memory.rescale, plan, result, seconds),
+        workers=memory.settings.workers if plan.started_with is None else plan.started_with,
+        rescale=rescaled(_before(memory, plan), plan, result, seconds),
         homes=result.homes,
     )
+
+
+def _before(memory: Memory, plan: Plan) -> Rescale:
+    """The rescale that a plan goes on with: with what was asked since, if the plan is ours."""
+    if is_ours(memory, plan):
+        return memory.rescale
+    if plan.rescale is not None:
+        return plan.rescale
+    commit = memory.standing.commit
+    return Rescale() if commit is None else commit.rescale
 
 
 def step_done(
@@ -182,7 +221,6 @@ def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) 
         step, clock_ns, states = checkpoint.step, checkpoint.clock_ns, checkpoint.states
     elif memory.replay is not None:
         step, clock_ns, states = 0, 0, ()
-    placed = placement(memory, () if standing.commit is None else standing.commit.placement)
     return OpenOrder(
         number=memory.leader * OPENS + memory.opens,
         pipeline="" if standing.identity is None else standing.identity.pipeline,
@@ -193,7 +231,7 @@ def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) 
         pending=() if standing.plan is None else standing.plan.inputs,
         outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
         published=_published(memory),
-        placement=tuple((each.region, each.workers) for each in placed),
+        placement=tuple((each.region, each.workers) for each in placement(memory)),
         limit=memory.limit,
         whole=memory.replay is not None,
         rewound=rewound,

@@ -31,14 +31,19 @@ from anabranch.coordinator.phases import (
     Replay,
     Stepping,
 )
-from anabranch.coordinator.plans import commit_order, open_order, revised, step_order
+from anabranch.coordinator.plans import commit_order, is_ours, open_order, revised, step_order
 from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
 from anabranch.coordinator.triggers import Trigger
 from anabranch.node.port import CommitOrder, Failure, Open, StepResult, Told
-from anabranch.plan.step import Checkpoint, Commit, Identity, Plan, Repair
+from anabranch.plan.step import Assignment, Checkpoint, Commit, Identity, Plan, Repair
+from anabranch.rescale.asking import reopened
 from anabranch.rescale.controller import Rescale
-from anabranch.rescale.phases import Steady
+from anabranch.rescale.history import Moved, Outcome
+from anabranch.rescale.loads import Loads
+from anabranch.rescale.phases import Settled
+from anabranch.rescale.requests import Assign, Scale
+from anabranch.rescale.shares import Shares
 
 LOST = frozenset({"store.missing_run", "store.corrupt_run"})
 """Failures that mean that state is lost: an older checkpoint may have it."""
@@ -48,16 +53,40 @@ def know(memory: Memory, standing: Standing) -> None:
     """Take over what the journal says."""
     memory.standing = standing
     memory.outputs = {output.step: output for output in standing.outputs}
-    commit = standing.commit
-    memory.rescale = Rescale() if commit is None else commit.rescale
-    if commit is not None and commit.workers != memory.settings.workers:
-        # Bins are shared anew at once: there is nothing left to move.
-        still = msgspec.structs.replace(memory.rescale, phase=Steady(), handing=())
-        memory.rescale = msgspec.structs.replace(still, turn=still.turn + 1)
+    memory.rescale = Rescale() if standing.commit is None else standing.commit.rescale
+    share_anew(memory)
+    plan = standing.plan
+    if plan is not None and plan.rescale is not None and is_ours(memory, plan):
+        # It may have been made from a newer value than the commit's. One of a run with another
+        # number of workers has none that goes with our placement: bins were shared anew in it.
+        memory.rescale = plan.rescale
+
+
+def share_anew(memory: Memory) -> None:
+    """Share bins anew where the last commit is of a run with another number of workers.
+
+    That is done at once; whoever has no bins any more is told in the next step.
+    """
+    commit, workers = memory.standing.commit, memory.settings.workers
+    memory.reopened = None
+    if commit is None or not commit.placement or commit.workers == workers:
+        return
+    # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
+    wish = Assign(tuple(_equal(each, workers) for each in commit.placement))
+    settled, memory.reopened = reopened(commit.rescale, wish, commit.placement, Loads())
+    shown = Settled(Scale(workers), Outcome.REOPENED, Moved())
+    memory.rescale = msgspec.structs.replace(settled, phase=shown)
+
+
+def _equal(assignment: Assignment, workers: int) -> Shares:
+    bins = len(assignment.workers)
+    owning = min(workers, bins)
+    return Shares(assignment.region, tuple(number * owning // bins for number in range(bins)))
 
 
 def find_node(memory: Memory, now: float) -> list[Effect]:
     """Look for the node that runs, or let one be started."""
+    memory.let_wait()
     memory.phase = Meeting(now)
     memory.opened = None
     return [FindNode()]
@@ -65,6 +94,7 @@ def find_node(memory: Memory, now: float) -> list[Effect]:
 
 def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
     """Give up the node: another process opens what is committed."""
+    memory.let_wait()
     memory.phase = Meeting(now)
     memory.opened = None
     memory.told = None
@@ -85,6 +115,7 @@ def on_met(memory: Memory, told: Told, now: float) -> list[Effect]:
             return reopen(memory, now)
         case WaitFor(plan):
             memory.opened = told.opened
+            # It runs as it was planned, also with another number of workers: ours comes after it.
             memory.phase = Stepping(plan, now, Trigger.RESUMED)
             return _repeat_commits(memory)
         case GoOn():

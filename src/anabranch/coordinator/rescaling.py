@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.plans import is_moving
+from anabranch.coordinator.plans import is_moving, where_bins_are
 from anabranch.coordinator.status import RescaleStatus
 from anabranch.errors import OperationRefused
 from anabranch.plan.placed import Assignment
@@ -38,7 +38,7 @@ def forecast_of(memory: Memory, wish: Wish) -> Forecast:
             "There is no committed step yet", do="Ask again after the first one."
         )
     rescale, settings = memory.rescale, memory.settings.moving
-    now = arrived(rescale, commit.placement)
+    now = arrived(rescale, where_bins_are(memory))
     return forecast(wish, now, _loads(memory, now), tuple(memory.recent), settings, rescale.costs)
 
 
@@ -48,7 +48,7 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
     if commit is None or not is_moving(rescale):
         return None
     phase = _inner(rescale)
-    left = _left(memory, phase, arrived(rescale, commit.placement))
+    left = _left(memory, phase, arrived(rescale, where_bins_are(memory)))
     moved = _moved(phase)
     usual = _usual(memory, phase)
     budget = budget_for(memory.settings.moving, usual)

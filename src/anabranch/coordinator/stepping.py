@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch.coordinator import checkpointing
-from anabranch.coordinator.closing import close, fail
+from anabranch.coordinator.closing import close, fail, refuse, refuse_waiting
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
 from anabranch.coordinator.plans import (
     commit_for,
     commit_order,
+    is_ours,
     new_plan,
     next_ending,
     rescaled,
@@ -24,6 +25,7 @@ from anabranch.coordinator.recovering import (
     on_replayed,
     reopen,
     run_plan,
+    share_anew,
 )
 from anabranch.coordinator.triggers import Trigger, Waiting, why_step
 from anabranch.node.port import (
@@ -168,7 +170,7 @@ def on_commit(
 ) -> list[Effect]:
     """A step is committed."""
     standing = memory.standing
-    answers: list[Effect] = [Answer(number, step=commit.step) for number in phase.numbers]
+    answers = _answers(memory, phase, commit, ours)
     memory.standing = replace(
         standing,
         commit=commit,
@@ -182,8 +184,11 @@ def on_commit(
     if not ours and commit.states != phase.result.states:
         # Somebody else's attempt counts: the node must go on from that one.
         memory.rescale = commit.rescale
+        share_anew(memory)
         return [*answers, *reopen(memory, now)]
     _heed_rescale(memory, phase, commit, ours)
+    if commit.workers != memory.settings.workers:
+        share_anew(memory)
     before = () if standing.commit is None else standing.commit.rescale.history
     moved = moved_in(phase.plan.moves, before, commit.rescale.history)
     done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
@@ -200,6 +205,18 @@ def on_commit(
     if commit.step >= memory.swept + SWEEP_EVERY:
         effects += checkpointing.sweep(memory)
     return effects
+
+
+def _answers(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> list[Effect]:
+    """Answer who has asked for a rescale.
+
+    Nobody who asked here is in a commit that somebody else has written, nor in that of a step which
+    was planned for another number of workers: bins are shared anew after it.
+    """
+    if ours and is_ours(memory, phase.plan):
+        return [Answer(each, None, commit.step) for each in phase.numbers]
+    why = "The step that was committed is another coordinator's, without this request"
+    return [*refuse(phase.numbers, why), *refuse_waiting(memory, why)]
 
 
 def _heed_rescale(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:

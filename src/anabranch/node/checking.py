@@ -37,7 +37,7 @@ def files_of(
 def check_files(store: Path, files: Sequence[NeededFile], *, whole: bool) -> None:
     """Raise ``MissingRun`` or ``CorruptRun`` for the first that is not as it must be."""
     for file in files:
-        _check(store / file.name, file, whole=whole)
+        _check(f"{store}/{file.name}", file, whole=whole)
 
 
 def _files(state: OperatorState) -> Iterator[NeededFile]:
@@ -49,13 +49,13 @@ def _files(state: OperatorState) -> Iterator[NeededFile]:
                 yield NeededFile(blob.name, blob.bytes, blob.checksum)
 
 
-def _check(path: Path, file: NeededFile, *, whole: bool) -> None:
+def _check(path: str, file: NeededFile, *, whole: bool) -> None:
     with store_errors(path, "read"):
         try:
             size = os.stat(path).st_size
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingRun(
-                "A file that a commit names is not in the store", where=str(path), do=_RESTORE
+                "A file that a commit names is not in the store", where=path, do=_RESTORE
             ) from error
         if file.bytes is not None and size != file.bytes:
             raise _corrupt(path, f"it has {size} bytes instead of {file.bytes}")
@@ -65,7 +65,5 @@ def _check(path: Path, file: NeededFile, *, whole: bool) -> None:
                 raise _corrupt(path, f"its checksum is {crc} instead of {file.checksum}")
 
 
-def _corrupt(path: Path, why: str) -> CorruptRun:
-    return CorruptRun(
-        f"A file is not the one that was committed: {why}", where=str(path), do=_RESTORE
-    )
+def _corrupt(path: str, why: str) -> CorruptRun:
+    return CorruptRun(f"A file is not the one that was committed: {why}", where=path, do=_RESTORE)

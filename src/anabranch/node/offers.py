@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -130,6 +131,8 @@ class Offers:
         self._committed: tuple[Input, ...] = tuple(read)
         self._to_acknowledge: tuple[Input, ...] | None = tuple(read)
         self._failed: dict[str, Failure] = {}
+        self._growers: set[str] = set()
+        self._attended: set[str] = set()
         self._retry_at = 0.0
         try:
             for name in self._sources:
@@ -250,9 +253,11 @@ class Offers:
 
     def _open(self, name: str) -> None:
         source = self._sources[name]
-        self._enumerators[name] = self._open_source(
-            name, source, self._positions.get(name), self._log
-        )
+        opened = self._open_source(name, source, self._positions.get(name), self._log)
+        self._enumerators[name] = opened
+        # Asked once: whether an object has a protocol's methods takes long to find out.
+        (self._growers.add if isinstance(opened, Growing) else self._growers.discard)(name)
+        (self._attended.add if isinstance(opened, Attended) else self._attended.discard)(name)
 
     @contextlib.contextmanager
     def _watched(self, name: str) -> Iterator[None]:
@@ -274,8 +279,8 @@ class Offers:
     def _acknowledge(self, name: str, committed: Sequence[Input]) -> None:
         """Tell a source that wants to know what a commit covers (R5)."""
         mine = [given for given in committed if given.source == name]
-        enumerator = self._enumerators[name]
-        if mine and isinstance(enumerator, Attended):
+        if mine and name in self._attended:
+            enumerator = cast(Attended, self._enumerators[name])
             for given in mine:
                 enumerator.acknowledge(bytes(given.position))
 
@@ -289,8 +294,8 @@ class Offers:
         enumerator = self._enumerators[name]
         if not begun:
             batch = enumerator.next(room)
-        elif isinstance(enumerator, Growing):
-            batch = enumerator.more(room)
+        elif name in self._growers:
+            batch = cast(Growing, enumerator).more(room)
         else:
             return False
         with self._guard:
@@ -349,7 +354,7 @@ class Offers:
                 continue
             if share is None or not share.slices:
                 return False
-            if not share.full and isinstance(self._enumerators.get(name), Growing):
+            if not share.full and name in self._enumerators and name in self._growers:
                 return False
         return True
 

@@ -43,7 +43,7 @@ class Sweeper:
         self._since = {name: self._since.get(name, now) for name in unneeded}
         gone = [name for name, since in self._since.items() if now - since >= self._grace]
         for name in gone:
-            remove_file(self._store / name)
+            remove_file(f"{self._store}/{name}")
             del self._since[name]
         return len(gone)
 
@@ -58,10 +58,10 @@ class Sweeper:
 
     def _names(self) -> Iterable[str]:
         for room in ROOMS:
-            for operator in list_names(self._store / room):
-                for name in list_names(self._store / room / operator):
+            for operator in list_names(f"{self._store}/{room}"):
+                for name in list_names(f"{self._store}/{room}/{operator}"):
                     yield f"{room}/{operator}/{name}"
-        for name in list_names(self._store / LOG_ROOM):
+        for name in list_names(f"{self._store}/{LOG_ROOM}"):
             yield f"{LOG_ROOM}/{name}"
 
 

@@ -19,6 +19,8 @@ _WRAP = 1 << 64
 
 def tally(place: str, rows: Rows, bins: int) -> Tally:
     """Count rows and add up their hashes, per bin where they have a key."""
+    if rows.hashes is not None and not len(rows):
+        return Tally(place, (), (), ())
     hashes = row_hashes(rows.values, rows.hashes)
     if rows.hashes is None:
         return Tally(place, (0,), (len(rows),), (digest(hashes),))

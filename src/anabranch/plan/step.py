@@ -51,7 +51,9 @@ class Plan(msgspec.Struct, frozen=True):
     """Everything that determines a step. A revision of it changes ``placement`` only.
 
     ``ending`` is the operator whose keys are told in this step that the input has ended. ``moves``
-    is what the step does of a rescale, None while nothing moves; it belongs to the placement.
+    is what the step does of a rescale, None while nothing moves, and ``rescale`` the value that it
+    was made from; they belong to the placement. ``started_with`` is the number of workers that
+    the run was started with.
     """
 
     step: int
@@ -63,6 +65,8 @@ class Plan(msgspec.Struct, frozen=True):
     unkeyed_workers: int
     ending: str | None = None
     moves: StepMoves | None = None
+    rescale: Rescale | None = None
+    started_with: int | None = None
 
     def workers(self, region: str | None) -> tuple[int, ...]:
         """Who has a task of a region in this step; None stands for what has no region.

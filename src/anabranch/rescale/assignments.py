@@ -32,20 +32,19 @@ def equal_shares(
 
 
 def source_shares(
-    partitions: Mapping[str, int], workers: int, last: Sequence[Assignment], *, anew: bool
+    partitions: Mapping[str, int], workers: int, last: Sequence[Assignment]
 ) -> tuple[Assignment, ...]:
-    """The partitions of each source: as they were, with those that are new; or ``anew``.
+    """The partitions of each source: as they were, with those that are new.
 
-    >>> source_shares({"in": 3}, 2, (), anew=False)
+    >>> source_shares({"in": 3}, 2, ())
     (Assignment(region='in', generation=1, workers=(0, 0, 1), source=True),)
     """
     before = {assignment.region: assignment for assignment in last if assignment.source}
     found = []
     for source, count in partitions.items():
         kept = before.get(source)
-        if kept is None or anew:
-            earlier = () if kept is None else (kept,)
-            (made,) = equal_shares([source], count, min(workers, count), earlier)
+        if kept is None:
+            (made,) = equal_shares([source], count, min(workers, count), ())
             found.append(replace(made, source=True))
         else:
             found.append(with_bins(kept, count))

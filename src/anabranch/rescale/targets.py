@@ -115,7 +115,9 @@ def _count(wish: Scale, assignment: Assignment, banned: frozenset[int]) -> int |
     if count is not None:
         return count
     owning = set(assignment.workers)
-    return len(owning - banned) if owning & banned else None
+    # Bins may have gone to a worker that is to be removed since it was asked for: if it has them
+    # all by now, another one takes its place.
+    return max(1, len(owning - banned)) if owning & banned else None
 
 
 def _kept(assignment: Assignment, loads: Loads, count: int) -> KeptByCount:

@@ -20,7 +20,8 @@ class _Published:
     """What one sink has published in this process."""
 
     owner: tuple[str, str] | None = None
-    steps: dict[int, pa.Table] = field(default_factory=dict)
+    #: the files of each step, as they were staged
+    steps: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
 
 # By the id of the sink, because a dataflow travels pickled: every copy of a sink must lead to the
@@ -78,7 +79,14 @@ class MemorySink:
         """Give what every step published, by step, in step order."""
         with _lock:
             published = _registry.get(self.id)
-            return dict(sorted(published.steps.items())) if published else {}
+            steps = sorted(published.steps.items()) if published else []
+        return {step: pa.concat_tables(map(_decoded, files)) for step, files in steps}
+
+    def has(self, step: int) -> bool:
+        """Whether a step was published."""
+        with _lock:
+            published = _registry.get(self.id)
+            return published is not None and step in published.steps
 
     def rows(self) -> list[dict[str, Any]]:
         """Give all published rows, in step order."""
@@ -100,12 +108,13 @@ class MemoryPublisher:
 
     def publish(self, step: int, files: Sequence[StagedFile]) -> None:
         """Keep a step's rows unless they are kept already; nothing of it if one file is bad."""
-        if not files or step in self.sink.steps():
+        if not files or self.sink.has(step):
             return
-        tables = [_decoded(read_staged(self.context.store, file)) for file in files]
+        # Copied, because the bytes are a mapping of a file that retention will remove.
+        data = tuple([read_staged(self.context.store, file).to_pybytes() for file in files])
         with _lock:
             published = _registry.setdefault(self.sink.id, _Published())
-            published.steps.setdefault(step, pa.concat_tables(tables))
+            published.steps.setdefault(step, data)
 
     def take_back(self, step: int) -> None:
         """Forget the steps after this one."""
@@ -115,8 +124,6 @@ class MemoryPublisher:
                 published.steps = {s: rows for s, rows in published.steps.items() if s <= step}
 
 
-def _decoded(data: pa.Buffer) -> pa.Table:
-    # Copied, because the bytes are a mapping of a file that retention will remove.
-    copy = pa.py_buffer(data.to_pybytes())
-    with pa.ipc.open_stream(copy) as reader:
+def _decoded(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(data) as reader:
         return reader.read_all()

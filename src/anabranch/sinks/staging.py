@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,11 +55,11 @@ def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
     They are mapped, not copied. Raises ``CorruptStaged`` if the file is missing, truncated or
     changed.
     """
-    path = store / file.name
+    path = f"{store}/{file.name}"
     with store_errors(path, "read"):
         try:
             disk().reading(path)
-            size = path.stat().st_size
+            size = os.stat(path).st_size
             data = _mapped(path, size)
         except FileNotFoundError as error:
             raise _corrupt(path, file, "is missing") from error
@@ -69,10 +70,10 @@ def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
     return data
 
 
-def checksum_of_file(path: Path) -> tuple[int, str]:
+def checksum_of_file(path: Path | str) -> tuple[int, str]:
     """Give size and crc32 of a file."""
     with store_errors(path, "read"):
-        size = path.stat().st_size
+        size = os.stat(path).st_size
         return size, checksum(_mapped(path, size))
 
 
@@ -85,17 +86,17 @@ def checksum(data: bytes | pa.Buffer) -> str:
     return f"{zlib.crc32(data):08x}"
 
 
-def _mapped(path: Path, size: int) -> pa.Buffer:
+def _mapped(path: Path | str, size: int) -> pa.Buffer:
     if size == 0:  # nothing to map
         return pa.py_buffer(b"")
     with pa.memory_map(str(path)) as file:
         return file.read_buffer()
 
 
-def _corrupt(path: Path, file: StagedFile, why: str) -> CorruptStaged:
+def _corrupt(path: str, file: StagedFile, why: str) -> CorruptStaged:
     return CorruptStaged(
         f"A staged file of sink {file.sink!r} {why}",
-        where=str(path),
+        where=path,
         do="Its step is committed but was not published, and nothing was changed. Restore this "
         "file from a copy of the directory and start again, or open an older checkpoint.",
     )

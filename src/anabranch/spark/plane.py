@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -134,7 +135,7 @@ class SparkPlane:
 
     def _fit(self, workers: Sequence[int]) -> None:
         """Have the executors that so many workers need; a cluster may refuse, and steps go on."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(PySparkException, Py4JError):
             self._executors.fit(len(workers))
 
     def _tidy(self, plan: Plan) -> None:

@@ -14,15 +14,17 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TypeVar
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+AnyPath = TypeVar("AnyPath", str, Path)
 DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 
 
 class Disk:
     """The operating system's file system. All errors are ``OSError``."""
 
-    def open(self, path: Path, flags: int) -> int:
+    def open(self, path: Path | str, flags: int) -> int:
         """Open a file to write or sync it, or a directory to sync it."""
         return os.open(path, flags, 0o666)
 
@@ -30,7 +32,7 @@ class Disk:
         """Write the beginning of some bytes; gives how many."""
         return os.write(handle, data)
 
-    def sync(self, handles: Mapping[Path, int]) -> dict[Path, OSError]:
+    def sync(self, handles: Mapping[AnyPath, int]) -> dict[AnyPath, OSError]:
         """Sync files and directories at the same time; gives those that failed, and why.
 
         One journal commit of the disk serves several. Also a single one is left to the pool: its
@@ -54,15 +56,15 @@ class Disk:
         """Close what was opened."""
         os.close(handle)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Path | str, target: Path) -> None:
         """Give a file a second name, which must be free."""
         os.link(source, target)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | str, target: Path) -> None:
         """Give a file another name, in place of what has that name."""
         os.rename(source, target)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path | str) -> None:
         """Remove a name."""
         os.unlink(path)
 
@@ -74,7 +76,7 @@ class Disk:
         """Make a directory in one that exists."""
         os.mkdir(path)
 
-    def reading(self, path: Path) -> None:
+    def reading(self, path: Path | str) -> None:
         """Somebody is about to read a file of the store."""
 
     def settled(self) -> set[str]:
@@ -101,7 +103,7 @@ _disks = [Disk()]
 _settled: set[str] = set()
 
 
-def _synced_here(handles: Mapping[Path, int]) -> dict[Path, OSError]:
+def _synced_here(handles: Mapping[AnyPath, int]) -> dict[AnyPath, OSError]:
     failed = {}
     for path, handle in handles.items():
         try:

@@ -5,6 +5,7 @@ Whatever is not the name of an entry is passed over. Nothing is opened.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,11 +100,11 @@ class EntryLists:
 
     def place(self, kind: str, branch: int) -> Path:
         """Where the entries of a kind are."""
-        return self.directory / kind / str(branch)
+        return _place(self.directory, kind, branch)
 
     def numbers(self, kind: str) -> list[int]:
         """The numbers that a kind has entries or branches of, in order."""
-        names = list_names(self.directory / kind)
+        names = list_names(f"{self.directory}/{kind}")
         return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
     def _steps(self, kind: str, branch: int) -> list[int]:
@@ -113,3 +114,8 @@ class EntryLists:
     def _numbered_steps(self, kind: str, branch: int) -> list[tuple[int, int]]:
         matches = map(_NUMBERED_STEP.fullmatch, list_names(self.place(kind, branch)))
         return sorted((int(found[1]), int(found[2])) for found in matches if found)
+
+
+@functools.lru_cache(maxsize=1024)
+def _place(directory: Path, kind: str, branch: int) -> Path:
+    return directory / kind / str(branch)

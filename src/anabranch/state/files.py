@@ -28,8 +28,9 @@ import contextlib
 import errno
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -58,13 +59,14 @@ def create_file(
     disk, a removed directory) must not come back empty. With ``aside`` the bytes are written in
     that directory, which is never made: once it is gone, nothing can be created by way of it.
     """
+    room = path.parent
     with store_errors(path, "create"):
-        written = _write_aside(path, data, within, aside)
+        written = _write_aside(path, data, room, within, aside)
         try:
-            _link(written, path, within)
+            _link(written, path, room, within)
         finally:
             _discard(written)
-        sync_directory(path.parent)
+        sync_directory(room)
 
 
 def create_bulk(path: Path, data: Data, *, within: Path | None = None) -> None:
@@ -83,7 +85,7 @@ def create_bulk_many(files: Iterable[tuple[Path, Data]], *, within: Path | None 
             handles: dict[Path, int] = {}
             for path, data in files:
                 with store_errors(path, "create"):
-                    handles[path] = _open_new(path, within)
+                    handles[path] = _open_new(path, path.parent, within)
                     made.append(path)
                     opened.callback(disk().close, handles[path])
                     _write(handles[path], data)
@@ -105,7 +107,7 @@ def put_file(path: Path, data: Data) -> None:
     bytes are synced, the name is not: call ``sync_directory`` after the last of several.
     """
     with store_errors(path, "create"):
-        aside = _write_aside(path, data, path.parent)
+        aside = _write_aside(path, data, path.parent, path.parent)
         try:
             disk().rename(aside, path)
         except BaseException:
@@ -141,7 +143,7 @@ def read_file(path: Path) -> bytes | None:
             return None
 
 
-def list_names(directory: Path) -> list[str]:
+def list_names(directory: Path | str) -> list[str]:
     """Give the names in a directory in no particular order; a missing directory has none."""
     with store_errors(directory, "list"):
         try:
@@ -150,7 +152,7 @@ def list_names(directory: Path) -> list[str]:
             return []
 
 
-def remove_file(path: Path) -> bool:
+def remove_file(path: Path | str) -> bool:
     """Remove a file; say whether there was one. Not synced, see the module's non-guarantees."""
     with store_errors(path, "remove"):
         try:
@@ -226,16 +228,32 @@ def sync_files(paths: Sequence[Path]) -> None:
             _sync(handles)
 
 
-@contextlib.contextmanager
-def store_errors(path: Path, doing: str) -> Iterator[None]:
-    """Translate the operating system's errors at ``path`` into those of the store."""
-    try:
-        yield
-    except OSError as error:
-        raise _translated(error, path, doing) from error
+class store_errors:
+    """Translate the operating system's errors at ``path`` into those of the store.
+
+    It is around every call to the disk, so it is a class: a generator takes several times as long.
+    """
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, path: Path | str, doing: str) -> None:
+        self._path = path
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise _translated(error, self._path, self._doing) from error
 
 
-def _translated(error: OSError, path: Path, doing: str) -> StoreError:
+def _translated(error: OSError, path: Path | str, doing: str) -> StoreError:
     reason = error.strerror or str(error)
     where = str(path)
     if isinstance(error, FileExistsError):
@@ -260,35 +278,37 @@ def _translated(error: OSError, path: Path, doing: str) -> StoreError:
 
 
 def _write_aside(
-    path: Path, data: Data, within: Path | None, directory: Path | None = None
-) -> Path:
+    path: Path, data: Data, room: Path, within: Path | None, aside: Path | None = None
+) -> str:
+    """Write a file that is to be in ``room``, next to its name or in ``aside``; gives where."""
+    if aside is not None:
+        room = within = aside
     # Exclusive creation makes the aside name unique, whoever else counts the same numbers: an
     # earlier process with this id that was killed, or one on another host of a shared disk.
     while True:
-        name = f".{path.name}.{os.getpid()}.{next(_asides)}{ASIDE}"
-        aside = (directory or path.parent) / name
+        written = f"{room}/.{path.name}.{os.getpid()}.{next(_asides)}{ASIDE}"
         try:
-            handle = _open_new(aside, directory or within)
+            handle = _open_new(written, room, within)
         except FileExistsError:
             continue
         try:
             _write(handle, data)
             _sync({path: handle})
         except BaseException:
-            _discard(aside)
+            _discard(written)
             raise
         finally:
             disk().close(handle)
-        return aside
+        return written
 
 
-def _link(aside: Path, path: Path, within: Path | None) -> None:
-    _settle(path.parent, within)
+def _link(aside: str, path: Path, room: Path, within: Path | None) -> None:
+    _settle(room, within)
     try:
         try:
             disk().link(aside, path)
         except FileNotFoundError:
-            _make_directories(path.parent, within)
+            _make_directories(room, within)
             disk().link(aside, path)
     except OSError as error:
         if error.errno in _NO_LINKS:
@@ -296,12 +316,13 @@ def _link(aside: Path, path: Path, within: Path | None) -> None:
         raise
 
 
-def _open_new(path: Path, within: Path | None) -> int:
-    _settle(path.parent, within)
+def _open_new(path: Path | str, room: Path, within: Path | None) -> int:
+    """Open a new file in a room, which is made if it is missing."""
+    _settle(room, within)
     try:
         return disk().open(path, NEW)
     except FileNotFoundError:
-        _make_directories(path.parent, within)
+        _make_directories(room, within)
         return disk().open(path, NEW)
 
 
@@ -324,7 +345,9 @@ def _settle(directory: Path, within: Path | None) -> None:
 
     Whoever made it may have been killed before it was durable, and all that is in it would go.
     """
-    if within is None or str(directory) in disk().settled() or within not in directory.parents:
+    if within is None or str(directory) in disk().settled():
+        return
+    if not str(directory).startswith(os.path.join(within, "")):
         return
     _settle(directory.parent, within)
     if directory.is_dir():
@@ -350,6 +373,6 @@ def _sync(handles: Mapping[Path, int]) -> None:
             raise error
 
 
-def _discard(path: Path) -> None:
+def _discard(path: Path | str) -> None:
     with contextlib.suppress(OSError):
         disk().unlink(path)

@@ -72,7 +72,7 @@ class Leadership:
         self._leaders = directory / LeaderName.kind
         self._number: int | None = None
         self._handle: int | None = None
-        self._own = "aside-none"
+        self._own, self._aside = "aside-none", self._leaders / "aside-none"
         _all.add(self)
 
     @property
@@ -88,7 +88,7 @@ class Leadership:
     @property
     def aside(self) -> Path:
         """Where this leader writes its entries before they get their names."""
-        return self._leaders / self._own
+        return self._aside
 
     def lead(self, take_over: bool, host: str, pid: int, clock_ns: int, address: str = "") -> int:
         """Become the leader, and give the number; ``DirectoryInUse`` if another one lives.
@@ -119,6 +119,7 @@ class Leadership:
         # Nobody makes this directory a second time: a leader that has lost its own has lost it
         # for good, even when another process comes to use the same number for a moment.
         self._own = f"aside-{leader.number}-{secrets.token_hex(8)}"
+        self._aside = self._leaders / self._own
         with store_errors(self.aside, "create the directory"):
             disk().mkdir(self.aside)
         try:

@@ -248,6 +248,8 @@ class OperatorState:
         create: Create,
     ) -> tuple[pa.RecordBatch, Index]:
         """The rows that the changes add, and each bin's live keys after them."""
+        if not len(changed.hashes):
+            return pa.RecordBatch.from_pylist([], schema=self.layout.schema), self.live.copy()
         self._check_owned(changed.hashes)
         order = sorted_order(changed)
         blob = self._blobs(changed, name, create) if self.layout.blobs else None

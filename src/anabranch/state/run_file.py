@@ -178,12 +178,12 @@ def _decode(path: Path, info: RunInfo, data: pa.Buffer) -> tuple[Run, dict[bytes
     return run, dict(metadata)
 
 
-def mapped(path: Path, size: int, checksum: str, what: str) -> pa.Buffer:
+def mapped(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
     """The bytes of a run or a blob, after making sure that they are those that were committed."""
     with store_errors(path, f"read the {what}"):
         try:
             disk().reading(path)
-            found = path.stat().st_size
+            found = os.stat(path).st_size
             if found != size:
                 raise corrupt(path, what, f"it has {found} bytes, not {size}")
             # The buffer keeps the mapping alive; the descriptor is not needed any more.
@@ -196,7 +196,7 @@ def mapped(path: Path, size: int, checksum: str, what: str) -> pa.Buffer:
     return data
 
 
-def _missing(path: Path, what: str) -> StoreError:
+def _missing(path: Path | str, what: str) -> StoreError:
     return MissingRun(
         f"A {what} that a commit names is not in the store",
         where=str(path),
@@ -204,7 +204,7 @@ def _missing(path: Path, what: str) -> StoreError:
     )
 
 
-def corrupt(path: Path, what: str, why: str) -> StoreError:
+def corrupt(path: Path | str, what: str, why: str) -> StoreError:
     """The error for a run or a blob that is not what was committed."""
     return CorruptRun(
         f"A {what} is damaged: {why}",

@@ -120,6 +120,8 @@ class StackedRuns:
         layout, depths = self._layout, np.zeros(self._bins, dtype=np.int64)
         hashes, keys = hash_column(delta), delta.select(layout.identity_columns)
         for run, places in zip(self.runs, self.stack.places, strict=True):
+            if not run.info.blobs:
+                continue
             chosen = np.zeros(self._bins, dtype=np.bool_)
             chosen[[blob.bin for blob in run.info.blobs]] = True
             parts = [blob_rows(layout, part) for part in run.select(chosen & (places > 0))]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from anabranch.testing.rules import RuleBroken
+from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 
 SEEDS = Path("tests/simulation/seeds.json")
@@ -20,19 +21,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m anabranch.testing", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=1, help="how many schedules")
+    parser.add_argument(
+        "--customers", type=Customers, default=Customers.SOME, help=", ".join(Customers)
+    )
     parser.add_argument("--story", action="store_true", help="tell what happened in any case")
     parser.add_argument("--save", metavar="NAME", help="keep the seed as a test of this name")
     parser.add_argument("--seeds", type=Path, default=SEEDS, help="where seeds are kept")
     chosen = parser.parse_args(arguments)
     if chosen.save is not None:
-        save(chosen.seeds, chosen.save, chosen.seed)
-    return run(range(chosen.seed, chosen.seed + chosen.count), story=chosen.story)
+        save(chosen.seeds, chosen.save, chosen.seed, chosen.customers)
+    seeds = range(chosen.seed, chosen.seed + chosen.count)
+    return run(seeds, chosen.customers, story=chosen.story)
 
 
-def run(seeds: range, *, story: bool = False) -> int:
+def run(seeds: range, customers: Customers, *, story: bool = False) -> int:
     """Run these schedules, and print the rate; the first that breaks a rule ends it."""
-    started = time.perf_counter()
-    with Simulation() as simulation:
+    started, spent = time.perf_counter(), time.process_time()
+    with Simulation(shop(customers=customers)) as simulation:
         for seed in seeds:
             try:
                 cluster = simulation.run(seed)
@@ -41,15 +46,16 @@ def run(seeds: range, *, story: bool = False) -> int:
                 return 1
             if story:
                 sys.stdout.write("\n".join(cluster.story()) + "\n")
-    seconds = time.perf_counter() - started
-    sys.stdout.write(f"{len(seeds)} schedules, {len(seeds) / seconds:.1f} a second\n")
+    seconds, spent = time.perf_counter() - started, time.process_time() - spent
+    rate = f"{len(seeds) / seconds:.1f} a second, {len(seeds) / spent:.1f} a second of a core"
+    sys.stdout.write(f"{len(seeds)} schedules, {rate}\n")
     return 0
 
 
-def save(path: Path, name: str, seed: int) -> None:
+def save(path: Path, name: str, seed: int, customers: Customers) -> None:
     """Keep a seed under a name."""
     kept = json.loads(path.read_text()) if path.exists() else {"schedules": {}, "bugs": {}}
-    kept["schedules"][name] = seed
+    kept["schedules"][name] = {"seed": seed, "customers": customers}
     path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
+from anabranch.coordinator.settings import Settings
 from anabranch.testing.memory_plane import Chances
+from anabranch.testing.requests import drawn_rescaling
 
 
 class Fault(StrEnum):
@@ -27,6 +29,7 @@ class Fault(StrEnum):
     STUCK_STEP = "stuck step"
     DAMAGE = "damage"
     ASK = "ask"
+    RESCALE = "rescale"
     QUERY = "query"
     TIME = "time"
 
@@ -57,6 +60,7 @@ class Weather:
     """How bad it is in one schedule: chances per action, and in each step."""
 
     fault: float
+    rescale: float
     lost_call: float
     doubled_call: float
     old_telling: float
@@ -68,7 +72,8 @@ class Weather:
         rough = random.choice((0.0, 0.2, 0.5, 1.0, 1.0, 2.0))
         often = random.choice((0.0, 0.02, 0.1)) * rough
         return cls(
-            fault=0.012 * rough,
+            fault=0.015 * rough,
+            rescale=random.choice((0.0, 0.0, 0.006, 0.012)),
             lost_call=often,
             doubled_call=often,
             old_telling=often,
@@ -82,4 +87,17 @@ class Weather:
         )
 
 
-CALM = Weather(0.0, 0.0, 0.0, 0.0, Chances())
+CALM = Weather(0.0, 0.0, 0.0, 0.0, 0.0, Chances())
+
+
+def drawn_settings(random: Random, workers: int) -> Settings:
+    """How a coordinator is started: mostly with the same number of workers as the one before."""
+    return Settings(
+        workers=workers if random.random() < 0.8 else random.randint(1, 4),
+        grace_seconds=62.0,
+        query_seconds=2.0,
+        checkpoint_seconds=random.choice((5.0, 300.0)),
+        checkpoint_steps=random.choice((2, 5, 100)),
+        max_unpublished_steps=random.choice((2, 64)),
+        rescale=drawn_rescaling(random),
+    )

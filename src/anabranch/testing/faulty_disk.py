@@ -27,6 +27,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from operator import itemgetter
 from pathlib import Path
 from random import Random
 
-from anabranch.state.disk import Disk
+from anabranch.state.disk import DIRECTORY, AnyPath, Disk
 
 
 class Crash(BaseException):
@@ -54,7 +55,7 @@ class _Entry:
     """What a name stood for: a directory has no content. ``grave`` has it when it was removed."""
 
     content: _Content | None
-    grave: Path | None = None
+    grave: str | None = None
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class FaultyDisk(Disk):
     graves: Path
     random: Random
     #: told of every file that is about to be read, and by which process
-    on_read: Callable[[str, Path], None] = lambda process, path: None
+    on_read: Callable[[str, Path | str], None] = lambda process, path: None
     #: how long a sync takes, and how long all of them took: nobody sleeps
     sync_seconds: float = 0.0
     spent_seconds: float = 0.0
@@ -85,9 +86,13 @@ class FaultyDisk(Disk):
     _free: int | None = None
     _failing_syncs: int = 0
     _buried: int = 0
+    #: below zero: those of directories
+    _opened: int = 0
     _handles: dict[int, _Handle] = field(default_factory=dict)
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _changes: dict[str, dict[str, list[_Entry | None]]] = field(default_factory=dict)
+    #: directories that are known to be there
+    _directories: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def acting(self, process: str) -> Iterator[None]:
@@ -97,6 +102,11 @@ class FaultyDisk(Disk):
             yield
         finally:
             self._process = before
+
+    def switch(self, process: str) -> str:
+        """The calls from now on are those of a process; gives whose they were before."""
+        before, self._process = self._process, process
+        return before
 
     def crash_at(self, process: str, call: int) -> None:
         """Let a process crash in one of its next calls: 0 is the next."""
@@ -141,6 +151,7 @@ class FaultyDisk(Disk):
             self.close(handle)
         self._dead.update(self.calls)
         self._settled.clear()
+        self._directories.clear()
         # Parents first: what was in a directory that is gone is gone with it.
         for directory in sorted(self._changes):
             if os.path.isdir(directory):
@@ -151,17 +162,27 @@ class FaultyDisk(Disk):
         self._entries.clear()
         self._ends.clear()
 
-    def open(self, path: Path, flags: int) -> int:
+    def open(self, path: Path | str, flags: int) -> int:
         """Open, and note a new name; it is not durable before its directory is synced."""
         self._call()
-        handle = os.open(path, flags, 0o666)
+        name = str(path)
+        if flags == DIRECTORY:
+            # Opened to be synced, which needs no descriptor.
+            if name not in self._directories:
+                if not stat.S_ISDIR(os.stat(name).st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+                self._directories.add(name)
+            self._opened -= 1
+            self._handles[self._opened] = _Handle(name, None, self._process)
+            return self._opened
+        handle = os.open(name, flags, 0o666)
         content = None
         if flags & os.O_CREAT:
             content = _Content()
-            self._becomes(path, _Entry(content))
-        elif str(path) in self._entries:
-            content = self._entries[str(path)].content
-        self._handles[handle] = _Handle(str(path), content, self._process)
+            self._becomes(name, _Entry(content))
+        elif name in self._entries:
+            content = self._entries[name].content
+        self._handles[handle] = _Handle(name, content, self._process)
         return handle
 
     def write(self, handle: int, data: memoryview) -> int:
@@ -183,9 +204,9 @@ class FaultyDisk(Disk):
         content.written += written
         return written
 
-    def sync(self, handles: Mapping[Path, int]) -> dict[Path, OSError]:
+    def sync(self, handles: Mapping[AnyPath, int]) -> dict[AnyPath, OSError]:
         """Make contents and names durable, one after the other."""
-        failed: dict[Path, OSError] = {}
+        failed: dict[AnyPath, OSError] = {}
         for path, handle in handles.items():
             self._call()
             self.spent_seconds += self.sync_seconds
@@ -202,41 +223,44 @@ class FaultyDisk(Disk):
 
     def close(self, handle: int) -> None:
         """Close; allowed to the dead, whose descriptors must not stay open in this process."""
-        if self._handles.pop(handle, None) is not None:
+        if self._handles.pop(handle, None) is not None and handle >= 0:
             os.close(handle)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Path | str, target: Path) -> None:
         """Link; the second name is not durable."""
         self._call()
         os.link(source, target)
-        self._becomes(target, _Entry(self._entry(source).content))
+        self._becomes(str(target), _Entry(self._entry(str(source)).content))
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | str, target: Path) -> None:
         """Rename; neither the old name's end nor the new name is durable.
 
         The new name of a directory is, and what is in it counts as durable.
         """
         self._call()
-        if source.is_dir():
+        if os.path.isdir(source):
+            self._directories.clear()
             return os.rename(source, target)
-        moved = self._entry(source)
+        moved = self._entry(str(source))
         moved.grave = self._grave()
         os.link(source, moved.grave)
-        if target.exists():
-            self._bury(target)
+        if os.path.exists(target):
+            self._bury(str(target))
         os.rename(source, target)
-        self._becomes(source, None)
-        self._becomes(target, _Entry(moved.content))
+        self._becomes(str(source), None)
+        self._becomes(str(target), _Entry(moved.content))
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path | str) -> None:
         """Remove a name, which may be back after a power cut."""
         self._call()
-        self._bury(path)
-        self._becomes(path, None)
+        name = str(path)
+        self._bury(name)
+        self._becomes(name, None)
 
     def rmdir(self, path: Path) -> None:
         """Remove an empty directory, for good."""
         self._call()
+        self._directories.clear()
         os.rmdir(path)
         self._entries.pop(str(path), None)
 
@@ -244,9 +268,9 @@ class FaultyDisk(Disk):
         """Make a directory; its name is not durable."""
         self._call()
         os.mkdir(path)
-        self._becomes(path, _Entry(None))
+        self._becomes(str(path), _Entry(None))
 
-    def reading(self, path: Path) -> None:
+    def reading(self, path: Path | str) -> None:
         """Tell whoever wants to know."""
         if self._process in self._dead:
             raise Crash(self._process)
@@ -271,32 +295,31 @@ class FaultyDisk(Disk):
             self._dead.add(process)
             raise Crash(process)
 
-    def _entry(self, path: Path) -> _Entry:
+    def _entry(self, name: str) -> _Entry:
         """What a name stands for; a file from before is durable."""
-        found = self._entries.get(str(path))
+        found = self._entries.get(name)
         if found is None:
-            size = path.stat().st_size
-            found = self._entries[str(path)] = _Entry(_Content(size, size))
+            size = os.stat(name).st_size
+            found = self._entries[name] = _Entry(_Content(size, size))
         return found
 
-    def _becomes(self, path: Path, entry: _Entry | None) -> None:
-        name = str(path)
-        changes = self._changes.setdefault(os.path.dirname(name), {})
+    def _becomes(self, name: str, entry: _Entry | None) -> None:
+        changes = self._changes.setdefault(name[: name.rindex("/")], {})
         changes.setdefault(name, [self._entries.get(name)]).append(entry)
         if entry is None:
             self._entries.pop(name, None)
         else:
             self._entries[name] = entry
 
-    def _bury(self, path: Path) -> None:
+    def _bury(self, name: str) -> None:
         # The file must be there before an entry is made up for it.
-        entry = self._entry(path)
+        entry = self._entry(name)
         entry.grave = self._grave()
-        os.rename(path, entry.grave)
+        os.rename(name, entry.grave)
 
-    def _grave(self) -> Path:
+    def _grave(self) -> str:
         self._buried += 1
-        return self.graves / str(self._buried)
+        return f"{self.graves}/{self._buried}"
 
     def _take_back(self, path: Path, history: list[_Entry | None]) -> None:
         chosen = self.random.randrange(len(history))
@@ -327,7 +350,7 @@ class FaultyDisk(Disk):
             kept, zeros = torn[content]
             # Another file under the name: this one may be mapped somewhere in this process.
             aside = self._grave()
-            aside.write_bytes(data[:kept] + bytes(zeros))
+            Path(aside).write_bytes(data[:kept] + bytes(zeros))
             os.replace(aside, path)
 
     def _kept(self, content: _Content) -> tuple[int, int]:

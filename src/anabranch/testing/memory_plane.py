@@ -8,35 +8,22 @@ attempts of a third, and let attempts go on long after their step is over.
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, cast
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
-from anabranch.dataflow.graph import KeyByNode
 from anabranch.errors import AnabranchError, ReadFailed
-from anabranch.messages import Attempt, Control, Load, Report
+from anabranch.messages import Attempt, Report
 from anabranch.node.program import Program
-from anabranch.node.region_task import RegionTask, TaskPlace
+from anabranch.node.region_task import TaskPlace
 from anabranch.node.worker_home import Homes
-from anabranch.operators.order import Order, concatenate
-from anabranch.operators.rows import Rows
-from anabranch.operators.states import state_shapes
-from anabranch.plan.controls import messages_for
-from anabranch.plan.physical import Edge, Group, Level
-from anabranch.plan.step import Assignment, OperatorState, Plan
-from anabranch.sources.port import PythonSource, RangeSlice
-from anabranch.state.bins import BinSet, bin_of
-from anabranch.state.disk import disk, use_disk
-from anabranch.testing.step_memo import DoneStep, DoneTask, OpenStore, Recording, StepMemo
+from anabranch.plan.step import OperatorState, Plan
+from anabranch.testing.computed_step import ComputedStep
+from anabranch.testing.step_memo import DoneStep, OpenStore, Role, StepMemo
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +65,7 @@ class MemoryPlane:
 
     def __post_init__(self) -> None:
         """Open nothing yet."""
-        self._open = OpenStore(self.store)
+        self.open = OpenStore(self.store)
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step and give the reports of all its tasks."""
@@ -88,7 +75,16 @@ class MemoryPlane:
             raise ReadFailed("a task was lost", where=f"step {plan.step}", do="Run it again.")
         done = None if self.memo is None else self.memo.find(plan, states)
         if done is None:
-            reports, done = _Step(self, plan, states).run()
+            reports, done = ComputedStep(
+                self.program,
+                self.open,
+                self.attempt,
+                plan,
+                states,
+                homes=self.homes,
+                memo=self.memo,
+                recorded=self.memo is not None or self.chances != Chances(),
+            ).run()
             if self.memo is not None:
                 self.memo.keep(plan, states, done)
         else:
@@ -108,17 +104,14 @@ class MemoryPlane:
         return Attempt(level, group, worker, f"{self.random.getrandbits(128):032x}")
 
     def _perform(self, done: DoneStep, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
-        names = done.names(states)
         reports = [_empty(self.attempt(a.level, a.group, a.worker)) for a in done.sources]
-        for task in done.tasks:
-            place = self._place(plan, task)
-            reports.append(task.perform(self._open, states, place, names))
+        for role in done.roles:
+            reports.append(role.task.perform(self.open, states, self._place(plan, role)))
         return reports
 
-    def _place(self, plan: Plan, task: DoneTask) -> TaskPlace:
-        old = task.place.attempt
-        attempt = self.attempt(old.level, old.group, old.worker)
-        return TaskPlace(plan.step, plan.revision, attempt, plan.clock_ns)
+    def _place(self, plan: Plan, role: Role) -> TaskPlace:
+        """A new attempt of a task that was done before."""
+        return TaskPlace(plan.step, plan.revision, self.attempt(*role.name), plan.clock_ns)
 
     def _disturbed(
         self,
@@ -129,12 +122,12 @@ class MemoryPlane:
     ) -> list[Report]:
         """What Spark makes of the reports: more attempts, fewer reports, other attempts used."""
         states = tuple(states)
-        task = self.random.choice(done.tasks)
-        place, names = self._place(plan, task), done.names(states)
+        role = self.random.choice(done.roles)
+        task, place = role.task, self._place(plan, role)
         if self._happens(self.chances.retried):
-            task.perform(self._open, states, place, names)
+            task.perform(self.open, states, place)
         elif self._happens(self.chances.late):
-            self.late.append(lambda: _drop(task.perform(self._open, states, place, names)))
+            self.late.append(lambda: _drop(task.perform(self.open, states, place)))
 
         def again(attempt: Attempt) -> Report:
             return self._again(attempt, done, plan, states)
@@ -170,165 +163,13 @@ class MemoryPlane:
         self, attempt: Attempt, done: DoneStep, plan: Plan, states: Sequence[OperatorState]
     ) -> Report:
         """Let a task be done by another attempt."""
-        for task in done.tasks:
-            old = task.place.attempt
-            same = (old.level, old.group, old.worker)
-            if same == (attempt.level, attempt.group, attempt.worker):
-                place = self._place(plan, task)
-                return task.perform(self._open, states, place, done.names(states))
+        for role in done.roles:
+            if role.name == (attempt.level, attempt.group, attempt.worker):
+                return role.task.perform(self.open, states, self._place(plan, role))
         return _empty(self.attempt(attempt.level, attempt.group, attempt.worker))
 
     def _happens(self, chance: float) -> bool:
         return chance > 0 and self.random.random() < chance
-
-
-class _Step:
-    """A step that is computed, and recorded."""
-
-    def __init__(self, plane: MemoryPlane, plan: Plan, states: Sequence[OperatorState]) -> None:
-        self._plane = plane
-        self._program = plane.program
-        self._store = plane.store
-        self._plan = plan
-        self._before = tuple(states)
-        self._states = {state.operator: state for state in states}
-        self._owners = {a.region: a for a in plan.placement}
-        self._made: dict[int, list[Rows]] = {}
-
-    def run(self) -> tuple[list[Report], DoneStep]:
-        sources = self._read()
-        tasks: list[DoneTask] = []
-        recording = Recording(disk())
-        # Other threads of a pipeline write too, so nothing is recorded that nobody asks for.
-        recorded = self._plane.memo is not None or self._plane.chances != Chances()
-        with use_disk(recording) if recorded else nullcontext():
-            for level in self._program.physical.levels[1:]:
-                made: dict[int, list[Rows]] = {}
-                for group in level.groups:
-                    for worker in self._plan.workers(group.region):
-                        tasks.append(self._task(level, group, worker, made, recording))
-                for producer, rows in made.items():
-                    self._made.setdefault(producer, []).extend(rows)
-        reports = [*map(_empty, sources), *(task.report for task in tasks)]
-        return reports, DoneStep(self._before, tuple(tasks), sources)
-
-    def _read(self) -> tuple[Attempt, ...]:
-        """Each partition is read by the worker that it is assigned to."""
-        attempts = []
-        slices = {given.source: given.slices for given in self._plan.inputs}
-        for number, node in enumerate(self._program.physical.sources()):
-            source = cast(PythonSource, node.source)
-            made = self._made.setdefault(node.id, [])
-            parts = [p for p in slices.get(node.name, ()) if isinstance(p, RangeSlice)]
-            readers = [self._plan.reader(node.name, part.partition) for part in parts]
-            for worker in sorted(set(readers)) or [self._plan.reader(node.name, 0)]:
-                for part, reader in zip(parts, readers, strict=True):
-                    if reader == worker:
-                        made += [_ordered(batch, number, part) for batch in source.read(part)]
-                attempts.append(self._plane.attempt(0, node.name, worker))
-        return tuple(attempts)
-
-    def _task(
-        self,
-        level: Level,
-        group: Group,
-        worker: int,
-        made: dict[int, list[Rows]],
-        recording: Recording,
-    ) -> DoneTask:
-        control = self._control(level, group, worker)
-        attempt = self._plane.attempt(level.number, group.name, worker)
-        place = TaskPlace(self._plan.step, self._plan.revision, attempt, self._plan.clock_ns)
-        task = RegionTask(self._program, self._store, control, place, self._plane.homes)
-        arrived: dict[int, list[Rows]] = {}
-        for edge in level.inputs:
-            if edge.consumer in group.operators:
-                rows = self._arriving(edge, group, worker)
-                task.count(edge.place, rows)
-                arrived.setdefault(edge.consumer, []).append(rows)
-        result = task.run(arrived, ())
-        for producer, emitted in result.emitted.items():
-            made.setdefault(producer, []).append(emitted)
-        reads = tuple(m.operator for m in control.messages if isinstance(m, Load))
-        return DoneTask(place, result.report, control.owned, reads, recording.taken(self._store))
-
-    def _control(self, level: Level, group: Group, worker: int) -> Control:
-        operators = [self._program.operators.get(node) for node in group.operators]
-        names = [
-            shape.name
-            for operator in operators
-            if operator is not None
-            for shape in state_shapes(operator)
-        ]
-        loads = [Load(n, self._states[n].runs, self._states[n].live) for n in names]
-        owned = BinSet()
-        if group.region is not None:
-            owned = owned_bins(self._owners[group.region], worker)
-        messages = messages_for(self._plan, group.region, worker, loads)
-        return Control(level.number, worker, group.name, worker, owned, messages)
-
-    def _arriving(self, edge: Edge, group: Group, worker: int) -> Rows:
-        rows = _joined(self._made.get(edge.producer, []), self._program, edge.producer)
-        keys, hashes = rows.keys, rows.hashes
-        if edge.distributes:
-            named = [n for n in edge.chain if isinstance(n, KeyByNode)][-1].keys
-            keys = pa.table([rows.values.column(text) for _, text in named], schema=edge.keys)
-            hashes = hashes_of(keys)
-        values = rows.values
-        if edge.arguments is not None:
-            columns = {name: values.column(text) for name, text in edge.arguments}
-            values = pa.table(columns or {"_": pa.nulls(len(rows))})
-        if group.region is None:
-            mine = np.arange(len(rows)) % self._plan.unkeyed_workers == worker
-        else:
-            assert hashes is not None
-            owners = np.array(self._owners[group.region].workers)
-            mine = owners[bin_of(hashes, self._program.bins)] == worker
-        places = np.flatnonzero(mine)[::-1]
-        order = rows.order
-        return Rows(
-            values.take(pa.array(places)),
-            None if hashes is None else hashes[places],
-            None if keys is None else keys.take(pa.array(places)),
-            None if order is None or not edge.ordered else order.take(places),
-        )
-
-
-def owned_bins(assignment: Assignment, worker: int) -> BinSet:
-    """The bins that a worker has."""
-    return BinSet.of(b for b, owner in enumerate(assignment.workers) if owner == worker)
-
-
-def hashes_of(keys: pa.Table) -> np.ndarray[Any, Any]:
-    """A hash of each key, spread over all bins."""
-    rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
-    small = [zlib.crc32(repr(row).encode()) for row in rows]
-    return (np.array(small, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
-
-
-def _ordered(batch: pa.RecordBatch, number: int, part: RangeSlice) -> Rows:
-    size = batch.num_rows
-    first = np.full(size, (number << 32) + part.partition, dtype=np.int64)
-    position = np.arange(part.start, part.start + size, dtype=np.int64)
-    order = Order((first, position, np.zeros(size, dtype=np.int64)))
-    return Rows(pa.Table.from_batches([batch]), order=order)
-
-
-def _joined(pieces: Sequence[Rows], program: Program, producer: int) -> Rows:
-    if not pieces:
-        empty = program.physical.schemas[producer].empty_table()
-        key = program.typed.key(producer)
-        keys = None if key is None else key.empty_table()
-        return Rows(empty, np.empty(0, dtype=np.uint64), keys, None)
-    orders = [rows.order for rows in pieces if rows.order is not None]
-    hashes = [rows.hashes for rows in pieces if rows.hashes is not None]
-    keys = [rows.keys for rows in pieces if rows.keys is not None]
-    return Rows(
-        pa.concat_tables([rows.values for rows in pieces]),
-        np.concatenate(hashes) if hashes else None,
-        pa.concat_tables(keys) if keys else None,
-        concatenate(orders) if orders else None,
-    )
 
 
 def _empty(attempt: Attempt) -> Report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from anabranch.coordinator.effects import Effect, Fetch, FindNode, Give, ReplaceNode, Take
@@ -43,21 +43,38 @@ class NodeProcess:
     plane: MemoryPlane
     idle: dict[str, tuple[int, float]] = field(default_factory=dict)
     stuck: float | None = None
+    #: what does each kind of work
+    pieces: dict[str, Callable[[], bool]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look up once what is called again and again."""
+        self.pieces = {kind: getattr(self.core, kind) for kind in WORK}
 
     def has_work(self, now: float) -> bool:
         """Whether there may be something to do."""
-        return next(self.work(now), None) is not None
-
-    def work(self, now: float) -> Iterator[str]:
-        """The kinds of work that may have something to do."""
-        beat = self.core.beat
+        beat, idle = self.core.beat, self.idle
+        if len(idle) < len(WORK):
+            return True
         for kind in WORK:
-            at = self.idle.get(kind)
-            if at is not None and at[0] == beat and now < at[1] + HEARTBEAT:
-                continue
-            if kind == "run_step" and self.stuck is not None and now < self.stuck:
-                continue
-            yield kind
+            at = idle[kind]
+            if (at[0] != beat or now >= at[1] + HEARTBEAT) and not self._stuck(kind, now):
+                return True
+        return False
+
+    def work(self, now: float) -> list[str]:
+        """The kinds of work that may have something to do."""
+        beat, idle = self.core.beat, self.idle
+        found = []
+        for kind in WORK:
+            at = idle.get(kind)
+            if at is None or at[0] != beat or now >= at[1] + HEARTBEAT:
+                found.append(kind)
+        if "run_step" in found and self._stuck("run_step", now):
+            found.remove("run_step")
+        return found
+
+    def _stuck(self, kind: str, now: float) -> bool:
+        return kind == "run_step" and self.stuck is not None and now < self.stuck
 
 
 @dataclass(slots=True, eq=False)

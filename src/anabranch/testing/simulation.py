@@ -13,19 +13,22 @@ from types import TracebackType
 
 from anabranch.coordinator.records import read_standing
 from anabranch.node.program import Program
-from anabranch.node.state_reader import read_table, snapshot_of
+from anabranch.node.state_reader import snapshot_of
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.port import Sink
 from anabranch.sinks.target import manifest_path, read_manifest
+from anabranch.state import blobs
 from anabranch.state.disk import use_disk
 from anabranch.state.journal import Journal
 from anabranch.state.run_file import forget_runs
 from anabranch.testing.cluster import SimulatedCluster
 from anabranch.testing.plain_columns import typed_without_spark
 from anabranch.testing.rules import Broken, RuleBroken
-from anabranch.testing.scenario import Outcome, Row, Scenario, shop
+from anabranch.testing.scenario import Outcome, Row, Scenario
+from anabranch.testing.shop import shop
 from anabranch.testing.step_memo import StepMemo
+from anabranch.testing.tables import Known
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -46,6 +49,7 @@ class Simulation:
         flow = self.scenario.make(self.sinks)
         self.program = Program(typed_without_spark(flow), self.scenario.bins)
         self.memo = StepMemo(self.program) if memo else None
+        self._known: Known | None = {} if memo else None
 
     def __enter__(self) -> Simulation:
         """Use it in a ``with`` statement."""
@@ -71,7 +75,8 @@ class Simulation:
         """
         cluster = self._fresh(seed)
         try:
-            with _without_collector(), use_disk(cluster.disk):
+            large = self.scenario.large_bytes
+            with _without_collector(), _large_from(large), use_disk(cluster.disk):
                 cluster.run()
                 self.scenario.check(self.outcome(cluster))
         except (Exception, Broken) as error:
@@ -95,6 +100,7 @@ class Simulation:
             self.program,
             root,
             memo=self.memo,
+            known=self._known,
             live=self.scenario.live,
             workers=self.scenario.workers,
         )
@@ -111,11 +117,11 @@ class Simulation:
             standing.commit.placement,
         )
         state = {
-            each.operator: read_table(snapshot.view(each.operator), cluster.store).to_pylist()
+            each.operator: cluster.tables.read(snapshot, each).to_pylist()
             for each in standing.states
         }
         output = {name: _published(node.sink) for name, node in self.program.sinks.items()}
-        return Outcome(output, state)
+        return Outcome(output, state, tuple(cluster.rules.ownership.line.read(standing.step)))
 
 
 @contextlib.contextmanager
@@ -128,6 +134,17 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _large_from(size: int | None) -> Iterator[None]:
+    """Let values be kept in files of their own that are larger than this."""
+    before = blobs.BLOB_BYTES
+    blobs.BLOB_BYTES = before if size is None else size
+    try:
+        yield
+    finally:
+        blobs.BLOB_BYTES = before
 
 
 def _published(sink: Sink) -> dict[int, list[Row]]:

@@ -7,20 +7,39 @@ enough. What is not spared: every run of the state is opened and checked, every 
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from anabranch.messages import Attempt, Report, StateReport
+from anabranch.messages import (
+    Acquire,
+    Attempt,
+    Collect,
+    Control,
+    Hold,
+    Interrogate,
+    Load,
+    Message,
+    Prefetch,
+    Report,
+    ScaleDown,
+    ScaleUp,
+    Shutdown,
+    StateReport,
+)
 from anabranch.node.program import Program
 from anabranch.node.region_task import TaskPlace
 from anabranch.operators.process import ProcessOperator
+from anabranch.operators.rows import Rows
 from anabranch.plan.step import OperatorState, Plan
 from anabranch.state.bins import BinSet
-from anabranch.state.disk import Disk
-from anabranch.state.files import create_bulk_many
+from anabranch.state.disk import DIRECTORY, NEW, AnyPath, Disk, disk
+from anabranch.state.files import create_bulk_many, store_errors
 from anabranch.state.run_file import mapped
 from anabranch.state.run_list import Listed, RunInfo, RunList
 
@@ -38,44 +57,91 @@ class OpenStore:
     def read(self, run: RunInfo) -> None:
         """Make sure that a run is there, and whole."""
         if run.name not in self.runs:
-            mapped(self.root / run.name, run.bytes, run.checksum, "run")
+            mapped(f"{self.root}/{run.name}", run.bytes, run.checksum, "run")
             self.runs.add(run.name)
 
+    def create(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Create files together, by the calls to the disk that ``create_bulk_many`` makes.
 
-@dataclass(frozen=True, slots=True)
+        Where all is well: anything else is left to that.
+        """
+        now, root = disk(), str(self.root)
+        known = now.settled()
+        rooms = list({f"{root}/{name[: name.rindex('/')]}": None for name, _ in files})
+        if not all(room in known for room in rooms):
+            paths = [(self.root / name, data) for name, data in files]
+            return create_bulk_many(paths, within=self.root)
+        handles: dict[str, int] = {}
+        try:
+            with store_errors(self.root, "create"):
+                for name, data in files:
+                    path = f"{root}/{name}"
+                    handles[path] = now.open(path, NEW)
+                    rest = memoryview(data)
+                    while rest.nbytes:
+                        rest = rest[now.write(handles[path], rest) :]
+                for room in rooms:
+                    handles[room] = now.open(room, DIRECTORY)
+                for error in now.sync(handles).values():
+                    raise error
+        except BaseException:
+            for made in handles:
+                if made not in rooms:
+                    with contextlib.suppress(OSError):
+                        now.unlink(made)
+            raise
+        finally:
+            for handle in handles.values():
+                now.close(handle)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DoneTask:
-    """A task that was computed: what it read, what it wrote, and its report, as they were then."""
+    """A task that was computed: what it read, what it wrote, and its report, as they were then.
+
+    ``read`` are, by operator, the names of the runs of its bins, and ``emitted`` the rows that it
+    gave to later levels, by their producer.
+    """
 
     place: TaskPlace
     report: Report
     owned: BinSet
-    reads: tuple[str, ...]
+    read: tuple[tuple[str, tuple[str, ...]], ...]
     groups: tuple[Group, ...]
+    emitted: Mapping[int, Rows]
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether another attempt would write the same: blobs are named within a run."""
+        return not any(run.run.blobs for state in self.report.states for run in state.runs)
 
     def perform(
-        self, store: OpenStore, states: Sequence[OperatorState], place: TaskPlace, old: RunNames
+        self, store: OpenStore, states: Sequence[OperatorState], place: TaskPlace
     ) -> Report:
         """Do it again under the names of another attempt, over state with the same content."""
-        for state in states:
-            if state.operator in self.reads:
-                for listed in state.runs:
-                    if listed.bins & self.owned:
-                        store.read(listed.run)
+        names: RunNames = {}
+        by_name = {state.operator: state for state in states}
+        mine = self.owned.bits
+        for operator, read in self.read:
+            now = [each.run for each in by_name[operator].runs if each.bins.bits & mine]
+            for name, run in zip(read, now, strict=True):
+                store.read(run)
+                names[name] = run
         before, after = _stem(self.place), _stem(place)
         for group in self.groups:
-            create_bulk_many(
-                [(store.root / name.replace(before, after), data) for name, data in group],
-                within=store.root,
-            )
+            store.create([(name.replace(before, after), data) for name, data in group])
+        report = self.report
         return Report(
             place.attempt,
             (),
-            tuple(_renamed(state, before, after, old) for state in self.report.states),
+            tuple([_renamed(state, before, after, names) for state in report.states]),
             tuple(
-                msgspec.structs.replace(file, name=file.name.replace(before, after))
-                for file in self.report.staged
+                [
+                    msgspec.structs.replace(file, name=file.name.replace(before, after))
+                    for file in report.staged
+                ]
             ),
-            self.report.tallies,
+            report.tallies,
             {},
         )
 
@@ -85,29 +151,36 @@ RunNames = dict[str, RunInfo]
 
 
 @dataclass(frozen=True, slots=True)
+class Role:
+    """A task of a step, and who did it. Two workers may do the same, as those without bins do."""
+
+    worker: int
+    task: DoneTask
+
+    @property
+    def name(self) -> tuple[int, str, int]:
+        """Level, group and worker."""
+        attempt = self.task.place.attempt
+        return attempt.level, attempt.group, self.worker
+
+
+@dataclass(frozen=True, slots=True)
 class DoneStep:
     """A step that was computed, task by task, level by level."""
 
-    states: tuple[OperatorState, ...]
-    tasks: tuple[DoneTask, ...]
+    roles: tuple[Role, ...]
     sources: tuple[Attempt, ...]
-
-    def names(self, states: Sequence[OperatorState]) -> RunNames:
-        """What the runs of the recorded state are called in this one."""
-        return {
-            then.run.name: now.run
-            for before, after in zip(self.states, states, strict=True)
-            for then, now in zip(before.runs, after.runs, strict=True)
-        }
 
 
 @dataclass(slots=True)
 class StepMemo:
-    """The steps that were computed, by all that determines them. For one program."""
+    """The steps and tasks that were computed, by all that determines them. For one program."""
 
     program: Program
-    limit: int = 20_000
+    limit: int = 30_000
     hits: int = 0
+    arrivals: dict[Hashable, Any] = field(default_factory=dict)
+    tasks: dict[Hashable, DoneTask] = field(default_factory=dict)
     _steps: dict[Hashable, DoneStep] = field(default_factory=dict)
 
     def find(self, plan: Plan, states: Sequence[OperatorState]) -> DoneStep | None:
@@ -118,28 +191,54 @@ class StepMemo:
 
     def keep(self, plan: Plan, states: Sequence[OperatorState], done: DoneStep) -> None:
         """Remember a step."""
-        if len(self._steps) < self.limit:
+        if len(self._steps) < self.limit and all(role.task.is_repeatable for role in done.roles):
             self._steps[self._key(plan, states)] = done
+
+    def keep_task(self, key: Hashable, done: DoneTask) -> None:
+        """Remember a task."""
+        if len(self.tasks) < self.limit and done.is_repeatable:
+            self.tasks[key] = done
+
+    def task_key(self, plan: Plan, control: Control, rows: Hashable) -> Hashable:
+        """What determines a task: its bins, their state, what it is told and the rows it gets."""
+        owned = control.owned
+        return (
+            control.level,
+            control.group,
+            owned,
+            plan.clock_ns if self._looks_at_clock() else 0,
+            control.messages if self._hears() else tuple(map(_meaning, control.messages)),
+            tuple(
+                [
+                    (_content(each.runs, owned), *map(each.live.__getitem__, owned))
+                    for each in control.messages
+                    if isinstance(each, Load)
+                ]
+            ),
+            rows,
+        )
 
     def _key(self, plan: Plan, states: Sequence[OperatorState]) -> Hashable:
         return (
             plan.step,
             plan.clock_ns if self._looks_at_clock() else 0,
-            tuple((given.source, given.slices) for given in plan.inputs),
-            tuple((a.region, a.workers, plan.workers(a.region)) for a in plan.placement),
+            tuple([(given.source, given.slices) for given in plan.inputs]),
+            tuple([(a.region, a.workers, plan.workers(a.region)) for a in plan.placement]),
             plan.unkeyed_workers,
             plan.ending,
             self._told(plan),
-            tuple((state.live, _content(state.runs)) for state in states),
+            tuple([(state.live, _content(state.runs)) for state in states]),
         )
 
     def _told(self, plan: Plan) -> Hashable:
         """What is told to workers, as far as it makes a difference."""
-        if plan.moves is None:
-            return None
+        if self._hears() and plan.moves is not None:
+            return msgspec.json.encode(plan.moves)
+        return _moved(plan)
+
+    def _hears(self) -> bool:
         operators = self.program.operators.values()
-        heard = any(isinstance(each, ProcessOperator) and each.hears for each in operators)
-        return msgspec.json.encode(plan.moves) if heard else plan.moves.shutdown
+        return any(isinstance(each, ProcessOperator) and each.hears for each in operators)
 
     def _looks_at_clock(self) -> bool:
         expires = any(layout.expires for layout in self.program.layouts.values())
@@ -155,10 +254,10 @@ class Recording(Disk):
     groups: list[list[tuple[Path, bytes]]] = field(default_factory=list)
     _open: dict[int, tuple[Path, bytearray]] = field(default_factory=dict)
 
-    def open(self, path: Path, flags: int) -> int:
+    def open(self, path: Path | str, flags: int) -> int:
         """Open."""
         handle = self.inner.open(path, flags)
-        self._open[handle] = (path, bytearray())
+        self._open[handle] = (Path(path), bytearray())
         return handle
 
     def write(self, handle: int, data: memoryview) -> int:
@@ -167,10 +266,10 @@ class Recording(Disk):
         self._open[handle][1].extend(data[:written])
         return written
 
-    def sync(self, handles: Mapping[Path, int]) -> dict[Path, OSError]:
+    def sync(self, handles: Mapping[AnyPath, int]) -> dict[AnyPath, OSError]:
         """Sync; the files among these are one group."""
         failed = self.inner.sync(handles)
-        files = [self._open[handle] for path, handle in handles.items() if not path.is_dir()]
+        files = [self._open[h] for path, h in handles.items() if not os.path.isdir(path)]
         if files:
             self.groups.append([(path, bytes(data)) for path, data in files])
         return failed
@@ -180,15 +279,15 @@ class Recording(Disk):
         self._open.pop(handle, None)
         self.inner.close(handle)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Path | str, target: Path) -> None:
         """Link."""
         self.inner.link(source, target)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | str, target: Path) -> None:
         """Rename."""
         self.inner.rename(source, target)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path | str) -> None:
         """Remove."""
         self.inner.unlink(path)
 
@@ -200,7 +299,7 @@ class Recording(Disk):
         """Make a directory."""
         self.inner.mkdir(path)
 
-    def reading(self, path: Path) -> None:
+    def reading(self, path: Path | str) -> None:
         """Pass it on."""
         self.inner.reading(path)
 
@@ -218,15 +317,51 @@ class Recording(Disk):
         return found
 
 
-def _content(runs: RunList) -> Hashable:
+def _content(runs: RunList, owned: BinSet | None = None) -> Hashable:
+    """What makes up a state: of all bins, or of those that are owned."""
+    mine = -1 if owned is None else owned.bits
     return tuple(
-        (listed.run.checksum, listed.run.bytes, listed.run.rows, listed.bins) for listed in runs
+        [
+            (listed.run.checksum, listed.run.bytes, listed.run.rows, listed.bins)
+            for listed in runs
+            if listed.bins.bits & mine
+        ]
+    )
+
+
+def _meaning(message: Message) -> Hashable:
+    """A message without the generation, which no task looks at, and without names of files."""
+    match message:
+        case Acquire() | Collect():
+            return type(message), message.bins
+        case ScaleUp() | ScaleDown():
+            return type(message), message.can_stay
+        case Load():
+            return message.operator
+        case Prefetch() | Hold():
+            return None  # nothing is copied ahead where there are no homes
+        case Interrogate() | Shutdown():
+            return type(message)
+        case _:
+            return message
+
+
+def _moved(plan: Plan) -> Hashable:
+    moves = plan.moves
+    if moves is None:
+        return None
+    return (
+        tuple([move.end for move in moves.acquire]),
+        tuple([move.end for move in moves.collect]),
+        moves.asked,
+        moves.announced,
+        moves.shutdown,
     )
 
 
 def _stem(place: TaskPlace) -> str:
     """The part of a file's name that is the attempt's."""
-    return place.file_name("", "", "").removeprefix("//").removesuffix(".")
+    return place.file_name("", "", "")[2:-1]
 
 
 def _renamed(state: StateReport, before: str, after: str, old: RunNames) -> StateReport:

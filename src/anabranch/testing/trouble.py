@@ -10,14 +10,16 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    Rescaling,
     Shutdown,
     Start,
     TakeCheckpoint,
 )
 from anabranch.errors import AnabranchError
-from anabranch.node.state_reader import Snapshot, read_table
+from anabranch.node.state_reader import Snapshot
 from anabranch.state.run_list import files
 from anabranch.testing.faults import WEIGHTS, Fault
+from anabranch.testing.requests import drawn_request
 from anabranch.testing.rules import Broken
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class _Query:
 
     snapshot: Snapshot
     reads_at: float
+    pages: int | None
 
 
 class Trouble:
@@ -63,6 +66,7 @@ class Trouble:
             Fault.STUCK_STEP: self._stick,
             Fault.DAMAGE: self._damage,
             Fault.ASK: self._ask,
+            Fault.RESCALE: self._rescale,
             Fault.QUERY: self._begin_query,
             Fault.TIME: self._let_time_pass,
         }
@@ -73,9 +77,13 @@ class Trouble:
         self._mend()
         if self._queries and self._read():
             return True
-        if self._random.random() >= cluster.weather.fault:
+        drawn = self._random.random()
+        if drawn < cluster.weather.rescale:
+            kind = Fault.RESCALE
+        elif drawn < cluster.weather.rescale + cluster.weather.fault:
+            (kind,) = self._random.choices(self._kinds, self._weights)
+        else:
             return False
-        (kind,) = self._random.choices(self._kinds, self._weights)
         cluster.note("world", kind)
         self._acts[kind]()
         return True
@@ -155,7 +163,9 @@ class Trouble:
         node = self._cluster.node
         if node is not None:
             at = self._cluster.clock.seconds + self._random.random() * QUERY_SECONDS
-            self._queries.append(_Query(node.core.snapshot, at))
+            snapshot = node.core.snapshot
+            pages = self._cluster.rules.pages(snapshot.step)
+            self._queries.append(_Query(snapshot, at, pages))
 
     def _let_time_pass(self) -> None:
         self._cluster.clock.pass_time(self._random.choice((0.5, 5.0, 25.0, 100.0)))
@@ -176,6 +186,13 @@ class Trouble:
             lambda: Load(self._random.choice(kept or [0])),
         ]
         self._cluster.ask(one, self._random.choice(wishes)())
+
+    def _rescale(self) -> None:
+        """Let somebody change who owns what, or his mind about it."""
+        one = self._cluster.leading()
+        if one is not None and one.machine.memory.step:
+            asked = drawn_request(self._random, one.machine.memory)
+            self._cluster.ask(one, Rescaling(asked))
 
     def _damage(self) -> None:
         """Remove or shorten a file that the state needs and that no checkpoint does."""
@@ -207,22 +224,23 @@ class Trouble:
                 self._queries.remove(query)
                 # Whoever was asleep for longer than a query may take has missed it.
                 if now <= query.reads_at + QUERY_SECONDS:
-                    self._query(query.snapshot)
+                    self._query(query)
                 return True
         return False
 
-    def _query(self, snapshot: Snapshot) -> None:
-        cluster = self._cluster
+    def _query(self, query: _Query) -> None:
+        cluster, snapshot = self._cluster, query.snapshot
         cluster.note("query", f"step {snapshot.step}")
         needed = files(*(state.runs for state in snapshot.states))
         if needed & self.damaged:
             return
         for state in snapshot.states:
             try:
-                rows = read_table(snapshot.view(state.operator), cluster.store).num_rows
+                rows = cluster.tables.read(snapshot, state).num_rows
             except AnabranchError as error:
                 raise Broken(f"a query of step {snapshot.step} fails: {error}") from error
-            wanted = cluster.rules.live.get(state.operator, {}).get(snapshot.step)
+            known = cluster.rules.live.get(state.operator, {})
+            wanted = None if query.pages is None else known.get(query.pages)
             if wanted is not None and rows != wanted:
                 raise Broken(
                     f"a query of step {snapshot.step} finds {rows} keys of {state.operator!r}, "

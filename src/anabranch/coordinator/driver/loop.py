@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from anabranch.coordinator.calls import make_call
 from anabranch.coordinator.driver.ports import Leading, Nodes, Recorder
 from anabranch.coordinator.driver.threads import Listener, Watch
 from anabranch.coordinator.effects import (
@@ -38,12 +39,10 @@ from anabranch.coordinator.events import (
     EffectFailed,
     Event,
     Fenced,
-    InputTaken,
     Led,
     Moment,
     NodeLost,
     PlanWritten,
-    ResultFetched,
     TimePassed,
 )
 from anabranch.coordinator.machine import Machine
@@ -52,7 +51,7 @@ from anabranch.coordinator.port import Answered
 from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.status import Status
-from anabranch.errors import AnabranchError, NodeUnreachable, QueryFailed
+from anabranch.errors import AnabranchError, QueryFailed
 from anabranch.errors import Fenced as FencedError
 from anabranch.failures import error_of, failure_of
 from anabranch.node.port import CloseOrder, Facts, Failure, Node
@@ -270,23 +269,10 @@ class Driver:
 
     def _call(self, effect: Give | Take | Fetch) -> Event | None:
         """Call the node; any failure is an event."""
-        node, leader = self._node, self._machine.memory.leader
-        try:
-            if node is None:
-                raise NodeUnreachable("The node is gone", do="It is being replaced.")
-            match effect:
-                case Give(order):
-                    node.order(leader, order)
-                    self._exiting |= isinstance(order, CloseOrder) and order.exit
-                    return None
-                case Take(step):
-                    return InputTaken(step, node.take(leader, step))
-                case Fetch(step, revision):
-                    return ResultFetched(node.result(leader, step, revision))
-        except FencedError as error:
-            return Fenced(failure_of(error))
-        except AnabranchError as error:
-            return EffectFailed(effect, failure_of(error))
+        outcome = make_call(self._node, self._machine.memory.leader, effect)
+        if outcome is None and isinstance(effect, Give) and isinstance(effect.order, CloseOrder):
+            self._exiting |= effect.order.exit
+        return outcome
 
     def _find(self, effect: FindNode | ReplaceNode) -> None:
         """Find or replace the node, and listen to it from then on."""

@@ -20,8 +20,8 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
 
     @property
     def pending(self) -> bool:
-        """One step more."""
-        return True
+        """One step more; whoever reopened with other workers may wait until there is input."""
+        return self.outcome is not Outcome.REOPENED
 
     def plan(self, view: View) -> Intent:
         """Tell the workers that have no bins."""

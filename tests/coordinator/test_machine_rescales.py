@@ -1,0 +1,302 @@
+"""Rescaling and what may come between: commits that fail, restarts, other numbers of workers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from anabranch.coordinator.effects import Answer, Effect, WriteCommit, WritePlan
+from anabranch.coordinator.events import (
+    Asked,
+    BranchMade,
+    CommitWritten,
+    EffectFailed,
+    InputTaken,
+    NodeLost,
+    PlanWritten,
+    ResultFetched,
+)
+from anabranch.coordinator.operations import Load, Rescaling
+from anabranch.coordinator.settings import Settings
+from anabranch.messages import Shutdown
+from anabranch.node.port import Closed, Done, Failure, Open, OpenOrder, Running
+from anabranch.plan.step import Assignment, Commit, Plan
+from anabranch.rescale.controller import Rescale
+from anabranch.rescale.moves import Move
+from anabranch.rescale.phases import Interrogating
+from anabranch.rescale.requests import Request, Scale
+from anabranch.rescale.rounds import RescaleSettings, Way
+from tests.coordinator.bench import (
+    Bench,
+    checkpoint,
+    commit,
+    order_of,
+    plan,
+    read,
+    result,
+    standing,
+)
+
+AT_ONCE = RescaleSettings(way=Way.ALL_AT_ONCE, prefetch=False, answer_steps=0)
+
+
+def answers(effects: list[Effect]) -> dict[int, Failure | None]:
+    return {each.number: each.failure for each in effects if isinstance(each, Answer)}
+
+
+def asked_while_a_step_runs(settings: Settings | None = None) -> tuple[Bench, Commit]:
+    """A bench that is about to write the commit of step 8, which takes note of request 1."""
+    bench = Bench(settings or Settings())
+    bench.open(standing(7, plan=plan(8, started_with=2), commit=commit(7, workers=2)))
+    bench.send(Asked(1, Rescaling(Scale(4))))
+    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    (written,) = bench.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+    return bench, written.commit
+
+
+def test_who_waits_for_a_commit_that_cannot_be_written_is_answered() -> None:
+    bench, made = asked_while_a_step_runs()
+    failure = Failure("store.disk_full", "No space left")
+    effects = bench.send(EffectFailed(WriteCommit(0, made), failure))
+    effects += bench.told(Closed())
+    assert answers(effects) == {1: failure}
+
+
+def test_a_commit_of_somebody_else_does_not_answer_who_asked_here() -> None:
+    bench, made = asked_while_a_step_runs()
+    theirs = msgspec.structs.replace(made, rescale=Rescale())
+    found = answers(bench.send(CommitWritten(theirs, ours=False)))
+    assert found[1] is not None
+    assert found[1].code == "operation.refused"
+    assert bench.machine.memory.rescale == Rescale()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_who_waits_for_a_commit_goes_on_waiting_when_the_node_is_another_one(lost: bool) -> None:
+    """Whether the commit was written is not known then: the step is run again, and answers."""
+    bench, _ = asked_while_a_step_runs()
+    if lost:
+        bench.send(NodeLost(Failure("node.lost", "gone")))
+    bench.boot, bench.version = "b2", 0
+    effects = bench.told(Closed())
+    bench.opened = order_of(effects, OpenOrder).number
+    effects = bench.told(Open(7), published={"out": 7})
+    assert not answers(effects)
+    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    (written,) = bench.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+    assert answers(bench.send(CommitWritten(written.commit, ours=True))) == {1: None}
+
+
+def next_plan(bench: Bench, number: int, rows: int = 1) -> Plan:
+    """The plan of a step with so many rows as input."""
+    told = {"published": {"out": number - 1}}
+    bench.told(Open(number - 1), offer=bench.offer(number, rows), **told)
+    (written,) = bench.send(InputTaken(number, read(number) if rows else ()))
+    assert isinstance(written, WritePlan)
+    return written.plan
+
+
+def run(bench: Bench, planned: Plan) -> Commit:
+    """Run a plan, and commit it."""
+    number, told = planned.step, {"published": {"out": planned.step - 1}}
+    bench.send(PlanWritten(planned))
+    bench.told(Open(number), done=Done(number, planned.revision), **told)
+    (written,) = bench.send(ResultFetched(result(number, planned.revision)))
+    assert isinstance(written, WriteCommit)
+    bench.send(CommitWritten(written.commit, ours=True))
+    return written.commit
+
+
+def test_a_request_is_durable_with_the_plan_that_was_made_from_it() -> None:
+    """Whoever comes back goes on from the plan's value: it is newer than the commit's."""
+    first = Bench(Settings(rescale=AT_ONCE))
+    first.open(standing(7, commit=commit(7, workers=2)))
+    first.send(Asked(1, Rescaling(Scale(1))))
+    planned = next_plan(first, 8, rows=0)
+    assert planned.moves is not None
+    assert planned.moves.collect
+
+    second = Bench(Settings(rescale=AT_ONCE))
+    second.begin(standing(7, commit=commit(7, workers=2), plan=planned))
+    kept = second.machine.memory.rescale
+    assert isinstance(kept.phase, Interrogating)
+    assert kept.phase.wish == Scale(1)
+    second.opened = order_of(second.told(Closed()), OpenOrder).number
+    second.told(Open(7), published={"out": 7})
+    second.told(Open(8), done=Done(8, 0), published={"out": 7})
+    (written,) = second.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+    assert written.commit.rescale.number == 1
+    assert [m.end for m in written.commit.rescale.handing] == [m.end for m in planned.moves.collect]
+
+
+def test_a_start_with_fewer_workers_tells_those_that_have_no_bins_any_more() -> None:
+    bench = Bench(Settings(workers=1, rescale=AT_ONCE))
+    bench.open(standing(7, commit=commit(7, workers=2)))
+    planned = next_plan(bench, 8)
+    assert planned.placement == (Assignment("by-name", 2, (0, 0, 0, 0)),)
+    assert planned.moves is not None
+    assert planned.moves.shutdown == (1,)
+    assert Shutdown(1) in planned.moves.messages("by-name", 1, 8)
+    made = run(bench, planned)
+    assert made.workers == 1
+    assert made.rescale.workers == (0,)
+    assert made.rescale.history[-1].outcome == "reopened"
+
+
+def test_a_plan_for_another_number_of_workers_is_not_taken_over() -> None:
+    """Somebody was started with one worker, planned and died: two are wanted, as before."""
+    theirs = plan(8, 1, placement=(Assignment("by-name", 2, (0, 0, 0, 0)),), started_with=1)
+    bench = Bench()
+    bench.begin(standing(7, commit=commit(7, workers=2), plan=theirs))
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    (written,) = bench.told(Open(7), published={"out": 7})
+    assert isinstance(written, WritePlan)
+    assert written.plan.placement == (Assignment("by-name", 3, (0, 0, 1, 1)),)
+    assert (written.plan.revision, written.plan.started_with) == (2, 2)
+    assert written.plan.inputs == read(8)
+
+
+def test_a_step_that_has_run_for_another_number_of_workers_counts() -> None:
+    """Bins are shared anew after it."""
+    one = (Assignment("by-name", 2, (0, 0, 0, 0)),)
+    theirs = plan(8, 1, placement=one, started_with=1)
+    bench = Bench(Settings(rescale=AT_ONCE))
+    bench.begin(standing(7, commit=commit(7, workers=2), plan=theirs))
+    bench.opened = 5
+    bench.told(Open(8), opened=5, done=Done(8, 1), published={"out": 7})
+    (written, *_) = bench.send(ResultFetched(result(8, 1)))
+    assert isinstance(written, WriteCommit)
+    assert (written.commit.workers, written.commit.placement) == (1, one)
+    bench.send(CommitWritten(written.commit, ours=True))
+    planned = next_plan(bench, 9)
+    assert len(set(planned.placement[0].workers)) == 2
+    assert planned.started_with == 2
+
+
+HANDED = Rescale(number=1, turn=1, handing=(Move("by-name", 1, 0, 1),), workers=(0, 1))
+"""Bin 1 was collected from worker 0, and is to be worker 1's."""
+
+
+def planned_with(workers: int, made: Commit, asked: Request | None = None) -> Plan:
+    """The plan after a commit, of a run that was started with so many workers and died."""
+    bench = Bench(Settings(workers=workers, rescale=AT_ONCE))
+    bench.open(standing(made.step, commit=made))
+    if asked is not None:
+        bench.send(Asked(1, Rescaling(asked)))
+    planned = next_plan(bench, made.step + 1)
+    assert planned.started_with == workers
+    return planned
+
+
+def reopened(bench: Bench) -> Plan:
+    """The plan that is written when a new node has opened the last commit."""
+    bench.boot += "+"
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    (written,) = bench.told(Open(7), published={"out": 7})
+    assert isinstance(written, WritePlan)
+    return written.plan
+
+
+def test_bins_in_hand_over_outlive_a_start_with_another_number_of_workers() -> None:
+    """Somebody was started with four workers, planned and died: bin 1 is still to be acquired."""
+    made = commit(7, workers=2, rescale=HANDED)
+    bench = Bench(Settings(rescale=AT_ONCE))
+    bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
+    planned = reopened(bench)
+    assert planned.placement[0].workers == (0, 1, 1, 1)
+    assert planned.moves is not None
+    assert planned.moves.acquire == HANDED.handing
+
+
+def test_bins_in_hand_over_outlive_a_node_that_runs_a_step_for_others() -> None:
+    """The step for four workers was waited for, and its node was lost."""
+    made = commit(7, workers=2, rescale=HANDED)
+    bench = Bench(Settings(rescale=AT_ONCE))
+    bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
+    bench.opened = 5
+    bench.told(Running(8, 0), published={"out": 7})
+    planned = reopened(bench)
+    assert planned.placement[0].workers == (0, 1, 1, 1)
+    assert planned.moves is not None
+    assert planned.moves.acquire == HANDED.handing
+
+
+def test_bins_are_shared_anew_when_a_node_that_ran_a_step_for_others_is_lost() -> None:
+    made = commit(7, workers=2, rescale=HANDED)
+    bench = Bench(Settings(workers=3, rescale=AT_ONCE))
+    bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
+    bench.opened = 5
+    bench.told(Running(8, 0), published={"out": 7})
+    planned = reopened(bench)
+    assert planned.placement[0].workers == (0, 0, 1, 2)
+    assert planned.started_with == 3
+
+
+def test_a_plan_for_others_with_the_same_owners_is_planned_again() -> None:
+    """Ten workers own four bins as four do; what the commit says of the number must be true."""
+    made = commit(7, workers=2)
+    bench = Bench(Settings(workers=4, rescale=AT_ONCE))
+    bench.begin(standing(7, commit=made, plan=planned_with(10, made)))
+    planned = reopened(bench)
+    assert planned.placement[0].workers == (0, 1, 2, 3)
+    assert (planned.revision, planned.started_with) == (1, 4)
+
+
+def test_a_request_after_a_start_with_other_workers_is_durable_with_its_plan() -> None:
+    made = commit(7, workers=2)
+    theirs = planned_with(4, made, asked=Scale(3))
+    bench = Bench(Settings(workers=4, rescale=AT_ONCE))
+    bench.open(standing(7, commit=made, plan=theirs))
+    kept = bench.machine.memory.rescale
+    assert isinstance(kept.phase, Interrogating)
+    assert kept.phase.wish == Scale(3)
+    assert theirs.rescale is not None
+    assert run(bench, theirs).rescale.number == theirs.rescale.number
+
+
+def test_requests_are_judged_by_where_the_bins_are_after_a_start_with_other_workers() -> None:
+    bench = Bench(Settings(workers=4, rescale=AT_ONCE))
+    bench.open(standing(7, commit=commit(7, workers=2)))
+    assert answers(bench.send(Asked(1, Rescaling(Scale(remove=(3,)))))) == {}
+    phase = bench.machine.memory.rescale.phase
+    assert isinstance(phase, Interrogating)
+    assert phase.origin[0].workers == (0, 1, 2, 3)
+
+
+def test_who_asks_while_a_step_for_others_runs_is_told_that_it_was_not_heard() -> None:
+    """Bins are shared anew after it, from what its commit says."""
+    made = commit(7, workers=2)
+    bench = Bench(Settings(rescale=AT_ONCE))
+    bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
+    bench.opened = 5
+    bench.told(Running(8, 0), published={"out": 7})
+    bench.send(Asked(1, Rescaling(Scale(1))))
+    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    (written, *_) = bench.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+    assert not isinstance(written.commit.rescale.phase, Interrogating)
+    bench.send(Asked(2, Rescaling(Scale(1))))
+    found = answers(bench.send(CommitWritten(written.commit, ours=True)))
+    assert {number: each and each.code for number, each in found.items()} == {
+        1: "operation.refused",
+        2: "operation.refused",
+    }
+
+
+def test_who_asks_before_a_rewind_is_told_that_it_was_not_heard() -> None:
+    kept = checkpoint(5)
+    bench = Bench(Settings(rescale=AT_ONCE))
+    bench.open(standing(7, commit=commit(7), plan=plan(8), checkpoints=(kept,)))
+    bench.send(Asked(1, Load(5)))
+    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.send(ResultFetched(result(8)))
+    bench.send(Asked(2, Rescaling(Scale(1))))
+    bench.send(CommitWritten(commit(8), ours=True))
+    found = answers(bench.send(BranchMade(standing(5, branch=1, checkpoints=(kept,)))))
+    assert found[1] is None
+    assert found[2] is not None
+    assert found[2].code == "operation.refused"
+    assert bench.machine.memory.rescale == Rescale()

@@ -1,0 +1,182 @@
+"""Bugs of rescaling, put in on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from anabranch.coordinator import lifecycle, recovering
+from anabranch.messages import Control, Load, Message
+from anabranch.node import core, stepping
+from anabranch.node.port import StepResult
+from anabranch.plan.step import OperatorState, Plan
+from anabranch.rescale import asking
+from anabranch.rescale.controller import Rescale
+from anabranch.rescale.moves import Move
+from anabranch.state.bins import BinSet
+from anabranch.state.run_list import Listed, replace, restrict
+from anabranch.testing.computed_step import ComputedStep
+
+Patch = pytest.MonkeyPatch
+
+
+def collect_before_the_steps_data(patch: Patch) -> None:
+    """What is handed over is the state of before the step that collects it."""
+
+    def too_early(plan: Plan, before: OperatorState, after: OperatorState) -> OperatorState:
+        bins = _bins(plan, before, "collect")
+        old = restrict(before.runs, bins)
+        return msgspec.structs.replace(
+            after, runs=replace(after.runs, bins, old), live=_live(before, after, bins)
+        )
+
+    _change_result(patch, too_early)
+
+
+def acquire_after_the_data(patch: Patch) -> None:
+    """The new owner works on a bin's rows before it has the bin's state."""
+
+    def too_late(plan: Plan, before: OperatorState, after: OperatorState) -> OperatorState:
+        bins = _bins(plan, before, "acquire")
+        return msgspec.structs.replace(after, runs=(*after.runs, *restrict(before.runs, bins)))
+
+    _without_acquired(patch)
+    _change_result(patch, too_late)
+
+
+def two_owners_for_one_step(patch: Patch) -> None:
+    """The old owner goes on with a bin in the step in which the new one has it."""
+    control = ComputedStep._control
+
+    def both(self: Any, level: Any, group: Any, worker: int) -> Control:
+        made = control(self, level, group, worker)
+        left = BinSet.of(
+            move.bin
+            for move in _moves(self._plan, "acquire")
+            if (move.region, move.from_worker) == (group.region, worker)
+        )
+        return msgspec.structs.replace(made, owned=made.owned | left)
+
+    patch.setattr(ComputedStep, "_control", both)
+
+
+def an_operators_state_is_left_behind(patch: Patch) -> None:
+    """A bin arrives without the state of an operator."""
+    _without_acquired(patch)
+
+
+def a_source_partition_is_read_by_both(patch: Patch) -> None:
+    """While bins move, old and new reader both read."""
+    read = ComputedStep._read
+
+    def twice(self: Any) -> Any:
+        attempts = read(self)
+        if _moves(self._plan, "acquire"):
+            read(self)
+        return attempts
+
+    patch.setattr(ComputedStep, "_read", twice)
+
+
+def cancel_that_forgets_a_bin(patch: Patch) -> None:
+    """Whoever cancels drops what is in hand-over."""
+    cancelled = asking._cancelled
+
+    def forgetting(rescale: Rescale) -> Rescale:
+        made = cancelled(rescale)
+        return msgspec.structs.replace(made, handing=made.handing[1:])
+
+    patch.setattr(asking, "_cancelled", forgetting)
+
+
+def second_rescale_from_a_stale_assignment(patch: Patch) -> None:
+    """A second request goes out from where bins were before those in hand-over left."""
+    wanted = asking._wanted
+
+    def stale(rescale: Rescale, wish: Any, placement: Any) -> Rescale:
+        return wanted(msgspec.structs.replace(rescale, handing=()), wish, placement)
+
+    patch.setattr(asking, "_wanted", stale)
+
+
+def crash_between_collect_and_acquire(patch: Patch) -> None:
+    """Whoever comes back does not know what was collected."""
+    know = recovering.know
+
+    def forgetful(memory: Any, standing: Any) -> None:
+        know(memory, standing)
+        memory.rescale = msgspec.structs.replace(memory.rescale, handing=())
+
+    patch.setattr(recovering, "know", forgetful)
+    patch.setattr(lifecycle, "know", forgetful)
+
+
+Changed = Callable[[Plan, OperatorState, OperatorState], OperatorState]
+
+
+def _change_result(patch: Patch, change: Changed) -> None:
+    """Let a step come to another state."""
+    run_plan = stepping.run_plan
+
+    def changed(*arguments: Any) -> StepResult:
+        result = run_plan(*arguments)
+        plan, states = arguments[-2:]
+        before = {state.operator: state for state in states}
+        after = (change(plan, before[state.operator], state) for state in result.states)
+        return msgspec.structs.replace(result, states=tuple(after))
+
+    patch.setattr(core, "run_plan", changed)
+
+
+def _without_acquired(patch: Patch) -> None:
+    """Let the state of acquired bins not come to their new owner."""
+    control = ComputedStep._control
+
+    def without(self: Any, level: Any, group: Any, worker: int) -> Control:
+        made = control(self, level, group, worker)
+        arriving = BinSet.of(
+            move.bin
+            for move in _moves(self._plan, "acquire")
+            if (move.region, move.to_worker) == (group.region, worker)
+        )
+        messages = tuple(_less(message, arriving) for message in made.messages)
+        return msgspec.structs.replace(made, messages=messages)
+
+    patch.setattr(ComputedStep, "_control", without)
+
+
+def _less(message: Message, bins: BinSet) -> Message:
+    if not isinstance(message, Load):
+        return message
+    kept = (Listed(each.run, each.bins - bins) for each in message.runs)
+    live = tuple(0 if number in bins else n for number, n in enumerate(message.live))
+    return Load(message.operator, tuple(each for each in kept if each.bins), live)
+
+
+def _moves(plan: Plan, which: str) -> Sequence[Move]:
+    return () if plan.moves is None else getattr(plan.moves, which)
+
+
+def _bins(plan: Plan, state: OperatorState, which: str) -> BinSet:
+    moves = _moves(plan, which)
+    return BinSet.of(move.bin for move in moves if move.region == state.shape.region)
+
+
+def _live(before: OperatorState, after: OperatorState, bins: BinSet) -> tuple[int, ...]:
+    pairs = enumerate(zip(before.live, after.live, strict=True))
+    return tuple(old if number in bins else new for number, (old, new) in pairs)
+
+
+RESCALE_BUGS = (
+    collect_before_the_steps_data,
+    acquire_after_the_data,
+    two_owners_for_one_step,
+    an_operators_state_is_left_behind,
+    a_source_partition_is_read_by_both,
+    cancel_that_forgets_a_bin,
+    second_rescale_from_a_stale_assignment,
+    crash_between_collect_and_acquire,
+)
