@@ -131,7 +131,8 @@ def test_a_bin_that_the_target_does_not_know_stays() -> None:
 
 
 def test_the_rate_of_copying_is_learnt() -> None:
-    model = CostModel()
+    model = CostModel().learnt([Prefetched("r", 0, 1, 100_000_000, 1.0)])
+    assert model.bytes_per_second == 1e8, "before that it was a guess"
     for _ in range(60):
         model = model.learnt([Prefetched("r", 0, 1, 5_000_000, 1.0)])
     assert model.seconds(10_000_000) == pytest.approx(2.0, rel=0.01)
