@@ -11,8 +11,8 @@ REMARKS: dict[str, str] = {
     "that 10 k rows of each task cross it; a function of the user's needs every row, and a million "
     "rows cross it and are handed to Python.",
     "held": "keys of a batch are looked up in ten million, all over the files, where the other "
-    "base fits in a processor's cache; and merging goes through the whole base once in these steps. "
-    "Both are in the table below.",
+    "base fits in a processor's cache; and merging goes through the whole base once in these "
+    "steps. Both are in the table below.",
     "rescale-step": "the longest step is the first in which new workers copy bins. Their tasks "
     "come on top of those of the old workers, and two cores run them one after the other; how long "
     "copying takes is a guess until it was done once.",
