@@ -11,6 +11,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tests import jvm_archive
+from tests.http.little import ended_afterwards
 
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("anabranch", deadline=None)
@@ -76,3 +77,10 @@ def spark(_started_spark: SparkSession) -> SparkSession:
     assert jvm is not None
     jvm.SparkSession.setActiveSession(_started_spark._jsparkSession)
     return _started_spark
+
+
+@pytest.fixture(autouse=True)
+def _littles_end() -> Iterator[None]:
+    """No pipeline of one test makes steps beside another."""
+    with ended_afterwards():
+        yield

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -87,8 +88,15 @@ class Little:
     _listeners: list[queue.Queue[StepDone]] = field(default_factory=list)
 
     def begin(self) -> Little:
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._run, name="little", daemon=True).start()
+        _begun.append(self)
         return self
+
+    def end(self) -> None:
+        with self._changed:
+            if self.phase not in ENDED:
+                self.phase = Phase.STOPPED
+            self._changed.notify_all()
 
     def _run(self) -> None:
         with self._changed:
@@ -297,6 +305,18 @@ class Little:
         finally:
             with self._changed:
                 self._listeners.remove(heard)
+
+
+_begun: list[Little] = []
+
+
+@contextmanager
+def ended_afterwards() -> Iterator[None]:
+    """End all that begin within: one that goes on takes its time from every later test."""
+    before = len(_begun)
+    yield
+    while len(_begun) > before:
+        _begun.pop().end()
 
 
 def _refused(what: str) -> Answered:
