@@ -32,6 +32,7 @@ LONGEST = (
     "test_process_kills.py",
     "test_kill.py",
     "test_cluster.py",
+    "test_rescale_kills.py",
     "test_query.py",
     "test_schedules_1.py",
     "test_schedules_2.py",
