@@ -149,6 +149,14 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
     assert serving.closed
 
 
+def test_bins_that_are_no_power_of_two_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    served: list[tuple[Wanted, LittleServing]] = []
+    given = ["f.py:flow", "--directory", str(tmp_path), "--bins", "100"]
+    code, text = run(application(Little(), served), given)
+    assert (code, served) == (2, [])
+    assert "power of two, not 100" in " ".join(text.replace("│", " ").split())
+
+
 def test_it_shows_lines_and_its_address_and_ends_with_the_pipeline(tmp_path: Path) -> None:
     little = Little()
     threading.Timer(0.5, little.ask, (Shutdown(), 0)).start()

@@ -49,18 +49,12 @@ def acquire_after_the_data(patch: Patch) -> None:
 
 def two_owners_for_one_step(patch: Patch) -> None:
     """The old owner goes on with a bin in the step in which the new one has it."""
-    control = ComputedStep._control
 
-    def both(self: Any, level: Any, group: Any, worker: int) -> Control:
-        made = control(self, level, group, worker)
-        left = BinSet.of(
-            move.bin
-            for move in _moves(self._plan, "acquire")
-            if (move.region, move.from_worker) == (group.region, worker)
-        )
-        return msgspec.structs.replace(made, owned=made.owned | left)
+    def both(made: Control, region: str | None, moves: Sequence[Move]) -> Control:
+        left = (m.bin for m in moves if (m.region, m.from_worker) == (region, made.worker))
+        return msgspec.structs.replace(made, owned=made.owned | BinSet.of(left))
 
-    patch.setattr(ComputedStep, "_control", both)
+    _change_control(patch, both)
 
 
 def an_operators_state_is_left_behind(patch: Patch) -> None:
@@ -133,19 +127,27 @@ def _change_result(patch: Patch, change: Changed) -> None:
 
 def _without_acquired(patch: Patch) -> None:
     """Let the state of acquired bins not come to their new owner."""
-    control = ComputedStep._control
 
-    def without(self: Any, level: Any, group: Any, worker: int) -> Control:
-        made = control(self, level, group, worker)
-        arriving = BinSet.of(
-            move.bin
-            for move in _moves(self._plan, "acquire")
-            if (move.region, move.to_worker) == (group.region, worker)
-        )
+    def without(made: Control, region: str | None, moves: Sequence[Move]) -> Control:
+        coming = (m.bin for m in moves if (m.region, m.to_worker) == (region, made.worker))
+        arriving = BinSet.of(coming)
         messages = tuple(_less(message, arriving) for message in made.messages)
         return msgspec.structs.replace(made, messages=messages)
 
-    patch.setattr(ComputedStep, "_control", without)
+    _change_control(patch, without)
+
+
+def _change_control(
+    patch: Patch, change: Callable[[Control, str | None, Sequence[Move]], Control]
+) -> None:
+    """Let workers be told something else; ``change`` is given the region and what is acquired."""
+    control = ComputedStep._control
+
+    def changed(self: Any, level: Any, group: Any, worker: int) -> Control:
+        made = control(self, level, group, worker)
+        return change(made, group.region, _moves(self._plan, "acquire"))
+
+    patch.setattr(ComputedStep, "_control", changed)
 
 
 def _less(message: Message, bins: BinSet) -> Message:

@@ -26,6 +26,7 @@ from anabranch.coordinator.status import Phase, Status
 from anabranch.failures import error_of
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.run import BINS
+from anabranch.state.bins import bin_bits
 
 SHOW_SECONDS = 1.0
 USUAL = Settings()
@@ -164,7 +165,11 @@ def register(app: typer.Typer, serve: Serve) -> None:
             ),
         ] = False,
         bins: Annotated[
-            int, typer.Option(help="How many bins each region has, for ever: a power of two.")
+            int,
+            typer.Option(
+                callback=_power_of_two,
+                help="How many bins each region has, for ever: a power of two.",
+            ),
         ] = BINS,
         move: Annotated[Way, typer.Option(help="How much of a rescale one step does.")] = (
             Way.BATCHED
@@ -205,6 +210,15 @@ def register(app: typer.Typer, serve: Serve) -> None:
             RescaleSettings(way=move, budget_bytes=move_bytes, budget_ms=move_ms),
         )
         raise typer.Exit(watch(wanted, serve, Console()))
+
+
+def _power_of_two(bins: int) -> int:
+    """Refuse a number of bins before anything is started."""
+    try:
+        bin_bits(bins)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
+    return bins
 
 
 def watch(wanted: Wanted, serve: Serve, console: Console) -> Exit:
