@@ -62,7 +62,11 @@ class Results(msgspec.Struct, frozen=True):
     def with_new(self, newer: Results) -> Results:
         """These results with those of a later run on the same machine in their places.
 
-        The order is that of this run; what is new comes last.
+        The order is that of this run; what is new comes last. A reader is told what was measured
+        at another time than the rest.
         """
         latest = {each.name: each for each in (*self.results, *newer.results)}
-        return Results(self.size, self.machine, tuple(latest.values()))
+        anew = ", ".join(dict.fromkeys(each.workload for each in newer.results))
+        when = newer.machine.get("when", "later")
+        machine = {**self.machine, f"measured anew {when}": anew}
+        return Results(self.size, machine, tuple(latest.values()))

@@ -163,6 +163,7 @@ def test_a_later_run_of_some_cases_takes_their_places() -> None:
     both = earlier.with_new(newer)
     assert [each.name for each in both.results] == ["latency/ours", "latency/hdfs", "held/ours"]
     assert both.results[0] == newer.results[0]
+    assert both.machine["measured anew later"] == "latency, held"
 
 
 def test_a_reader_learns_how_fast_the_machine_was() -> None:
