@@ -148,7 +148,7 @@ def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 class Control(msgspec.Struct, frozen=True, tag="control"):
-    """A worker's messages for one step.
+    """A worker's messages for one step, and the step's clock.
 
     ``level`` and ``partition`` say which task it is for; a task passes on what is for a deeper
     level.
@@ -160,6 +160,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     worker: int
     owned: BinSet
     messages: tuple[Message, ...]
+    clock_ns: int = 0
 
 
 class Attempt(msgspec.Struct, frozen=True, tag="attempt"):

@@ -2,14 +2,14 @@
 
 Orders are taken at once: they only say what is to be done. The work itself is done by the methods
 that say so, each of which does a piece of it and returns whether there was one. A scheduler may
-call them one after the other in one thread, as a simulation does; or each of the four groups has a
-thread of its own: ``open_pending``, ``run_step`` and ``close_pending``; ``poll_inputs``;
-``publish_next``; ``check_next``, ``sweep`` and ``cancel_pending``.
+call them one after the other in one thread, as a simulation does; or each of the five groups has a
+thread of its own: ``open_pending``, ``run_step`` and ``close_pending``; ``prepare_next``;
+``poll_inputs``; ``publish_next``; ``check_next``, ``sweep`` and ``cancel_pending``.
+
+What was ordered and how far that is, ``duties`` knows; here it is done, and the lock is here.
 
 Guarantees
-    An order that was carried out, one of a lower leader, and one that does not fit what is open
-    change nothing. What a step came to is kept until the next one runs, and the state before it
-    until its commit. Nothing is published or acknowledged that no commit order covers.
+    Those of ``duties``. Nothing is published or acknowledged that no commit order covers.
 """
 
 from __future__ import annotations
@@ -18,29 +18,19 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from anabranch.errors import AnabranchError, Fenced, NodeUnreachable, StepCancelled, StepFailed
-from anabranch.failures import failure_of
+from anabranch.errors import NodeUnreachable
 from anabranch.node.chores import Chores
-from anabranch.node.data_plane import Cancellable, DataPlane
+from anabranch.node.data_plane import Cancellable, DataPlane, Preparing
+from anabranch.node.duties import Duties, cancelled
 from anabranch.node.offers import open_plainly
 from anabranch.node.opening import Opened, Surroundings, facts_of, open_pipeline
 from anabranch.node.outbox import Outbox
 from anabranch.node.port import (
-    CancelOrder,
     CheckOrder,
-    Closed,
-    CloseOrder,
     CommitOrder,
     Done,
-    Failure,
-    NodeState,
-    Open,
-    OpenOrder,
     Order,
     Output,
-    Running,
-    StepFailure,
-    StepOrder,
     StepResult,
     SweepOrder,
     Told,
@@ -48,7 +38,7 @@ from anabranch.node.port import (
 from anabranch.node.program import Program
 from anabranch.node.state_reader import Snapshot, snapshot_of
 from anabranch.node.stepping import run_plan
-from anabranch.plan.step import Input, OperatorState, Plan
+from anabranch.plan.step import Input
 from anabranch.sinks.port import Frames, StagedFile
 from anabranch.sources.port import Opener
 
@@ -86,26 +76,10 @@ class NodeCore:
         self._chores = Chores(store, {code, pickled or code}, grace_seconds, clock)
         # Guards everything below. Held briefly, never during work.
         self._changed = threading.Condition(threading.RLock())
-        self._version = 1
-        self._beat = 0
-        self._leader = 0
-        self._state: NodeState = Closed()
-        self._opened_number = 0
-        self._failed_open: Failure | None = None
-        self._to_open: OpenOrder | None = None
-        self._to_close: CloseOrder | None = None
+        self._duties = Duties()
         self._opened: Opened | None = None
         #: of what is open, or was before it was closed
         self._outbox: Outbox | None = None
-        self._committed = 0
-        self._replaying = False
-        #: the state at the last committed step
-        self._states: tuple[OperatorState, ...] = ()
-        self._to_run: Plan | None = None
-        self._to_run_next: Plan | None = None
-        self._cancelled = False
-        self._ran: tuple[Plan, StepResult] | None = None
-        self._failed_step: StepFailure | None = None
         self._snapshot = snapshot_of(0, 0, program.bins, (), ())
         self._exit = False
 
@@ -114,35 +88,41 @@ class NodeCore:
     def told(self, leader: int) -> Told:
         """What the node says of itself now."""
         with self._changed:
-            self._fence(leader)
-            opened = self._opened
-            running = not isinstance(self._state, Open) or self._state.step > self._committed
+            duties, opened, outbox = self._fenced(leader), self._opened, self._outbox
             return Told(
-                version=self._version,
+                version=duties.version,
                 boot=self._boot,
                 application=self._application,
-                leader=self._leader,
+                leader=duties.leader,
                 facts=self._facts,
-                state=self._state,
-                opened=self._opened_number,
-                failed_open=self._failed_open,
-                replaying=self._replaying,
-                done=None if self._ran is None else _done(self._ran[1]),
-                failed_step=self._failed_step,
-                offer=None if opened is None else opened.offers.offer(running=running),
+                state=duties.state,
+                opened=duties.opened,
+                failed_open=duties.failed_open,
+                replaying=duties.replaying,
+                done=duties.done,
+                failed_step=duties.failed_step,
+                offer=None if opened is None else opened.offers.offer(running=duties.is_running),
                 source_failure=None if opened is None else opened.offers.failure,
-                published={} if self._outbox is None else self._outbox.done(),
-                sink_failure=None if self._outbox is None else self._outbox.failure,
+                published={} if outbox is None else outbox.done(),
+                sink_failure=None if outbox is None else outbox.failure,
                 checked=self._chores.checked,
-                committed=self._committed,
+                committed=duties.committed,
             )
 
     def take_order(self, leader: int, order: Order) -> None:
         """Take note of an order. Raises ``Fenced``; an order that does not fit does nothing."""
         with self._changed:
-            self._fence(leader)
-            self._take_note(order)
-            stop = self._cancelled
+            duties = self._fenced(leader)
+            match order:
+                case CommitOrder():
+                    self._note_commit(order)
+                case CheckOrder():
+                    self._chores.to_check(order)
+                case SweepOrder():
+                    self._chores.to_sweep(order)
+                case _:
+                    duties.take_note(order)
+            stop = duties.cancelled
             self._woken()
         if stop:
             self.cancel_pending()
@@ -150,7 +130,7 @@ class NodeCore:
     def take(self, leader: int, step: int) -> tuple[Input, ...]:
         """The input of the offer for a step; from then on the offer does not change."""
         with self._changed:
-            self._fence(leader)
+            self._fenced(leader)
             inputs = None if self._opened is None else self._opened.offers.take(step)
             self._grown()
         if inputs is None:
@@ -160,9 +140,9 @@ class NodeCore:
     def result(self, leader: int, step: int, revision: int) -> StepResult:
         """The result of the last step that was run."""
         with self._changed:
-            self._fence(leader)
-            if self._ran is not None and _done(self._ran[1]) == Done(step, revision):
-                return self._ran[1]
+            duties = self._fenced(leader)
+            if duties.ran is not None and duties.done == Done(step, revision):
+                return duties.ran[1]
         raise NodeUnreachable(f"The node has no result of step {step}, revision {revision}")
 
     @property
@@ -183,17 +163,17 @@ class NodeCore:
     def wait_told(self, seen: int, seconds: float) -> None:
         """Wait until what the node says is newer than ``seen``, or for so many seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: self._version > seen, seconds)
+            self._changed.wait_for(lambda: self._duties.version > seen, seconds)
 
     @property
     def beat(self) -> int:
         """A number that grows whenever there may be something to do."""
-        return self._beat
+        return self._duties.beat
 
     def wait_beat(self, beat: int, seconds: float | None) -> None:
         """Wait until there may be something to do that was not there at ``beat``."""
         with self._changed:
-            self._changed.wait_for(lambda: self._beat > beat, seconds)
+            self._changed.wait_for(lambda: self._duties.beat > beat, seconds)
 
     def wake(self) -> None:
         """Let whoever waits look again."""
@@ -214,15 +194,13 @@ class NodeCore:
 
     def open_pending(self) -> bool:
         """Carry out the newest order to open: close what is open, and open anew."""
+        duties = self._duties
         with self._changed:
-            order, before = self._to_open, self._opened
+            order, before = duties.begin_open(), self._opened
             if order is None:
                 return False
-            self._to_open = self._to_run = self._to_run_next = self._opened = None
-            self._outbox = self._ran = self._failed_step = None
-            self._cancelled = False
-            self._state = Closed()
-            self._grown()
+            self._opened = self._outbox = None
+            self._changed.notify_all()
         self._chores.forget()
         if before is not None:
             before.close()
@@ -230,19 +208,12 @@ class NodeCore:
             opened = open_pipeline(self._program, order, self._around)
         except Exception as error:
             with self._changed:
-                self._opened_number = order.number
-                self._failed_open = failure_of(error)
-                self._grown()
+                duties.could_not_open(order, error)
+                self._changed.notify_all()
             return True
         with self._changed:
             self._opened = opened
             self._outbox = opened.outbox
-            self._opened_number = order.number
-            self._failed_open = None
-            self._states = opened.states
-            self._committed = order.step
-            self._replaying = False
-            self._state = Open(order.step)
             self._snapshot = Snapshot(
                 order.step,
                 order.clock_ns,
@@ -250,96 +221,92 @@ class NodeCore:
                 opened.states,
                 dict(order.placement),
             )
-            self._grown()
+            duties.has_opened(order, opened.states)
+            self._changed.notify_all()
         return True
 
     def run_step(self) -> bool:
         """Run the step that was ordered, to its result or its failure."""
+        duties = self._duties
         with self._changed:
-            plan, opened = self._to_run, self._opened
-            if plan is None or opened is None:
-                return False
-            states = self._states
+            plan, opened, states = duties.to_run, self._opened, duties.states
+        if plan is None or opened is None:
+            return False
         try:
-            if self._cancelled:
-                raise _cancelled(plan)
+            if duties.cancelled:
+                raise cancelled(plan)
             result = run_plan(self._program, self._plane, opened.offers, self._around, plan, states)
         except Exception as error:
-            self._fail(plan, error)
+            with self._changed:
+                duties.has_failed(plan, error)
+                self._changed.notify_all()
             return True
         self._around.reached("ran", plan.step)
         with self._changed:
-            if self._to_run is plan:
-                self._to_run = None
-                self._cancelled = False
-                self._ran = (plan, result)
-                self._state = Open(plan.step)
-                self._go_on()
-            self._grown()
+            duties.has_run(plan, result)
+            self._changed.notify_all()
         return True
+
+    def prepare_next(self) -> bool:
+        """Let the data plane get ready for the step after the one that runs, if it is known."""
+        with self._changed:
+            plan, opened = self._duties.to_run, self._opened
+        if plan is None or opened is None or not isinstance(self._plane, Preparing):
+            return False
+        inputs = opened.offers.settled(plan.step + 1)
+        following = None if inputs is None else plan.followed_by(inputs)
+        return following is not None and self._plane.prepare(following)
 
     def poll_inputs(self) -> bool:
         """Acknowledge what is committed, and let the offer grow by what the sources have."""
         with self._changed:
             opened = self._opened
-        if opened is None or not opened.offers.poll():
-            return False
-        with self._changed:
-            self._grown()
-        return True
+        return opened is not None and opened.offers.poll() and self._grown()
 
     def publish_next(self) -> bool:
         """Publish one committed step to one sink."""
         with self._changed:
             opened = self._opened
-        if opened is None or not opened.outbox.publish_next():
-            return False
-        with self._changed:
-            self._grown()
-        return True
+        return opened is not None and opened.outbox.publish_next() and self._grown()
 
     def check_next(self) -> bool:
         """Look at some files of the state that is to be checked."""
         with self._changed:
             opened = self._opened
-        if not self._chores.check_next(opened):
-            return False
-        with self._changed:
-            self._grown()
-        return True
+        return self._chores.check_next(opened) and self._grown()
 
     def sweep(self) -> bool:
         """Remove what nobody needs any more, as ordered, and again when its time has come."""
         with self._changed:
-            opened = self._opened
-            states = [self._states]
+            opened, duties = self._opened, self._duties
+            states = [duties.states]
             staged: list[StagedFile] = []
-            if self._ran is not None and self._ran[0].step > self._committed:
-                states.append(self._ran[1].states)
-                staged.extend(self._ran[1].staged)
+            if duties.ran is not None and duties.ran[0].step > duties.committed:
+                states.append(duties.ran[1].states)
+                staged.extend(duties.ran[1].staged)
         return opened is not None and self._chores.sweep(opened, states, staged)
 
     def close_pending(self) -> bool:
         """Let go of sources and sinks, once no step runs and everything is published."""
+        duties = self._duties
         with self._changed:
-            order, opened = self._to_close, self._opened
-            if order is None or self._to_run is not None:
+            order, opened = duties.to_close, self._opened
+            if order is None or duties.to_run is not None:
                 return False
             if opened is not None and not opened.outbox.drained():
                 return False
-            self._to_close = self._opened = None
-            self._state = Closed()
+            self._opened = duties.to_close = None
+            duties.forget()
         if opened is not None:
-            self._chores.sweep(opened, [self._states], [])
+            self._chores.sweep(opened, [duties.states], [])
             opened.close()
         with self._changed:
             self._exit = self._exit or order.exit
-            self._grown()
-        return True
+        return self._grown()
 
     def cancel_pending(self) -> bool:
         """Ask the data plane again to give up a step that was cancelled and still runs."""
-        if not self._cancelled:
+        if not self._duties.cancelled:
             return False
         if isinstance(self._plane, Cancellable):
             self._plane.cancel()
@@ -348,97 +315,39 @@ class NodeCore:
     def give_up_step(self) -> None:
         """Cancel the step that runs, if one does: the process ends."""
         with self._changed:
-            self._cancelled = self._to_run is not None
+            self._duties.cancelled = self._duties.to_run is not None
         self.cancel_pending()
 
     def shut(self) -> None:
         """Let go of everything at once: nothing more is published."""
         with self._changed:
             opened, self._opened = self._opened, None
-            self._to_open = self._to_run = self._to_run_next = None
-            self._state = Closed()
+            self._duties.to_open = None
+            self._duties.forget()
             self._grown()
         if opened is not None:
             opened.close()
 
-    # --------------------------------------------------------------------------------- the orders
+    # ------------------------------------------------------------------------------ under the lock
 
-    def _take_note(self, order: Order) -> None:
-        match order:
-            case OpenOrder():
-                self._note_open(order)
-            case CancelOrder():
-                if isinstance(self._state, Running) and self._state.step == order.step:
-                    self._cancelled = True
-            case StepOrder() if self._is_meant(order.opened):
-                self._note_step(order.plan)
-            case CommitOrder() if self._is_meant(order.opened):
-                self._note_commit(order)
-            case CloseOrder() if self._is_meant(order.opened):
-                self._to_close = order
-            case CheckOrder():
-                self._chores.to_check(order)
-            case SweepOrder():
-                self._chores.to_sweep(order)
-            case _:
-                pass
-
-    def _is_meant(self, opened: int) -> bool:
-        """Whether an order is for what is open: nothing else is to be opened or closed."""
-        return self._to_open is None and opened in (0, self._opened_number)
-
-    def _note_open(self, order: OpenOrder) -> None:
-        newest = self._opened_number if self._to_open is None else self._to_open.number
-        if order.number <= newest:
-            return
-        self._to_open = order
-        self._to_close = None
-        self._to_run_next = None
-        self._cancelled = self._to_run is not None
-
-    def _note_step(self, plan: Plan) -> None:
-        if plan.step != self._committed + 1 or self._to_close is not None:
-            return
-        tried = [self._to_run, self._to_run_next, None if self._ran is None else self._ran[0]]
-        revisions = [p.revision for p in tried if p is not None and p.step == plan.step]
-        if self._failed_step is not None and self._failed_step.step == plan.step:
-            revisions.append(self._failed_step.revision)
-        if isinstance(self._state, Closed) or plan.revision <= max(revisions, default=-1):
-            return
-        if self._to_run is None:
-            self._begin(plan)
-        else:
-            self._to_run_next = plan
-            self._cancelled = True
-
-    def _go_on(self) -> None:
-        """Run the plan that has replaced the one whose run has just ended."""
-        plan, self._to_run_next = self._to_run_next, None
-        if plan is not None:
-            self._begin(plan)
-
-    def _begin(self, plan: Plan) -> None:
-        self._to_run = plan
-        self._ran = self._failed_step = None
-        self._state = Running(plan.step, plan.revision)
-        self._grown()
+    def _fenced(self, leader: int) -> Duties:
+        """The duties, for a leader that may ask. Raises ``Fenced``."""
+        before = self._duties.leader
+        self._duties.fence(leader)
+        if before != leader:
+            self._changed.notify_all()
+        return self._duties
 
     def _note_commit(self, order: CommitOrder) -> None:
-        opened = self._opened
-        if opened is None:
+        opened, duties = self._opened, self._duties
+        if opened is None or not duties.is_meant(order.opened):
             return
-        if order.step == self._committed:
+        if order.step == duties.committed:
             opened.offers.limit(order.limit)
-            # A late order of the replay does not begin it again.
-            self._replaying = self._replaying and order.replayed
-            self._grown()
-        if self._state != Open(order.step) or order.step != self._committed + 1:
+        ran = duties.commit(order)
+        if ran is None:
             return
-        assert self._ran is not None, "a node that is open after a step has its result"
-        plan, result = self._ran
-        self._committed = order.step
-        self._replaying = order.replayed
-        self._states = result.states
+        plan, result = ran
         self._snapshot = snapshot_of(
             plan.step, plan.clock_ns, self._program.bins, result.states, plan.placement
         )
@@ -448,48 +357,14 @@ class NodeCore:
         else:
             opened.outbox.add(order.output or Output(order.step, ()))
             opened.offers.commit(order.step, order.positions, order.limit)
-        self._grown()
 
-    def _fail(self, plan: Plan, error: Exception) -> None:
+    def _grown(self) -> bool:
+        """Something was done that a leader may want to hear of."""
         with self._changed:
-            if self._to_run is not plan:
-                return
-            if self._cancelled:
-                error = _cancelled(plan)
-            elif not isinstance(error, AnabranchError):
-                what = f"Step {plan.step} failed: {type(error).__name__}: {error}"
-                error = StepFailed(what)
-            self._to_run = None
-            self._cancelled = False
-            self._failed_step = StepFailure(plan.step, plan.revision, failure_of(error))
-            self._state = Open(plan.step - 1)
-            self._go_on()
-            self._grown()
-
-    def _fence(self, leader: int) -> None:
-        if leader < self._leader:
-            raise Fenced(
-                f"Leader {leader} gives orders, and leader {self._leader} has taken over",
-                do="End this coordinator: nothing of it counts any more.",
-            )
-        if leader > self._leader:
-            self._leader = leader
-            # What the former leader wanted and did not get is not wanted any more.
-            self._to_open = self._to_close = None
-            self._grown()
-
-    def _grown(self) -> None:
-        self._version += 1
-        self._woken()
+            self._duties.grown()
+            self._changed.notify_all()
+        return True
 
     def _woken(self) -> None:
-        self._beat += 1
+        self._duties.beat += 1
         self._changed.notify_all()
-
-
-def _done(result: StepResult) -> Done:
-    return Done(result.step, result.revision)
-
-
-def _cancelled(plan: Plan) -> StepCancelled:
-    return StepCancelled(f"Step {plan.step} was cancelled", do="It runs again when it is ordered.")

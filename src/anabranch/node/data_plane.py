@@ -18,6 +18,19 @@ class DataPlane(Protocol):
 
 
 @runtime_checkable
+class Preparing(DataPlane, Protocol):
+    """A data plane that can get ready for a step while another one runs."""
+
+    def prepare(self, plan: Plan) -> bool:
+        """Get ready for a step that may come; whether there was anything to do.
+
+        The step that comes may be another one, and this one may come at another time or with
+        another state. Any thread may call.
+        """
+        ...
+
+
+@runtime_checkable
 class Cancellable(DataPlane, Protocol):
     """A data plane that can be asked to give up the step under way."""
 

@@ -155,6 +155,12 @@ class Offers:
                 return self._taken_offer
             return self._told()
 
+    def settled(self, step: int) -> tuple[Input, ...] | None:
+        """The input that a step will have, once nothing can be added to its offer; else None."""
+        with self._guard:
+            offer = self._told()
+            return self._growing.inputs() if offer.full and offer.step == step else None
+
     def take(self, step: int) -> tuple[Input, ...] | None:
         """The input of a step, the same whenever it is asked for; None if it is not offered."""
         with self._guard:

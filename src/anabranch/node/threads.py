@@ -1,4 +1,4 @@
-"""A node with threads: one runs steps, one asks sources, one publishes, one does the chores.
+"""A node with threads: for steps, for preparing the next one, for input, output and chores.
 
 They wait for one condition, which every order and every change notifies: nothing on the way of a
 step sleeps. Sources cannot say when they have something, so they are asked when a step begins,
@@ -37,6 +37,7 @@ class ThreadedNode:
         self._poll_now = threading.Event()
         work = {
             "steps": self._steps,
+            "prepare": self._prepare,
             "inputs": self._inputs,
             "publish": self._publish,
             "chores": self._chores,
@@ -130,6 +131,9 @@ class ThreadedNode:
         if core.exit_asked:
             self._closed.set()
         return 0.0 if busy else None
+
+    def _prepare(self) -> float | None:
+        return 0.0 if self.core.prepare_next() else None
 
     def _inputs(self) -> float | None:
         self._poll_now.clear()

@@ -128,20 +128,14 @@ class Crossing:
             packed += _packed_names(edge)
         return self._arriving(rows, [*packed, *reserved], {})
 
-    def controls(self, notes: Sequence[tuple[int, bytes]]) -> str:
-        """One row per message: its partition, and the message."""
-        parts = ", ".join(str(part) for part, _ in notes)
-        payloads = ", ".join(f"X'{payload.hex()}'" for _, payload in notes)
-        given = {
-            PART: f"array({parts})[cast(id as int)]",
-            TO: f"{NOTE_MARK}",
-            NOTE: f"array({payloads})[cast(id as int)]",
-        }
+    def controls(self, table: str, part: str, message: str) -> str:
+        """The rows of a table with a message each, and the partition that it goes to."""
+        given = {PART: part, TO: f"{NOTE_MARK}", NOTE: message}
         columns = [
             f"cast({given.get(field.name, 'null')} as {type_to_ddl(field.type)}) as {field.name}"
             for field in self.boundary.arriving()
         ]
-        return f"select {_listed(columns)} from range(0, {len(notes)}, 1, 1)"
+        return f"select {_listed(columns)} from {table}"
 
     def _arriving(self, rows: str, there: list[str], made: dict[str, str]) -> str:
         """The columns of the boundary: what is there, hash and route, NULL for the rest."""

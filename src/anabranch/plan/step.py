@@ -80,6 +80,12 @@ class Plan(msgspec.Struct, frozen=True):
         moving = () if self.moves is None else self.moves.workers(region)
         return tuple(sorted({*owners, *moving}))
 
+    def followed_by(self, inputs: tuple[Input, ...]) -> Plan | None:
+        """What the step after this one will be like with some input, if nothing moves or ends."""
+        if self.moves is not None or self.rescale is not None or self.ending is not None:
+            return None
+        return msgspec.structs.replace(self, step=self.step + 1, revision=0, inputs=inputs)
+
     def reader(self, source: str, partition: int) -> int:
         """The worker that reads a partition; a plan that assigns none deals them out."""
         for each in self.placement:

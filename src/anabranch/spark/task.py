@@ -58,7 +58,6 @@ class TaskSpec:
     next_partitions: int | None
     paths: tuple[str, ...]
     tags: tuple[tuple[int, tuple[int, ...]], ...]
-    clock_ns: int
     homes: Homes | None = None
 
     def program(self) -> Program:
@@ -66,10 +65,10 @@ class TaskSpec:
         sys.path.extend(path for path in self.paths if path not in sys.path)
         return load_program(Path(self.store), self.code)
 
-    def place(self, group: str, worker: int) -> TaskPlace:
-        """A new attempt of a task."""
+    def place(self, group: str, worker: int, clock_ns: int = 0) -> TaskPlace:
+        """A new attempt of a task; one that knows no state needs no clock."""
         attempt = Attempt(self.level, group, worker, secrets.token_hex(ATTEMPT_BYTES))
-        return TaskPlace(self.step, self.revision, attempt, self.clock_ns)
+        return TaskPlace(self.step, self.revision, attempt, clock_ns)
 
 
 def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -104,7 +103,7 @@ class _LevelTask:
         if control is None:
             yield from self._passed_on([], {})
             return
-        place = self._spec.place(control.group, control.worker)
+        place = self._spec.place(control.group, control.worker, control.clock_ns)
         task = RegionTask(self._program, Path(self._spec.store), control, place, self._spec.homes)
         arrived: dict[int, list[Rows]] = {}
         for edge in self._inputs(control):

@@ -1,0 +1,58 @@
+"""What all tasks of a step are told: one control for each, with the state that it begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anabranch.messages import Control, Load, Message
+from anabranch.node.program import Program
+from anabranch.operators.states import state_shapes
+from anabranch.plan.boundary import Seats
+from anabranch.plan.controls import messages_for
+from anabranch.plan.physical import Group
+from anabranch.plan.step import Assignment, OperatorState, Plan
+from anabranch.state.bins import BinSet
+
+
+def controls_of(
+    program: Program,
+    plan: Plan,
+    states: Sequence[OperatorState],
+    seating: Sequence[Seats],
+    first: int,
+) -> list[Control]:
+    """The controls of the levels from ``first`` on; ``seating`` has the seats of every level."""
+    by_operator = {state.operator: state for state in states}
+    return [
+        Control(
+            level.number,
+            seat,
+            group.name,
+            worker,
+            _owned(plan.placement, group.region, worker),
+            _messages(program, plan, group, worker, by_operator),
+            plan.clock_ns,
+        )
+        for level in program.physical.levels[first:]
+        for group in level.groups
+        for worker, seat in seating[level.number].of(group.name).items()
+    ]
+
+
+def _messages(
+    program: Program, plan: Plan, group: Group, worker: int, states: Mapping[str, OperatorState]
+) -> tuple[Message, ...]:
+    loads = []
+    for node in group.operators:
+        operator = program.operators.get(node)
+        if operator is not None:
+            kept = [states[shape.name] for shape in state_shapes(operator)]
+            loads += [Load(state.operator, state.runs, state.live) for state in kept]
+    return messages_for(plan, group.region, worker, loads)
+
+
+def _owned(placement: Sequence[Assignment], region: str | None, worker: int) -> BinSet:
+    for assignment in placement:
+        if assignment.region == region:
+            return BinSet.of(b for b, owner in enumerate(assignment.workers) if owner == worker)
+    return BinSet()

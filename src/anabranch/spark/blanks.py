@@ -1,0 +1,59 @@
+"""Rows that are written after the query over them was planned.
+
+Planning a step takes as long as running a small one, and what a step is told is known only when the
+one before is committed. So the rows with what it is told are blank while its query is planned, and
+are filled in just before it runs: Spark reads them when it sends out their task. A step that is
+told nothing new is planned all the same way, so the rows are made once and used by all steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+AT = "at"
+TOLD = "told"
+
+_ROW = "org.apache.spark.sql.catalyst.expressions.GenericInternalRow"
+_SCHEMA = f"{AT} int, {TOLD} binary"
+
+
+class Blanks:
+    """So many rows of a number and some bytes, in one task.
+
+    One job at a time may read them: a task that is sent out again, after it has failed, takes with
+    it what is written in them then.
+    """
+
+    def __init__(self, spark: SparkSession, count: int) -> None:
+        """All of them are blank."""
+        context = spark.sparkContext
+        jvm: Any = context._jvm
+        gateway: Any = context._gateway
+        session: Any = spark._jsparkSession
+        java: Any = context._jsc
+        self._arrays = [gateway.new_array(jvm.java.lang.Object, 2) for _ in range(count)]
+        self._written: list[tuple[int | None, bytes | None]] = [(None, None)] * count
+        rows = jvm.java.util.ArrayList()
+        for array in self._arrays:
+            # The row does not copy the array: what is written there later is in the row.
+            rows.add(getattr(jvm, _ROW)(array))
+        made = java.parallelize(rows, 1).rdd()
+        schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA)
+        self.frame = DataFrame(session.internalCreateDataFrame(made, schema, False), spark)
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._arrays)
+
+    def fill(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Write all rows."""
+        for place, (array, (at, told)) in enumerate(zip(self._arrays, rows, strict=True)):
+            before = self._written[place]
+            if before[0] != at:
+                array[0] = at
+            if before[1] != told:
+                array[1] = bytearray(told)
+            self._written[place] = (at, told)

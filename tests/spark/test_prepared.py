@@ -1,0 +1,179 @@
+"""The query of a step is planned while the one before runs, and is used if it is the right one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import anabranch as ab
+from anabranch.dataflow.validate import validate
+from anabranch.node.program import Program
+from anabranch.plan.step import Plan
+from anabranch.rescale.assignments import equal_shares
+from anabranch.spark.analyzer import SparkAnalyzer
+from anabranch.spark.plane import SparkPlane
+from anabranch.spark.session import open_session
+from anabranch.spark.sources import SparkSources
+from anabranch.spark.step_query import StepQueries, StepQuery
+from tests.spark.running import completed, state_of, write_json
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+STEPS = 8
+BINS = 8
+
+
+class Made:
+    """Which queries were made, by whom."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[tuple[int, str]] = []
+        make = StepQueries.query
+
+        def query(queries: StepQueries, plan: Plan) -> StepQuery | None:
+            self.steps.append((plan.step, threading.current_thread().name))
+            return make(queries, plan)
+
+        monkeypatch.setattr(StepQueries, "query", query)
+
+    def by(self, thread: str) -> list[int]:
+        return [step for step, name in self.steps if name == f"anabranch-{thread}"]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    return Made(monkeypatch)
+
+
+def slowly(key: Any, row: Any, total: int | None) -> tuple[tuple[str, int], int]:
+    time.sleep(0.01)
+    return (key.name, (total or 0) + row.value), (total or 0) + row.value
+
+
+def flow(source: Any, sink: ab.MemorySink) -> ab.Dataflow:
+    made = ab.Dataflow("prepared")
+    (
+        made.source("rows", source)
+        .key_distribute("by-name", "name")
+        .stateful_map("slowly", slowly, state="total bigint", output="name string, total bigint")
+        .sink("out", sink)
+    )
+    return made
+
+
+def page(step: int) -> list[tuple[str, int]]:
+    return [(f"n{i % 5}", step * 100 + i) for i in range(20)]
+
+
+def totals() -> dict[str, int]:
+    sums: Counter[str] = Counter()
+    for step in range(STEPS):
+        for name, value in page(step):
+            sums[name] += value
+    return dict(sums)
+
+
+def test_a_step_whose_input_is_known_is_planned_beside_the_one_before(
+    tmp_path: Path, made: Made
+) -> None:
+    for step in range(STEPS):
+        rows = [{"name": name, "value": value} for name, value in page(step)]
+        write_json(tmp_path / "in" / f"{step}.json", rows)
+    source = ab.FileSource(
+        tmp_path / "in",
+        format="json",
+        schema="name string, value bigint",
+        watch=False,
+        max_files_per_step=1,
+    )
+    sink = ab.MemorySink()
+    pipeline = completed(flow(source, sink), tmp_path / "state")
+    assert state_of(pipeline, "slowly") == totals()
+    assert len(sink.steps()) == STEPS
+    assert made.by("steps")[0] == 1
+    assert made.by("prepare")
+    every = sorted(step for step, _ in made.steps)
+    assert every == sorted(set(every)), "a query was made twice"
+
+
+@pytest.fixture
+def plane(spark: SparkSession, tmp_path: Path) -> SparkPlane:
+    source = ab.ScriptedSource("name string, value bigint", [ab.EOF])
+    session = open_session(None)
+    program = Program(validate(flow(source, ab.MemorySink()).graph(), SparkAnalyzer(session)), BINS)
+    return SparkPlane(session, program, tmp_path, "code", SparkSources(session, tmp_path))
+
+
+def plan(step: int, workers: int = 2, **more: Any) -> Plan:
+    return Plan(step, 0, step, "code", (), equal_shares(["by-name"], BINS, workers, ()), 2, **more)
+
+
+def test_what_was_prepared_is_used_once_and_only_for_the_same_step(
+    plane: SparkPlane, made: Made
+) -> None:
+    assert not plane.prepare(plan(5)), "the step before has not begun"
+    plane.query(plan(4))
+    assert plane.prepare(plan(5))
+    assert not plane.prepare(plan(5)), "it is prepared already"
+    assert plane.query(plan(4)) is not None, "a step may run again"
+    later = msgspec.structs.replace(plan(5), clock_ns=99)
+    assert plane.query(later) is not None
+    assert [step for step, _ in made.steps] == [4, 5, 4]
+    assert plane.query(later) is not None
+    assert [step for step, _ in made.steps] == [4, 5, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "comes",
+    [
+        pytest.param(plan(6), id="another step"),
+        pytest.param(msgspec.structs.replace(plan(5), revision=1), id="another revision"),
+        pytest.param(plan(5, workers=3), id="other workers"),
+        pytest.param(plan(5, ending="slowly"), id="the end of the input"),
+    ],
+)
+def test_another_step_than_the_one_that_was_prepared_is_made_anew(
+    plane: SparkPlane, made: Made, comes: Plan
+) -> None:
+    plane.query(plan(4))
+    assert plane.prepare(plan(5))
+    found = plane.query(comes)
+    assert found is not None
+    assert found.seating[1].partitions == len(comes.workers("by-name"))
+    assert len(made.steps) == 3
+
+
+def test_where_preparing_is_in_vain_it_is_done_less_and_less(plane: SparkPlane) -> None:
+    tried = []
+    for step in range(1, 31):
+        plane.query(plan(step))
+        if plane.prepare(plan(step + 1)):
+            tried.append(step + 1)
+            plane.query(msgspec.structs.replace(plan(step + 1), revision=1))
+    assert tried == [2, 4, 8, 16]
+    plane.query(plan(31))
+    assert plane.prepare(plan(32))
+    plane.query(plan(32))
+    assert plane.prepare(plan(33)), "once it was of use it is done again"
+
+
+def test_a_program_that_calls_the_users_code_to_make_a_query_is_not_prepared(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def doubled(df: DataFrame) -> DataFrame:
+        return df.selectExpr("name", "value * 2 as value")
+
+    made = ab.Dataflow("transformed")
+    source = ab.ScriptedSource("name string, value bigint", [ab.EOF])
+    made.source("rows", source).transform("doubled", doubled).sink("out", ab.MemorySink())
+    session = open_session(None)
+    program = Program(validate(made.graph(), SparkAnalyzer(session)), BINS)
+    sources = SparkSources(session, tmp_path)
+    assert not SparkPlane(session, program, tmp_path, "code", sources).prepare(plan(1))
