@@ -20,6 +20,7 @@ from anabranch.coordinator import plans, recovering
 from anabranch.messages import Report
 from anabranch.node import settle, stepping
 from anabranch.node.core import NodeCore
+from anabranch.node.duties import Duties
 from anabranch.node.offers import Offers
 from anabranch.node.port import Output
 from anabranch.node.retention import Sweeper
@@ -95,7 +96,7 @@ def _cut(paths: Sequence[Path]) -> None:
 def commit_by_a_fenced_coordinator(patch: Patch) -> None:
     """Nobody keeps a coordinator from writing that was taken over from."""
     patch.setattr(Leadership, "_remove_lower", lambda self, number: None)
-    patch.setattr(NodeCore, "_fence", lambda self, leader: None)
+    patch.setattr(Duties, "fence", lambda self, leader: None)
 
 
 def publish_before_commit(patch: Patch) -> None:
@@ -104,8 +105,8 @@ def publish_before_commit(patch: Patch) -> None:
 
     def publishing(self: Any) -> bool:
         did = run_step(self)
-        if did and self._ran is not None and self._outbox is not None:
-            result = self._ran[1]
+        if did and self._duties.ran is not None and self._outbox is not None:
+            result = self._duties.ran[1]
             self._outbox.add(Output(result.step, result.staged))
         return did
 

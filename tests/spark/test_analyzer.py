@@ -283,9 +283,12 @@ def test_the_least_of_collated_strings_is_refused(spark: SparkSession, tmp_path:
 def test_a_run_leaves_the_users_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """The pipeline has a session of its own; the user's stays the active one."""
     before = {name: spark.conf.get(name, None) for name in PER_SESSION}
+    SparkSession._activeSession = spark  # pyspark keeps it for all threads, beside the JVM's
     sink = ab.MemorySink()
     flow = ab.Dataflow("one-row")
-    flow.source("rows", ab.ScriptedSource("v int", [[(1,)], ab.EOF])).where("v > 0").sink("s", sink)
+    rows = flow.source("rows", ab.ScriptedSource("v int", [[(1,)], ab.EOF])).where("v > 0")
+    rows.sink("s", sink)
+    rows.sink("orc", ab.FileSink(str(tmp_path / "orc"), format="orc"))
     ab.run(flow, directory=tmp_path / "state", bins=4).wait(60)
     assert sink.rows() == [{"v": 1}]
     active = SparkSession.getActiveSession()

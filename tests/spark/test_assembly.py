@@ -59,6 +59,7 @@ def test_a_function_is_sent_anew_every_time(spark: SparkSession) -> None:
 
 
 def test_a_view_shows_what_it_was_given_last(spark: SparkSession) -> None:
+    spark = spark.newSession()
     assembly = Assembly(spark)
     for end in (3, 5, 4):
         assembly.view(spark.range(end), "numbers_of_a_view")
@@ -79,7 +80,7 @@ def test_rows_are_in_the_partition_that_they_name(spark: SparkSession) -> None:
 def test_the_second_step_makes_few_calls(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assembly = Assembly(spark)
+    assembly = Assembly(spark.newSession())
     calls: list[str] = []
 
     def step() -> DataFrame:

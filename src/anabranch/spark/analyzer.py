@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from anabranch.dataflow.ports import Transformed
 from anabranch.dataflow.schema import parse_schema, to_ddl
 from anabranch.errors import InvalidSchema
+from anabranch.spark.assembly import no_rows
 from anabranch.spark.failure import quietly
 from anabranch.spark.sentences import sentence
 from anabranch.spark.transforms import ORD_FIELD, analyse
@@ -69,11 +70,7 @@ class SparkAnalyzer:
     def _table(self, schema: pa.Schema) -> DataFrame:
         text = to_ddl(schema)
         if text not in self._tables:
-            # By way of the JVM: pyspark's createDataFrame would make this the active session.
-            jvm: Any = self._spark._jvm
-            columns = jvm.org.apache.spark.sql.types.StructType.fromDDL(text)
-            empty = self._spark._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), columns)
-            self._tables[text] = DataFrame(empty, self._spark)
+            self._tables[text] = no_rows(self._spark, schema)
         return self._tables[text]
 
     def _refused(self, asked: DataFrame, texts: Sequence[str]) -> str | None:

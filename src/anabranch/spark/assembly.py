@@ -30,6 +30,14 @@ _NAME = "anabranch"
 _pickle: Any = CloudPickleSerializer().dumps  # type: ignore[no-untyped-call]  # pyspark left it so
 
 
+def no_rows(spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    """An empty DataFrame; unlike pyspark's, it leaves the active session as it is."""
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    columns = jvm.org.apache.spark.sql.types.StructType.fromDDL(to_ddl(schema))
+    return DataFrame(session.createDataFrame(jvm.java.util.ArrayList(), columns), spark)
+
+
 class Assembly:
     """Puts together the DataFrames of one session. For one thread."""
 

@@ -21,6 +21,7 @@ from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import BuildError, PublishFailed
 from anabranch.sinks.port import SparkFormat
 from anabranch.sources.file_uri import spark_path
+from anabranch.spark.assembly import no_rows
 from anabranch.spark.failure import quietly, told
 from anabranch.spark.session import use_pool
 
@@ -48,7 +49,7 @@ class SparkFrames:
         try:
             with quietly():
                 self._check_files(form)
-                self._save(spark.createDataFrame([], to_ddl(schema)), form, scratch)
+                self._save(no_rows(spark, schema), form, scratch)
         except (PySparkException, Py4JError) as error:
             raise BuildError(
                 f"Spark cannot write these rows as {form.name}: {told(error)}",
