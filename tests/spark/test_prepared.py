@@ -177,3 +177,27 @@ def test_a_program_that_calls_the_users_code_to_make_a_query_is_not_prepared(
     program = Program(validate(made.graph(), SparkAnalyzer(session)), BINS)
     sources = SparkSources(session, tmp_path)
     assert not SparkPlane(session, program, tmp_path, "code", sources).prepare(plan(1))
+
+
+def exchanges(query: StepQuery) -> list[Any]:
+    """The exchanges of a query's physical plan."""
+    found, waiting = [], [query.frame._jdf.queryExecution().executedPlan()]
+    while waiting:
+        part = waiting.pop()
+        if part.nodeName().startswith("Exchange"):
+            found.append(part)
+        children = part.children()
+        waiting += [children.apply(place) for place in range(children.size())]
+    return found
+
+
+def test_a_query_is_prepared_with_the_settings_of_its_session(plane: SparkPlane) -> None:
+    """Two attempts of a task differ: with checksums of rows Spark would fail the step."""
+    plane.query(plan(4))
+    thread = threading.Thread(target=plane.prepare, args=(plan(5),))
+    thread.start()
+    thread.join()
+    query = plane.query(plan(5))
+    assert query is not None
+    (exchange,) = exchanges(query)
+    assert len(exchange.shuffleDependency().rowBasedChecksums()) == 0

@@ -130,6 +130,10 @@ class Boundary:
             fields += [pa.field(value_name(edge, i), c.type) for i, c in enumerate(edge.columns)]
         return pa.schema(fields)
 
+    def is_narrow(self) -> bool:
+        """Whether a row has a few bytes, whatever is in it; notes are few and do not count."""
+        return all(field.name == NOTE or _is_fixed(field.type) for field in self.arriving())
+
     def made(self, producers: Sequence[int]) -> pa.Schema:
         """The columns in which Python tasks emit the rows of these producers."""
         fields = [pa.field(PART, pa.int32()), *_reserved(FROM, self.made_order)]
@@ -172,6 +176,12 @@ class Seats:
         """Worker → partition, for one group."""
         first = self.first(group)
         return {worker: first + place for worker, place in seated(self.workers(group)).items()}
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    """Whether every value takes the same number of bytes."""
+    fixed = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null)
+    return any(is_such(kind) for is_such in fixed)
 
 
 def _reserved(mark: str, order: Sequence[str]) -> list[pa.Field]:

@@ -23,7 +23,7 @@ from anabranch.sinks.port import SparkFormat
 from anabranch.sources.file_uri import spark_path
 from anabranch.spark.assembly import no_rows
 from anabranch.spark.failure import quietly, told
-from anabranch.spark.session import use_pool
+from anabranch.spark.session import use_pool, use_session
 
 POOL = "publishing"
 
@@ -87,9 +87,7 @@ class SparkFrames:
         """The session, with this thread's jobs in the pool."""
         spark = self._session
         use_pool(spark, POOL)
-        jvm = spark._jvm
-        assert jvm is not None
-        jvm.SparkSession.setActiveSession(spark._jsparkSession)
+        use_session(spark)
         return spark
 
     def _save(self, df: DataFrame, form: SparkFormat, directory: Path) -> None:

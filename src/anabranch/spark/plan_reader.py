@@ -17,6 +17,7 @@ from anabranch.dataflow.query_rules import Leaf, Name, Parsed, has_several_state
 from anabranch.errors import InvalidQuery, QueryError, SeveralStatements
 from anabranch.spark.failure import quietly
 from anabranch.spark.sentences import sentence
+from anabranch.spark.session import use_session
 
 _SINGLE_QUOTES = "String literals have single quotes; names have double quotes or backquotes."
 
@@ -39,8 +40,7 @@ class PlanReader:
 
     def activate(self) -> None:
         """Make the session the active one of this thread."""
-        jvm: Any = self._spark._jvm
-        jvm.SparkSession.setActiveSession(self._spark._jsparkSession)
+        use_session(self._spark)
 
     def parse(self, text: str) -> Parsed:
         """What stands in the text; ``InvalidQuery`` or ``SeveralStatements`` if it has no sense."""

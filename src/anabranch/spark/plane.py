@@ -31,7 +31,7 @@ from anabranch.sources.port import FileSlice, Slice
 from anabranch.spark.executors import Executors, releasing
 from anabranch.spark.failure import MALFORMED, malformed, quietly, translated
 from anabranch.spark.reading import malformed_row
-from anabranch.spark.session import STEP_POOL, use_pool
+from anabranch.spark.session import STEP_POOL, use_pool, use_session
 from anabranch.spark.sources import SparkSources
 from anabranch.spark.step_query import StepQueries, StepQuery
 
@@ -122,6 +122,8 @@ class SparkPlane:
             self._prepared = None
             query = self._queries.query(plan)
             if query is not None:
+                # Outside of an action Spark plans with the settings of the active session.
+                use_session(self.spark)
                 # Not only the physical plan: the code of its stages is compiled here, too.
                 query.frame._jdf.queryExecution().toRdd()
                 self._prepared = (key, query)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +21,9 @@ QUERY_POOL = "queries"
 
 OWNED = "spark.anabranch.owned"
 """Set where Spark was started by a pipeline: then its executors are the pipeline's."""
+
+_BYTE_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
+_NO_LIMIT = str((1 << 31) - 1)
 
 STATIC = {
     OWNED: "true",
@@ -86,6 +90,23 @@ def open_session(master: str | None, configuration: dict[str, str] | None = None
     for name, value in {**changeable, **PER_SESSION}.items():
         session.conf.set(name, value)
     return session
+
+
+def use_session(session: SparkSession) -> None:
+    """Make a session the active one of this thread, and of no other."""
+    jvm: Any = session._jvm
+    jvm.SparkSession.setActiveSession(session._jsparkSession)
+
+
+def lift_byte_limit(session: SparkSession) -> None:
+    """Let batches for Python tasks be bounded by their rows alone, unless somebody set a limit.
+
+    Spark adds up the bytes of a batch anew for every row that it puts into it: with a few columns
+    of numbers that is a third of what handing them over costs.
+    """
+    java: Any = session._jsparkSession
+    if not java.sessionState().conf().contains(_BYTE_LIMIT):
+        session.conf.set(_BYTE_LIMIT, _NO_LIMIT)
 
 
 def use_pool(session: SparkSession, pool: str) -> None:

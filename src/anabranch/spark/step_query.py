@@ -39,6 +39,7 @@ from anabranch.spark.reading import (
     read_task,
     tags_of,
 )
+from anabranch.spark.session import lift_byte_limit
 from anabranch.spark.sources import SparkSources
 from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
 from anabranch.spark.transforms import Transforms, shared
@@ -87,6 +88,9 @@ class StepQueries:
         self._sources = sources
         self._homes = homes
         self._assembly = Assembly(spark)
+        levels = program.physical.levels[1:]
+        if all(program.boundary(level.number).is_narrow() for level in levels):
+            lift_byte_limit(spark)
         self._texts: dict[tuple[object, ...], str] = {}
         self._readers: dict[tuple[int, int], FileReader] = {}
         self._blanks: dict[int, Blanks] = {}
