@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 SECONDS = 240.0
-SHORT_RUNS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_RUNS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"
 """Tests are short: compiling for long runs costs more than it brings."""
 
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"

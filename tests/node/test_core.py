@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import Fenced, NodeUnreachable
+from anabranch.node.data_plane import RunAgain
 from anabranch.node.port import (
     CancelOrder,
     CheckOrder,
@@ -20,6 +21,7 @@ from anabranch.node.port import (
     StepOrder,
     SweepOrder,
 )
+from anabranch.plan.step import Plan
 from anabranch.sources.generator import GeneratorSource
 from tests.node.core_shop import CancellablePlane, CoreShop
 from tests.node.shop import PAGES, scripted
@@ -156,6 +158,24 @@ def test_attempts_that_never_agree_fail_the_step_and_once_is_forgiven(shop: Core
     shop.core.run_step()
     assert shop.told.failed_step is not None
     assert shop.told.failed_step.failure.code == "step.attempts_disagree"
+
+
+def test_a_step_that_was_given_up_for_no_fault_of_its_own_is_run_again(shop: CoreShop) -> None:
+    asked: list[int] = []
+
+    def give_up_twice(plan: Plan) -> None:
+        asked.append(plan.step)
+        if len(asked) < 3:
+            raise RunAgain("an executor was lost")
+
+    assert isinstance(shop.plane, CancellablePlane)
+    shop.open()
+    shop.plane.before = give_up_twice
+    assert shop.one_step()
+    assert asked == [1, 1, 1]
+    asked.append(-1)
+    shop.run_all()
+    shop.check()
 
 
 def test_a_higher_revision_runs_again_from_the_state_before(shop: CoreShop) -> None:

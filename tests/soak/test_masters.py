@@ -69,7 +69,8 @@ def test_a_pipeline_runs_to_its_end_on_a_cluster(cluster: str, tmp_path: Path) -
             "spark.cores.max=2",
         )
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
-    shown = anabranch("state", "show", str(tmp_path / "state"), "sums", "--json")
+    place = ("--directory", str(tmp_path / "state"), "--operator", "sums", "--limit", "1000")
+    shown = anabranch("state", "show", *place, "--json")
     assert shown.returncode == 0, shown.stderr
     rows = json.loads(shown.stdout)["rows"]
     assert {row["k"]: row["total"] for row in rows} == wanted()

@@ -23,11 +23,17 @@ PATIENCE = 120.0
 
 
 def completed(
-    flow: ab.Dataflow, directory: Path, *, workers: int = 2, bins: int = 16, **options: Any
+    flow: ab.Dataflow,
+    directory: Path,
+    *,
+    workers: int = 2,
+    bins: int = 16,
+    patience: float = PATIENCE,
+    **options: Any,
 ) -> ab.Pipeline:
     """Run until every source has ended; gives the pipeline, for its state."""
     pipeline = ab.run(flow, directory=directory, workers=workers, bins=bins, **options)
-    status = pipeline.wait(PATIENCE)
+    status = pipeline.wait(patience)
     assert status.phase is ab.Phase.COMPLETED
     assert status.published == status.step
     return pipeline

@@ -104,9 +104,11 @@ def test_what_expires_by_the_clock_of_the_steps_is_not_seen(workers: int, tmp_pa
     assert bag(got(outputs["lately"])) == bag(row for step in told for row in step[2])
 
 
-def check_sizes(tmp_path: Path, steps: int, per_step: int, ttl: str, workers: int) -> None:
+def check_sizes(
+    tmp_path: Path, steps: int, per_step: int, ttl: str, workers: int, patience: float = 120.0
+) -> None:
     sizes, snapshot = sizes_after(
-        expiring(steps, per_step, ttl), tmp_path / "state", workers=workers
+        expiring(steps, per_step, ttl), tmp_path / "state", workers=workers, patience=patience
     )
     print(f"{steps} steps of {per_step} rows: {sizes}")
     assert snapshot.step == steps
@@ -126,4 +128,6 @@ def test_expired_state_leaves_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_expired_state_leaves_the_files_of_a_long_run(tmp_path: Path, workers: int) -> None:
     steps = int(os.environ.get("ANABRANCH_STEPS", "300"))
-    check_sizes(tmp_path, steps=steps, per_step=20_000, ttl="5 seconds", workers=workers)
+    check_sizes(
+        tmp_path, steps=steps, per_step=20_000, ttl="5 seconds", workers=workers, patience=3600
+    )

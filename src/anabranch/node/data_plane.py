@@ -9,11 +9,18 @@ from anabranch.messages import Report
 from anabranch.plan.step import OperatorState, Plan
 
 
+class RunAgain(Exception):
+    """A step was given up half-way for no fault of its own: it may end well if it is run again."""
+
+
 class DataPlane(Protocol):
     """Whoever runs a step: Spark, or something that stands in for it in a simulation."""
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
-        """Run a step and give the reports of all its tasks."""
+        """Run a step and give the reports of all its tasks. Raises why it failed, or ``RunAgain``.
+
+        Nothing of a step that was given up counts.
+        """
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anabranch.errors import AttemptsDisagree
-from anabranch.node.data_plane import DataPlane
+from anabranch.node.data_plane import DataPlane, RunAgain
 from anabranch.node.identity import check_sources
 from anabranch.node.interrogation import prefetched, worker_loads
 from anabranch.node.offers import Offers
@@ -56,12 +56,16 @@ def _agreed(
     expected = expected_tasks(program.physical, plan)
     for _ in range(ATTEMPTS):
         offers.check(plan.inputs)
-        reports = plane.run(plan, states)
-        offers.check(plan.inputs)
-        settled = settle(states, reports, expected)
-        if isinstance(settled, Settled):
-            return settled
-        why = settled.why
+        try:
+            reports = plane.run(plan, states)
+        except RunAgain as error:
+            why = str(error)
+        else:
+            offers.check(plan.inputs)
+            settled = settle(states, reports, expected)
+            if isinstance(settled, Settled):
+                return settled
+            why = settled.why
         around.reached(f"disagreed: {why}", plan.step)
     raise AttemptsDisagree(
         f"Step {plan.step} ran {ATTEMPTS} times and its tasks never agreed: {why}",

@@ -29,6 +29,9 @@ _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LONGEST = 600
 _quiet_lock = threading.Lock()
 _before: list[list[bool]] = []
+INDETERMINATE = "stage with indeterminate output was failed and retried"
+"""Spark gives up a job when it has lost rows that it could not make again in the same order."""
+
 MALFORMED = "MALFORMED_RECORD"
 """What Spark's text has in it when a row could not be read."""
 _LENIENT = 'Give the source malformed="drop" or malformed="dead-letter"'

@@ -21,12 +21,15 @@ from anabranch.errors import SparkUnavailable
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+_STACK = "-Xss8m"
+"""The query of a wide dataflow is deep, and Spark goes through it by calling itself."""
+
 _ALWAYS_SAID = "WARNING: Using incubator modules"
 
 
 def quiet(configuration: dict[str, str]) -> dict[str, str]:
-    """The configuration with our logging, which the user's own Java options can override."""
-    options = f"{_LOGGING} {configuration.get(JAVA_OPTIONS, '')}".strip()
+    """The configuration with our logging and stack, which the user's Java options can override."""
+    options = f"{_LOGGING} {_STACK} {configuration.get(JAVA_OPTIONS, '')}".strip()
     return {**configuration, JAVA_OPTIONS: options}
 
 

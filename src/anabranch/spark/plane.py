@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.errors import AnabranchError
 from anabranch.messages import Report
+from anabranch.node.data_plane import RunAgain
 from anabranch.node.program import Program
 from anabranch.node.worker_home import Homes, tidy_homes
 from anabranch.plan.step import OperatorState, Plan
@@ -29,7 +30,7 @@ from anabranch.rescale.shares import members
 from anabranch.sources.files import FileSource
 from anabranch.sources.port import FileSlice, Slice
 from anabranch.spark.executors import Executors, releasing
-from anabranch.spark.failure import MALFORMED, malformed, quietly, translated
+from anabranch.spark.failure import INDETERMINATE, MALFORMED, malformed, quietly, translated
 from anabranch.spark.reading import malformed_row
 from anabranch.spark.session import STEP_POOL, use_pool, use_session
 from anabranch.spark.sources import SparkSources
@@ -93,11 +94,9 @@ class SparkPlane:
             built = time.perf_counter()
             with quietly():
                 rows = query.frame.collect()
-        except PySparkException as error:
-            raise self._explained(plan, error) from error
-        except Exception as error:
-            if "Py4J" not in type(error).__name__:
-                raise
+        except (PySparkException, Py4JError) as error:
+            if INDETERMINATE in str(error):
+                raise RunAgain("an executor was lost between two shuffles") from error
             raise self._explained(plan, error) from error
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
