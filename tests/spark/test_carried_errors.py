@@ -35,3 +35,9 @@ def test_what_is_no_error_of_ours_is_a_failed_step() -> None:
     found = translated(RuntimeError("Task 0 failed\nValueError: the disk is purple\n at x.y(z)"))
     assert isinstance(found, StepFailed)
     assert "ValueError: the disk is purple" in str(found)
+
+
+def test_a_query_that_is_too_deep_for_the_stack_says_what_to_do() -> None:
+    found = translated(RuntimeError("[FAILED_TO_PARSE_TOO_COMPLEX] The statement was too complex"))
+    assert isinstance(found, StepFailed)
+    assert "-Xss16m" in str(found)

@@ -55,7 +55,6 @@ def kill_inside_a_rescale(site: Site, chance: random.Random, *, node: bool) -> s
     """Kill the coordinator, or both, inside a rescale; gives the phase that it was in."""
     before = site.running()
     workers = chance.choice([n for n in (1, 2, 3, 4) if [n, n] != owners(before)])
-    known = len(before.rescales)
     under_way = inside_a_rescale(site, workers, chance.randrange(1, FURTHEST))
     site.coordinator.kill()
     if node:
@@ -66,8 +65,8 @@ def kill_inside_a_rescale(site: Site, chance: random.Random, *, node: bool) -> s
     def over() -> Status | None:
         assert site.coordinator.process.poll() is None, site.coordinator.printed()
         status = site.status()
-        ended = status is not None and status.rescale is None and len(status.rescales) > known
-        return status if ended else None
+        numbers = [] if status is None else [each.number for each in status.rescales]
+        return status if under_way.number in numbers else None
 
     status = until(over, f"the end of rescale {under_way.number}, {under_way.phase}")
     (last,) = [each for each in status.rescales if each.number == under_way.number]

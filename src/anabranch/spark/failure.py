@@ -34,6 +34,12 @@ INDETERMINATE = "stage with indeterminate output was failed and retried"
 
 MALFORMED = "MALFORMED_RECORD"
 """What Spark's text has in it when a row could not be read."""
+_TOO_DEEP = "FAILED_TO_PARSE_TOO_COMPLEX"
+_AGAIN = "The plan stays in the journal; running the pipeline again repeats the step."
+_LARGER_STACK = (
+    "The dataflow has more branches from one stream than Spark's parser has stack for: start Spark "
+    "with spark.driver.extraJavaOptions=-Xss16m and run the pipeline again."
+)
 _LENIENT = 'Give the source malformed="drop" or malformed="dead-letter"'
 _READ_AGAIN = (
     "The file was planned as it is and must stay so. {} and run the pipeline again: it reads the "
@@ -103,10 +109,8 @@ def translated(error: Exception) -> AnabranchError:
         return ReadFailed(
             f"Spark could not read the input: {brief(text)}", do=_READ_AGAIN.format(advice)
         )
-    return StepFailed(
-        f"Spark could not run the step: {brief(text)}",
-        do="The plan stays in the journal; running the pipeline again repeats the step.",
-    )
+    advice = _LARGER_STACK if _TOO_DEEP in text else _AGAIN
+    return StepFailed(f"Spark could not run the step: {brief(text)}", do=advice)
 
 
 def malformed(source: str, file: str, raw: str) -> ReadFailed:
