@@ -16,6 +16,7 @@ from benchmarks.sizes import QUICK, Held, Stream
 STREAM = Stream("tiny", rows=60, keys=20, batches=3, warm=1)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.parametrize("operator", ["aggregate", "map"])
 def test_every_batch_is_a_step_with_its_parts(
@@ -54,6 +55,7 @@ def test_wrong_sums_do_not_go_unnoticed(
         ours.measure(spec)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_held_keys_are_measured_until_the_base_is_merged(
     spark: SparkSession, tmp_path: Path
@@ -71,6 +73,7 @@ def test_held_keys_are_measured_until_the_base_is_merged(
     assert float(outcome.facts["many: merge, longest"]) > 0
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_few_keys_are_measured_for_as_many_steps_as_many(
     spark: SparkSession, tmp_path: Path
@@ -90,6 +93,7 @@ def test_every_case_has_its_program() -> None:
         assert (root / path).exists(), case.name
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_rescale_is_measured_with_the_steps_around_it(
     spark: SparkSession, tmp_path: Path

@@ -139,6 +139,56 @@ def test_an_offer_grows_until_it_is_taken_and_then_the_next_one_does(tmp_path: P
     assert rows(following) == {"only": [(5, 9)]}
 
 
+def test_only_an_offer_that_nothing_can_be_added_to_is_settled(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(rows=10), only=7)
+    bench.offers.poll()
+    assert bench.offers.settled(1) is None, "there is room for more"
+    bench.arrive("only", 100)
+    bench.offers.poll()
+    settled = bench.offers.settled(1)
+    assert settled is not None
+    assert rows(settled) == {"only": [(0, 7), (7, 10)]}
+    assert bench.offers.settled(2) is None, "it is another step's"
+    assert bench.offers.take(1) == settled
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_offer_that_somebody_prepared_for_stays_under_a_larger_limit(
+    tmp_path: Path, closed: bool
+) -> None:
+    bench = Bench(tmp_path, InputLimit(rows=10), only=100)
+    bench.offers.poll()
+    taken = bench.offers.take(1)
+    assert taken is not None
+    bench.offers.poll()
+    settled = bench.offers.settled(2)
+    assert settled is not None
+    if closed:
+        bench.offers.close_offer(2, settled)
+    bench.offers.commit(1, taken, InputLimit(rows=15))
+    assert bench.offers.poll() != closed
+    assert bench.offers.offer(running=False).full
+    following = bench.offers.take(2)
+    assert following is not None
+    assert rows(following) == {"only": [(10, 20)] if closed else [(10, 20), (20, 25)]}
+    bench.offers.commit(2, following, InputLimit(rows=15))
+    bench.offers.poll()
+    assert bench.offers.offer(running=False).rows == 15, "the next one is open again"
+
+
+def test_an_offer_that_has_grown_since_is_not_closed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(rows=10), only=100)
+    bench.offers.poll()
+    settled = bench.offers.settled(1)
+    assert settled is not None
+    bench.offers.limit(InputLimit(rows=12))
+    bench.offers.poll()
+    bench.offers.close_offer(1, settled)
+    bench.offers.limit(InputLimit(rows=20))
+    assert bench.offers.poll()
+    assert bench.offers.offer(running=False).rows == 20
+
+
 def test_a_source_that_fails_is_opened_again_where_it_stood(tmp_path: Path) -> None:
     bench = Bench(tmp_path, InputLimit(), bad=2, good=2)
     bench.offers.poll()

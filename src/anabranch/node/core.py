@@ -255,7 +255,10 @@ class NodeCore:
             return False
         inputs = opened.offers.settled(plan.step + 1)
         following = None if inputs is None else plan.followed_by(inputs)
-        return following is not None and self._plane.prepare(following)
+        if inputs is None or following is None or not self._plane.prepare(following):
+            return False
+        opened.offers.close_offer(following.step, inputs)
+        return True
 
     def poll_inputs(self) -> bool:
         """Acknowledge what is committed, and let the offer grow by what the sources have."""

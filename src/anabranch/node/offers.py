@@ -13,28 +13,23 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import msgspec
-
 from anabranch.errors import StoreError
 from anabranch.failures import failure_of
+from anabranch.node.gathered import Gathered
 from anabranch.node.port import Failure, InputLimit, Offer
 from anabranch.node.store_log import StoreLog
 from anabranch.plan.physical import Physical
 from anabranch.plan.step import Input
 from anabranch.sources.port import (
     Attended,
-    Batch,
     Enumerator,
-    FileSlice,
     Forgetting,
     Growing,
     Limit,
     Opener,
-    Slice,
     Source,
     SourceLog,
 )
@@ -46,53 +41,6 @@ RETRY_SECONDS = 1.0
 def open_plainly(name: str, source: Source, position: bytes | None, log: SourceLog) -> Enumerator:
     """Open a source that needs nothing but its description."""
     return source.open(position, log)
-
-
-@dataclass
-class _Share:
-    """What one source has given to an offer."""
-
-    slices: tuple[Slice, ...]
-    position: bytes
-    rows: int
-    full: bool
-
-    def add(self, batch: Batch) -> None:
-        """Take in what the source has added."""
-        self.slices += batch.slices
-        self.position = batch.position
-        self.rows += _rows(batch)
-        self.full = batch.full
-
-
-@dataclass
-class _Gathered:
-    """An offer while it grows, and after it was taken."""
-
-    shares: dict[str, _Share] = field(default_factory=dict)
-    asked: set[str] = field(default_factory=set)
-
-    @property
-    def rows(self) -> int:
-        return sum(share.rows for share in self.shares.values())
-
-    @property
-    def bytes(self) -> int:
-        return sum(_bytes(share.slices) for share in self.shares.values())
-
-    def add(self, name: str, batch: Batch) -> None:
-        self.asked.add(name)
-        if name in self.shares:
-            self.shares[name].add(batch)
-        else:
-            rows = _rows(batch)
-            self.shares[name] = _Share(batch.slices, batch.position, rows, batch.full)
-
-    def inputs(self) -> tuple[Input, ...]:
-        return tuple(
-            Input(name, share.slices, msgspec.Raw(share.position))
-            for name, share in self.shares.items()
-        )
 
 
 class Offers:
@@ -127,7 +75,7 @@ class Offers:
         self._limit = limit
         self._taken: tuple[Input, ...] | None = tuple(pending) or None
         self._taken_offer: Offer | None = None
-        self._growing = _Gathered()
+        self._growing = Gathered()
         self._committed: tuple[Input, ...] = tuple(read)
         self._to_acknowledge: tuple[Input, ...] | None = tuple(read)
         self._failed: dict[str, Failure] = {}
@@ -161,6 +109,18 @@ class Offers:
             offer = self._told()
             return self._growing.inputs() if offer.full and offer.step == step else None
 
+    def close_offer(self, step: int, inputs: tuple[Input, ...]) -> None:
+        """Let the offer of a step stay as it is, also under a larger limit, if it is still this.
+
+        Somebody has prepared for it: that counts for more than some rows.
+        """
+        with self._guard:
+            same = [(g.source, g.slices) for g in inputs] == [
+                (g.source, g.slices) for g in self._growing.inputs()
+            ]
+            if same and self._told().step == step:
+                self._growing.closed = True
+
     def take(self, step: int) -> tuple[Input, ...] | None:
         """The input of a step, the same whenever it is asked for; None if it is not offered."""
         with self._guard:
@@ -169,7 +129,7 @@ class Offers:
             if self._taken is None:
                 self._taken_offer = self._told()
                 self._taken = self._growing.inputs()
-                self._growing = _Gathered()
+                self._growing = Gathered()
             return self._taken
 
     def commit(self, step: int, positions: tuple[Input, ...], limit: InputLimit) -> None:
@@ -318,9 +278,9 @@ class Offers:
 
         Sources that were not asked yet share what is left, so that the first does not take it all.
         """
-        if name in self._ended:
-            return None
         growing, limit = self._growing, self._limit
+        if name in self._ended or growing.closed:
+            return None
         share = growing.shares.get(name)
         if share is not None and share.full:
             return None
@@ -348,7 +308,7 @@ class Offers:
             rows=rows,
             bytes=size,
             by_source={n: s.rows for n, s in growing.shares.items() if s.rows},
-            full=full or (rows > 0 and self._no_more()),
+            full=full or growing.closed or (rows > 0 and self._no_more()),
             ended=ended,
         )
 
@@ -363,12 +323,3 @@ class Offers:
             if not share.full and name in self._enumerators and name in self._growers:
                 return False
         return True
-
-
-def _rows(batch: Batch) -> int:
-    """Rows, where their number is known and something is there at all; else slices."""
-    return len(batch.slices) if batch.rows is None else max(batch.rows, len(batch.slices))
-
-
-def _bytes(slices: Sequence[Slice]) -> int:
-    return sum(part.size for part in slices if isinstance(part, FileSlice))
