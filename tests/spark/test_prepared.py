@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
 from anabranch.dataflow.validate import validate
 from anabranch.node.program import Program
-from anabranch.plan.step import Plan
+from anabranch.plan.step import Input, Plan
 from anabranch.rescale.assignments import equal_shares
+from anabranch.sources.port import FileSlice
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.plane import SparkPlane
 from anabranch.spark.session import open_session
@@ -103,12 +105,15 @@ def test_a_step_whose_input_is_known_is_planned_beside_the_one_before(
     assert every == sorted(set(every)), "a query was made twice"
 
 
-@pytest.fixture
-def plane(spark: SparkSession, tmp_path: Path) -> SparkPlane:
-    source = ab.ScriptedSource("name string, value bigint", [ab.EOF])
+def plane_of(source: Any, directory: Path) -> SparkPlane:
     session = open_session(None)
     program = Program(validate(flow(source, ab.MemorySink()).graph(), SparkAnalyzer(session)), BINS)
-    return SparkPlane(session, program, tmp_path, "code", SparkSources(session, tmp_path))
+    return SparkPlane(session, program, directory, "code", SparkSources(session, directory))
+
+
+@pytest.fixture
+def plane(spark: SparkSession, tmp_path: Path) -> SparkPlane:
+    return plane_of(ab.ScriptedSource("name string, value bigint", [ab.EOF]), tmp_path)
 
 
 def plan(step: int, workers: int = 2, **more: Any) -> Plan:
@@ -148,6 +153,20 @@ def test_another_step_than_the_one_that_was_prepared_is_made_anew(
     assert found is not None
     assert found.seating[1].partitions == len(comes.workers("by-name"))
     assert len(made.steps) == 3
+
+
+def test_what_cannot_be_prepared_is_tried_once_and_fails_when_it_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = ab.FileSource(tmp_path, format="json", schema="name string, value bigint")
+    plane = plane_of(source, tmp_path)
+    gone = (FileSlice(str(tmp_path / "gone.json"), 1, 1),)
+    missing = msgspec.structs.replace(plan(5), inputs=(Input("rows", gone, msgspec.Raw(b"1")),))
+    plane.query(plan(4))
+    assert plane.prepare(missing)
+    assert not plane.prepare(missing)
+    with pytest.raises(PySparkException, match="PATH_NOT_FOUND"):
+        plane.query(missing)
 
 
 def test_where_preparing_is_in_vain_it_is_done_less_and_less(plane: SparkPlane) -> None:

@@ -63,6 +63,7 @@ class SparkPlane:
     _making: threading.Condition = field(default_factory=threading.Condition)
     _begun: int = -1
     _prepared: tuple[QueryKey, StepQuery] | None = None
+    _tried: QueryKey | None = None
     #: how many queries in a row were prepared for nothing, and from which step on to try again
     _in_vain: int = 0
     _prepare_from: int = 0
@@ -115,10 +116,9 @@ class SparkPlane:
         key = _key_of(plan)
         with self._making, contextlib.suppress(PySparkException, Py4JError):
             self._making.wait_for(lambda: self._begun == plan.step - 1, _PATIENCE)
-            known = self._prepared is not None and self._prepared[0] == key
-            if self._begun != plan.step - 1 or known:
+            if self._begun != plan.step - 1 or self._tried == key:
                 return False
-            self._prepared = None
+            self._prepared, self._tried = None, key
             query = self._queries.query(plan)
             if query is not None:
                 # Outside of an action Spark plans with the settings of the active session.
