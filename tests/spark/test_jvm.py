@@ -17,12 +17,14 @@ from anabranch.spark import jvm, session
 from anabranch.spark.jvm import JAVA_OPTIONS, quiet
 
 
-def test_our_logging_is_there_and_the_users_options_come_after_it() -> None:
-    [option] = quiet({})[JAVA_OPTIONS].split()
-    name, _, address = option.partition("=")
+def test_our_logging_and_stack_are_there_and_the_users_options_come_after_them() -> None:
+    ours = quiet({})[JAVA_OPTIONS]
+    logging, stack = ours.split()
+    assert stack == "-Xss8m"
+    name, _, address = logging.partition("=")
     assert name == "-Dlog4j2.configurationFile"
     assert Path(address.removeprefix("file://")).read_text().count("rootLogger.level") == 1
-    assert quiet({JAVA_OPTIONS: "-Dx=1", "a": "b"}) == {JAVA_OPTIONS: f"{option} -Dx=1", "a": "b"}
+    assert quiet({JAVA_OPTIONS: "-Dx=1", "a": "b"}) == {JAVA_OPTIONS: f"{ours} -Dx=1", "a": "b"}
 
 
 def relayed(text: bytes, monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
