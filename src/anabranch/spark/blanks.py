@@ -2,8 +2,8 @@
 
 Planning a step takes as long as running a small one, and what a step is told is known only when the
 one before is committed. So the rows with what it is told are blank while its query is planned, and
-are filled in just before it runs: Spark reads them when it sends out their task. A step that is
-told nothing new is planned all the same way, so the rows are made once and used by all steps.
+are filled in just before it runs: Spark reads them when it sends out their task. They are made
+once, and serve all steps with as many tasks.
 """
 
 from __future__ import annotations
