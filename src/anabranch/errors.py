@@ -355,7 +355,7 @@ class OutputMismatch(StepError):
 
 
 class AttemptsDisagree(StepError):
-    """Tasks used different attempts of one worker's work, or executors were lost, again and again."""
+    """Tasks used different attempts of one another, or executors were lost, again and again."""
 
     code = "step.attempts_disagree"
 
