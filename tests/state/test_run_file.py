@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import CorruptRun, FutureFormat, MissingRun, NameTaken, StoreUnavailable
-from anabranch.state import run_file
 from anabranch.state.bins import BinSet, bin_of
 from anabranch.state.layout import Layout
-from anabranch.state.run_file import Run, checksum_of, open_run, write_run
+from anabranch.state.run_file import Run, checksum_of, forget_runs, open_run, write_run
 from anabranch.state.run_list import RunInfo
 from anabranch.state.sorted_rows import hash_column
 from tests.state.state_model import key_schema
@@ -238,6 +237,7 @@ def test_other_content_under_the_same_name_is_not_taken_from_memory(tmp_path: Pa
 
 
 def test_rows_outlive_their_file_but_memory_lets_a_removed_one_go(tmp_path: Path) -> None:
+    forget_runs()
     info = write(tmp_path, rows([1, 2, 3]))
     kept = open_run(tmp_path, info).rows
     (tmp_path / "run/a").unlink()
@@ -246,18 +246,6 @@ def test_rows_outlive_their_file_but_memory_lets_a_removed_one_go(tmp_path: Path
         open_run(tmp_path, info)
     gc.collect()
     assert kept.take(np.array([0, 2])).column("k_c0").to_pylist() == [0, 2]
-
-
-def test_a_bounded_number_of_runs_stays_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_file, "CACHED_RUNS", 2)
-    infos = [write(tmp_path, rows([n]), name=f"run/{n}") for n in range(3)]
-    first, second = (open_run(tmp_path, info) for info in infos[:2])
-    assert open_run(tmp_path, infos[0]) is first
-    open_run(tmp_path, infos[2])
-    assert open_run(tmp_path, infos[0]) is first
-    assert open_run(tmp_path, infos[1]) is not second
 
 
 def test_open_runs_hold_no_descriptors(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.state.bins import BinSet
+from anabranch.state.kept_open import KeptOpen
 from anabranch.state.run_file import Run, checksum_of, encode_piece, load_piece
 from anabranch.state.run_list import RunInfo
 from anabranch.state.sorted_rows import SortedRows
@@ -51,28 +50,17 @@ def open_pieces(directory: Path, info: RunInfo, names: Sequence[str]) -> Run:
     Runs are kept open for the process: a name never changes its content.
     """
     key = (directory, tuple(sorted(names)))
-    with _lock:
-        if key in _open:
-            _open.move_to_end(key)
-            return replace(_open[key], info=info)
+    found = _open.get(key)
+    if found is not None:
+        return replace(found, info=info)
     run = _joined([_piece(directory / name, info) for name in key[1]])
-    with _lock:
-        for kept in [kept for kept in _open if not _is_there(kept)]:
-            del _open[kept]
-        _open[key] = run
-        while len(_open) > KEPT:
-            _open.popitem(last=False)
+    _open.keep(key, run)
     return run
 
 
 def forget_pieces() -> None:
     """Let go of all open pieces, as a new process would."""
-    with _lock:
-        _open.clear()
-
-
-_lock = threading.Lock()
-_open: OrderedDict[tuple[Path, tuple[str, ...]], Run] = OrderedDict()
+    _open.clear()
 
 
 def _is_there(key: tuple[Path, tuple[str, ...]]) -> bool:
@@ -80,16 +68,17 @@ def _is_there(key: tuple[Path, tuple[str, ...]]) -> bool:
     return all(os.path.exists(directory / name) for name in names)
 
 
+_open: KeptOpen[tuple[Path, tuple[str, ...]], Run] = KeptOpen(KEPT, _is_there)
+
+
 def _piece(path: Path, info: RunInfo) -> Run:
     key = (path.parent, (path.name,))
-    with _lock:
-        if key in _open:
-            return _open[key]
-    found = _NAME.fullmatch(path.name)
-    assert found is not None, path
-    run = load_piece(path, info, int(found["size"]), found["checksum"])
-    with _lock:
-        _open[key] = run
+    run = _open.get(key)
+    if run is None:
+        found = _NAME.fullmatch(path.name)
+        assert found is not None, path
+        run = load_piece(path, info, int(found["size"]), found["checksum"])
+        _open.keep(key, run)
     return run
 
 

@@ -23,9 +23,7 @@ Failure
 from __future__ import annotations
 
 import os
-import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +37,7 @@ from anabranch.state.bins import BinSet, Mask, bin_of, bin_offsets
 from anabranch.state.disk import disk
 from anabranch.state.expiry import Histogram, histogram_of
 from anabranch.state.files import create_bulk, store_errors
+from anabranch.state.kept_open import KeptOpen
 from anabranch.state.keys import Index
 from anabranch.state.layout import Layout
 from anabranch.state.row_bytes import bytes_between
@@ -47,6 +46,7 @@ from anabranch.state.sorted_rows import SortedRows, hash_column
 
 BATCH_BYTES = 1 << 20
 CACHED_RUNS = 512
+"""How many runs a process keeps open, the last ones used."""
 
 _FORMAT = b"anabranch.format"
 _BINS = b"anabranch.bins"
@@ -119,33 +119,26 @@ def checksum_of(data: pa.Buffer) -> str:
 def open_run(root: Path, info: RunInfo) -> Run:
     """Map a run, after making sure that it is the one that was committed.
 
-    Open runs are kept for the process, the last 512 used: a name never changes its content. A run
-    whose file was removed is let go when the next one is opened, so that its space is freed.
+    Open runs are kept for the process: a name never changes its content.
     """
     path = root / info.name
-    with _lock:
-        run = _open.get((path, info))
-        if run is not None:
-            _open.move_to_end((path, info))
-            return run
-    run = _load(path, info)
-    with _lock:
-        for key in [key for key in _open if not os.path.exists(key[0])]:
-            del _open[key]
-        _open[path, info] = run
-        while len(_open) > CACHED_RUNS:
-            _open.popitem(last=False)
+    run = _open.get((path, info))
+    if run is None:
+        run = _load(path, info)
+        _open.keep((path, info), run)
     return run
 
 
 def forget_runs() -> None:
     """Let go of all open runs, as a new process would."""
-    with _lock:
-        _open.clear()
+    _open.clear()
 
 
-_lock = threading.Lock()
-_open: OrderedDict[tuple[Path, RunInfo], Run] = OrderedDict()
+def _is_there(key: tuple[Path, RunInfo]) -> bool:
+    return os.path.exists(key[0])
+
+
+_open: KeptOpen[tuple[Path, RunInfo], Run] = KeptOpen(CACHED_RUNS, _is_there)
 
 
 def _load(path: Path, info: RunInfo) -> Run:
