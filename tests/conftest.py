@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -40,10 +43,30 @@ LONGEST = (
 """Begun first, they run beside everything else: a file stays with one process."""
 
 
+SHARED_MEMORY = Path("/dev/shm")
+ROOM = 8 << 30
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let every Spark that a test starts, in this process or another, start fast."""
     if not hasattr(config, "workerinput"):
         os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options()
+        if "not soak" in config.getoption("markexpr"):
+            _write_to_memory(config)
+
+
+def _write_to_memory(config: pytest.Config) -> None:
+    """Let tests write to a file system in memory, if there is one with room.
+
+    They sync tens of thousands of small files, which a disk takes its time for.
+    """
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM:
+        scratch = SHARED_MEMORY / f"anabranch-tests-{os.getuid()}"
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+        # A Spark that is killed leaves its files behind.
+        os.environ["SPARK_LOCAL_DIRS"] = tempfile.mkdtemp(prefix="spark-", dir=scratch)
+        config.add_cleanup(lambda: shutil.rmtree(os.environ["SPARK_LOCAL_DIRS"], True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

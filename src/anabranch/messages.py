@@ -147,11 +147,16 @@ def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(sorted(messages, key=lambda message: _ORDER[type(message)]))
 
 
+FileTags: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
+"""By a source's number: how its rows name their files."""
+
+
 class Control(msgspec.Struct, frozen=True, tag="control"):
-    """A worker's messages for one step, and the step's clock.
+    """A worker's messages for one step, and which step it is.
 
     ``level`` and ``partition`` say which task it is for; a task passes on what is for a deeper
-    level.
+    level. ``tags`` numbers the files of each source, as their rows name them, in planned order; a
+    task that gets no rows of files has none.
     """
 
     level: int
@@ -161,6 +166,9 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     owned: BinSet
     messages: tuple[Message, ...]
     clock_ns: int = 0
+    step: int = 0
+    revision: int = 0
+    tags: FileTags = ()
 
 
 class Attempt(msgspec.Struct, frozen=True, tag="attempt"):

@@ -149,6 +149,7 @@ def test_a_removed_file_is_an_expired_snapshot_unless_the_last_step_needs_it(
     gone = old.view("times").runs[0].run.name
     assert not last.lists(gone)
     os.unlink(tmp_path / gone)
+    run_file.forget_runs()
     with pytest.raises(SnapshotExpired, match="has been removed") as raised:
         shown(old, "times", tmp_path)
     assert raised.value.where == gone

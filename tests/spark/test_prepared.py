@@ -199,24 +199,28 @@ def test_a_program_that_calls_the_users_code_to_make_a_query_is_not_prepared(
 
 
 def exchanges(query: StepQuery) -> list[Any]:
-    """The exchanges of a query's physical plan."""
-    found, waiting = [], [query.frame._jdf.queryExecution().executedPlan()]
+    """The exchanges that a query would run."""
+    found, waiting = [], [query.frame._jdf.queryExecution().toRdd()]
     while waiting:
-        part = waiting.pop()
-        if part.nodeName().startswith("Exchange"):
-            found.append(part)
-        children = part.children()
-        waiting += [children.apply(place) for place in range(children.size())]
+        before = waiting.pop().dependencies()
+        for dependency in [before.apply(place) for place in range(before.size())]:
+            if dependency.getClass().getSimpleName() == "ShuffleDependency":
+                found.append(dependency)
+            waiting.append(dependency.rdd())
     return found
 
 
-def test_a_query_is_prepared_with_the_settings_of_its_session(plane: SparkPlane) -> None:
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_query_is_prepared_with_the_settings_of_its_session(
+    plane: SparkPlane, before: int
+) -> None:
     """Two attempts of a task differ: with checksums of rows Spark would fail the step."""
-    plane.query(plan(4))
-    thread = threading.Thread(target=plane.prepare, args=(plan(5),))
+    for step in range(before + 1):
+        plane.query(plan(step))
+    thread = threading.Thread(target=plane.prepare, args=(plan(before + 1),))
     thread.start()
     thread.join()
-    query = plane.query(plan(5))
+    query = plane.query(plan(before + 1))
     assert query is not None
     (exchange,) = exchanges(query)
-    assert len(exchange.shuffleDependency().rowBasedChecksums()) == 0
+    assert len(exchange.rowBasedChecksums()) == 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from anabranch.messages import Control, Load, Message
+from anabranch.messages import Control, FileTags, Load, Message
 from anabranch.node.program import Program
 from anabranch.operators.states import state_shapes
 from anabranch.plan.boundary import Seats
 from anabranch.plan.controls import messages_for
-from anabranch.plan.physical import Group
+from anabranch.plan.physical import Group, Level
 from anabranch.plan.step import Assignment, OperatorState, Plan
 from anabranch.state.bins import BinSet
 
@@ -20,6 +20,7 @@ def controls_of(
     states: Sequence[OperatorState],
     seating: Sequence[Seats],
     first: int,
+    tags: FileTags = (),
 ) -> list[Control]:
     """The controls of the levels from ``first`` on; ``seating`` has the seats of every level."""
     by_operator = {state.operator: state for state in states}
@@ -32,11 +33,21 @@ def controls_of(
             _owned(plan.placement, group.region, worker),
             _messages(program, plan, group, worker, by_operator),
             plan.clock_ns,
+            plan.step,
+            plan.revision,
+            tags if _sees_files(program, level) else (),
         )
         for level in program.physical.levels[first:]
         for group in level.groups
         for worker, seat in seating[level.number].of(group.name).items()
     ]
+
+
+def _sees_files(program: Program, level: Level) -> bool:
+    """Whether rows come to a level straight from a source, or from the user's Spark code."""
+    physical = program.physical
+    sources = {source.id for source in physical.sources()}
+    return any(e.producer in sources or physical.is_transform(e.producer) for e in level.inputs)
 
 
 def _messages(

@@ -55,13 +55,14 @@ class Assembly:
         """A SQL query."""
         return self._made(self._session.sql(text))
 
-    def loaded(
-        self, reader: DataFrameReader, paths: Sequence[str], columns: Sequence[str]
-    ) -> DataFrame:
-        """Files with further columns beside their own."""
+    def loaded(self, reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
+        """The rows of files."""
         made: Any = reader
-        java = made._jreader.load(self._to_seq(self._listed(paths)))
-        return self._made(java.selectExpr(self._texts(("*", *columns))) if columns else java)
+        return self._made(made._jreader.load(self._to_seq(self._listed(paths))))
+
+    def selected(self, df: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """The rows with further columns beside their own."""
+        return self._made(df._jdf.selectExpr(self._texts(("*", *columns)))) if columns else df
 
     def parted(self, df: DataFrame, partitions: int, column: str) -> DataFrame:
         """The rows in the partitions that a column names."""

@@ -21,14 +21,14 @@ _SCHEMA = f"{AT} int, {TOLD} binary"
 
 
 class Blanks:
-    """So many rows of a number and some bytes, in one task.
+    """So many rows of a number and some bytes, in one task or in one each.
 
     One job at a time may read them: a task that is sent out again, after it has failed, takes with
     it what is written in them then.
     """
 
-    def __init__(self, spark: SparkSession, count: int) -> None:
-        """All of them are blank."""
+    def __init__(self, spark: SparkSession, count: int, *, tasks: int = 1) -> None:
+        """All of them are blank; ``tasks`` is how many tasks read them."""
         context = spark.sparkContext
         jvm: Any = context._jvm
         gateway: Any = context._gateway
@@ -40,7 +40,7 @@ class Blanks:
         for array in self._arrays:
             # The row does not copy the array: what is written there later is in the row.
             rows.add(getattr(jvm, _ROW)(array))
-        made = java.parallelize(rows, 1).rdd()
+        made = java.parallelize(rows, tasks).rdd()
         schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA)
         self.frame = DataFrame(session.internalCreateDataFrame(made, schema, False), spark)
 

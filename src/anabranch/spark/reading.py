@@ -83,10 +83,13 @@ class FileReader:
         self._assembly = assembly
         self._reader = assembly.spark.read.format(format).schema(to_ddl(schema)).options(**options)
 
-    def load(self, slices: Sequence[FileSlice]) -> DataFrame:
-        """The rows of these files."""
-        paths = [spark_path(part.path) for part in slices]
-        return self._assembly.loaded(self._reader, paths, self._more)
+    def found(self, slices: Sequence[FileSlice]) -> DataFrame:
+        """These files, as Spark finds them."""
+        return self._assembly.loaded(self._reader, [spark_path(part.path) for part in slices])
+
+    def rows(self, found: DataFrame) -> DataFrame:
+        """Their rows, with what is needed beside their own columns."""
+        return self._assembly.selected(found, self._more)
 
 
 def malformed_row(
@@ -95,8 +98,8 @@ def malformed_row(
     """The file and the raw text of a row that does not fit; None where there is no such row."""
     parted = source.separated()
     *_, raw, file = parted.schema.names
-    rows = FileReader(Assembly(spark), parted, ordered=False).load(slices)
-    found = rows.where(f"{quote(raw)} is not null").limit(1).collect()
+    reader = FileReader(Assembly(spark), parted, ordered=False)
+    found = reader.rows(reader.found(slices)).where(f"{quote(raw)} is not null").limit(1).collect()
     return (found[0][file], found[0][raw]) if found else None
 
 
@@ -130,14 +133,9 @@ def read_orders(
     ]
 
 
-def orders_frame(assembly: Assembly, orders: Sequence[ReadOrder]) -> DataFrame:
+def encoded_orders(orders: Sequence[ReadOrder]) -> list[tuple[int, bytes]]:
     """The orders as rows, one task each."""
-    payloads = ", ".join(f"X'{_encode_order(order).hex()}'" for order in orders)
-    count = len(orders)
-    return assembly.query(
-        f"select array({payloads})[cast(id as int)] as {READ_ORDER} "
-        f"from range(0, {count}, 1, {count})"
-    )
+    return [(number, _encode_order(order)) for number, order in enumerate(orders)]
 
 
 def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -152,7 +150,7 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
         for order in orders:
             node = cast("SourceNode", program.physical.node(order.producer))
             started = time.perf_counter()
-            attempt = spec.place(node.name, order.worker).attempt
+            attempt = spec.attempt(node.name, order.worker)
             passage = Passage(node.name, order.messages, {node.id: 1})
             read: list[PartitionRead] = []
             for part in order.parts:

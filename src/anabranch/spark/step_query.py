@@ -1,14 +1,14 @@
 """The query of a step: read, exchange, region tasks, reports, as one DataFrame.
 
-It is put together anew for every step, but not the texts of its parts, which change with the
-assignment alone. What tasks are told is not in it: that is written into blanks before it runs.
+What tasks are told is not in it: that is written into blanks before it runs. So of two steps with
+the same placement the queries differ in their files alone, and the plan of one serves the other.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,23 +21,18 @@ from anabranch.node.program import Program
 from anabranch.node.worker_home import Homes
 from anabranch.plan.boundary import PART, Boundary, Seats, seats
 from anabranch.plan.sql import Crossing
-from anabranch.plan.step import Input, OperatorState, Plan
-from anabranch.sources.port import FileSlice, RangeSlice
+from anabranch.plan.step import OperatorState, Plan
 from anabranch.sources.python_data_source import PythonDataSource
-from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.assembly import Assembly
 from anabranch.spark.blanks import AT, TOLD, Blanks
+from anabranch.spark.inputs import Found, Inputs, LevelInput, indexes_of
+from anabranch.spark.planned import Plans
 from anabranch.spark.reading import (
     READ_ORDER,
-    FileReader,
-    PartitionPart,
     ReadOrder,
-    ReadPart,
-    orders_frame,
+    encoded_orders,
     python_producers,
-    read_orders,
     read_task,
-    tags_of,
 )
 from anabranch.spark.session import lift_byte_limit
 from anabranch.spark.sources import SparkSources
@@ -66,6 +61,7 @@ class StepQuery:
     frame: DataFrame
     seating: tuple[Seats, ...]
     blanks: Blanks | None
+    orders: tuple[tuple[Blanks, tuple[ReadOrder, ...]], ...]
 
 
 class StepQueries:
@@ -85,15 +81,15 @@ class StepQueries:
         self._program = program
         self._store = store
         self._code = code
-        self._sources = sources
         self._homes = homes
         self._assembly = Assembly(spark)
+        self._inputs = Inputs(self._assembly, program, sources)
+        self._plans = Plans()
         levels = program.physical.levels[1:]
         if all(program.boundary(level.number).is_narrow() for level in levels):
             lift_byte_limit(spark)
         self._texts: dict[tuple[object, ...], str] = {}
-        self._readers: dict[tuple[int, int], FileReader] = {}
-        self._blanks: dict[int, Blanks] = {}
+        self._blanks: dict[str, Blanks] = {}
 
     @property
     def only_ours(self) -> bool:
@@ -106,33 +102,62 @@ class StepQueries:
     def query(self, plan: Plan) -> StepQuery | None:
         """The query of a step; None where it has no tasks."""
         seating = self._seating(plan)
-        frame = self._frame(plan, seating)
+        inputs = self._inputs.of(plan)
+        found = self._inputs.found(inputs)
+        make = partial(self._frame, plan, seating, inputs, found)
+        if self._all_told:
+            shape = (seating, plan.placement, tuple(each.shape for each in inputs), _paths())
+            frame = self._plans.frame(shape, indexes_of(found), make)
+        else:
+            frame = make()
         if frame is None:
             return None
         first = self._program.physical.first_exchange
-        blanks = None if first is None else self._blanks[self._told(seating, first)]
-        return StepQuery(frame, tuple(seating), blanks)
+        blanks = None if first is None else self._control_blanks(seating, first)[1]
+        orders = [
+            (self._order_blanks(each.level, len(each.orders))[1], each.orders)
+            for each in inputs
+            if each.orders
+        ]
+        return StepQuery(frame, seating, blanks, tuple(orders))
 
     def fill(self, query: StepQuery, plan: Plan, states: Sequence[OperatorState]) -> None:
         """Write what the tasks are told."""
+        for blanks, orders in query.orders:
+            blanks.fill(encoded_orders(orders))
         first = self._program.physical.first_exchange
         if query.blanks is not None and first is not None:
-            controls = controls_of(self._program, plan, states, query.seating, first)
+            tags = self._inputs.tags(plan)
+            controls = controls_of(self._program, plan, states, query.seating, first, tags)
             query.blanks.fill(
                 [(control_part(self._program, first, c), encode(c)) for c in controls]
             )
 
-    def _frame(self, plan: Plan, table: list[Seats]) -> DataFrame | None:
+    @property
+    def _all_told(self) -> bool:
+        """Whether every task is told which step it is of, and no query is made by the user."""
+        physical = self._program.physical
+        transforms = any(physical.transforms_before(level.number) for level in physical.levels)
+        return physical.first_exchange == 1 and not transforms
+
+    def _frame(
+        self,
+        plan: Plan,
+        table: tuple[Seats, ...],
+        inputs: Sequence[LevelInput],
+        found: Found,
+    ) -> DataFrame | None:
         physical = self._program.physical
         before: list[Feed] = []
         job: DataFrame | None = None
         for level in physical.levels[1:]:
             crossing = self._crossing(plan, level.number, table)
-            feeds = before + self._read(plan, crossing)
+            feeds = before + self._read(plan, crossing, inputs[level.number - 1], found)
             parts = [feed.text for feed in feeds if feed.text is not None]
             parts += self._transforms(crossing, feeds)
             if level.number == physical.first_exchange:
-                parts.append(self._controls(table, crossing))
+                view, _ = self._control_blanks(table, level.number)
+                parts.append(crossing.controls(view, AT, TOLD))
             if not parts:
                 continue
             job = self._assembly.query(" union all ".join(parts))
@@ -146,30 +171,32 @@ class StepQueries:
             before = self._tasks(job, plan, crossing.boundary, following)
         return None
 
-    def _seating(self, plan: Plan) -> list[Seats]:
+    def _seating(self, plan: Plan) -> tuple[Seats, ...]:
         """Every level's seats; a level without an exchange sits where the one before sat."""
         found = [Seats(())]
         for level in self._program.physical.levels[1:]:
             seated = seats(level, plan)
             found.append(seated if level.exchange or level.number == 1 else found[-1])
-        return found
+        return tuple(found)
 
-    def _controls(self, table: list[Seats], crossing: Crossing) -> str:
-        """The rows that tasks find their controls in."""
-        count = self._told(table, crossing.boundary.level.number)
-        view = f"_ab_controls_{count}"
-        if count not in self._blanks:
-            self._blanks[count] = Blanks(self._spark, count)
-            self._assembly.view(self._blanks[count].frame, view)
-        return crossing.controls(view, AT, TOLD)
-
-    def _told(self, table: Sequence[Seats], first: int) -> int:
-        """How many tasks of the levels from ``first`` on are told something."""
+    def _control_blanks(self, table: Sequence[Seats], first: int) -> tuple[str, Blanks]:
+        """The rows that the tasks of the levels from ``first`` on find their controls in."""
         levels = self._program.physical.levels[first:]
         groups = [(level.number, group.name) for level in levels for group in level.groups]
-        return sum(len(table[level].workers(group)) for level, group in groups)
+        count = sum(len(table[level].workers(group)) for level, group in groups)
+        return self._blank(f"_ab_controls_{count}", count, tasks=1)
 
-    def _crossing(self, plan: Plan, level: int, table: list[Seats]) -> Crossing:
+    def _order_blanks(self, level: int, count: int) -> tuple[str, Blanks]:
+        """The rows that read tasks find their orders in, one each."""
+        return self._blank(f"_ab_orders_{level}_{count}", count, tasks=count)
+
+    def _blank(self, view: str, count: int, *, tasks: int) -> tuple[str, Blanks]:
+        if view not in self._blanks:
+            self._blanks[view] = Blanks(self._spark, count, tasks=tasks)
+            self._assembly.view(self._blanks[view].frame, view)
+        return view, self._blanks[view]
+
+    def _crossing(self, plan: Plan, level: int, table: Sequence[Seats]) -> Crossing:
         boundary = self._program.boundary(level)
         return Crossing(boundary, table[level], plan.placement, self._program.bins)
 
@@ -188,53 +215,31 @@ class StepQueries:
             if transform in crossing.boundary.producers()
         ]
 
-    def _read(self, plan: Plan, crossing: Crossing) -> list[Feed]:
+    def _read(self, plan: Plan, crossing: Crossing, given: LevelInput, found: Found) -> list[Feed]:
         """The views of the sources' rows."""
-        inputs = {given.source: given for given in plan.inputs}
-        producers = crossing.boundary.wanted()
-        found: list[Feed] = []
-        orders: list[ReadOrder] = []
-        for number, node in enumerate(self._program.physical.sources()):
-            given = inputs.get(node.name)
-            if given is None or not given.slices or node.id not in producers:
-                continue
-            if read_by_spark(node.source):
-                found.append(self._files(node, crossing, given))
-            else:
-                parts = self._parts(node, given)
-                orders += read_orders(node, number, parts, plan)
-        if orders:
-            found.append(self._python(plan, crossing, orders))
-        return found
+        feeds = [self._files(node, crossing, found) for node, _ in given.files]
+        if given.orders:
+            feeds.append(self._python(plan, crossing, len(given.orders)))
+        return feeds
 
-    def _files(self, node: SourceNode, crossing: Crossing, given: Input) -> Feed:
-        slices = [part for part in given.slices if isinstance(part, FileSlice)]
-        ordered = bool(crossing.boundary.made_order)
+    def _files(self, node: SourceNode, crossing: Crossing, found: Found) -> Feed:
         level = crossing.boundary.level.number
-        if (node.id, level) not in self._readers:
-            self._readers[node.id, level] = FileReader(self._assembly, node.source, ordered=ordered)
         view = f"_ab_source_{node.id}_{level}"
-        self._assembly.view(self._readers[node.id, level].load(slices), view)
+        self._assembly.view(self._inputs.rows(node, level, found), view)
         if node.id not in crossing.boundary.producers():
             return Feed(view, (node.id,), None)
         key = (view, crossing.seats, crossing.placement)
         text = self._text(key, lambda: crossing.from_source(node.id, view))
         return Feed(view, (node.id,), text)
 
-    def _parts(self, node: SourceNode, given: Input) -> list[ReadPart]:
-        """What Python tasks read of a source: ranges as planned, or partitions asked for now."""
-        if isinstance(node.source, PythonDataSource):
-            found = self._sources.partitions(node.name, given.slices)
-            return [PartitionPart(number, data) for number, data in enumerate(found)]
-        return [part for part in given.slices if isinstance(part, RangeSlice)]
-
-    def _python(self, plan: Plan, crossing: Crossing, orders: Sequence[ReadOrder]) -> Feed:
+    def _python(self, plan: Plan, crossing: Crossing, tasks: int) -> Feed:
         boundary = crossing.boundary
         producers = python_producers(boundary)
         partitions = crossing.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, boundary.level.number - 1, partitions)
+        told, _ = self._order_blanks(boundary.level.number, tasks)
         rows = self._assembly.mapped(
-            orders_frame(self._assembly, orders),
+            self._assembly.query(f"select {TOLD} as {READ_ORDER} from {told}"),
             [READ_ORDER],
             partial(read_task, spec),
             boundary.made(producers),
@@ -277,24 +282,14 @@ class StepQueries:
         return self._texts[key]
 
     def _spec(self, plan: Plan, level: int, partitions: int | None) -> TaskSpec:
-        return TaskSpec(
-            str(self._store),
-            self._code,
-            level,
-            plan.step,
-            plan.revision,
-            partitions,
-            tuple(path for path in sys.path if path),
-            self._tags(plan),
-            self._homes,
-        )
+        first = self._program.physical.first_exchange
+        spec = TaskSpec(str(self._store), self._code, level, partitions, _paths(), self._homes)
+        if level == 0 or (first is not None and level >= first):
+            return spec
+        tags = self._inputs.tags(plan)
+        return replace(spec, step=plan.step, revision=plan.revision, tags=tags)
 
-    def _tags(self, plan: Plan) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        inputs = {given.source: given for given in plan.inputs}
-        found = []
-        for number, node in enumerate(self._program.physical.sources()):
-            given = inputs.get(node.name)
-            if given is not None and read_by_spark(node.source):
-                slices = [part for part in given.slices if isinstance(part, FileSlice)]
-                found.append(tags_of(number, slices))
-        return tuple(found)
+
+def _paths() -> tuple[str, ...]:
+    """Where modules are looked for."""
+    return tuple(path for path in sys.path if path)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from anabranch.messages import Attempt, Control, Report, encode
+from anabranch.messages import Attempt, Control, FileTags, Report, encode
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
 from anabranch.node.worker_home import Homes
@@ -45,30 +45,30 @@ class TaskSpec:
     """What the tasks of one level need to know before they have seen a row.
 
     ``next_partitions`` is the number of partitions behind the next exchange, None where rows stay
-    in their partition. ``paths`` is where the driver looks for modules. ``tags`` numbers the files
-    of each source, as their rows name them, in planned order. ``homes`` is where workers keep
-    copies of state, None where they read it in the store.
+    in their partition. ``paths`` is where the driver looks for modules. ``homes`` is where workers
+    keep copies of state, None where they read it in the store. Step, revision and tags are here
+    for tasks that get no control; for all others they are in it, so that what Spark is told of
+    these tasks is the same in every step.
     """
 
     store: str
     code: str
     level: int
-    step: int
-    revision: int
     next_partitions: int | None
     paths: tuple[str, ...]
-    tags: tuple[tuple[int, tuple[int, ...]], ...]
     homes: Homes | None = None
+    step: int = 0
+    revision: int = 0
+    tags: FileTags = ()
 
     def program(self) -> Program:
         """The program, loaded once per process."""
         sys.path.extend(path for path in self.paths if path not in sys.path)
         return load_program(Path(self.store), self.code)
 
-    def place(self, group: str, worker: int, clock_ns: int = 0) -> TaskPlace:
-        """A new attempt of a task; one that knows no state needs no clock."""
-        attempt = Attempt(self.level, group, worker, secrets.token_hex(ATTEMPT_BYTES))
-        return TaskPlace(self.step, self.revision, attempt, clock_ns)
+    def attempt(self, group: str, worker: int) -> Attempt:
+        """A new attempt of a task."""
+        return Attempt(self.level, group, worker, secrets.token_hex(ATTEMPT_BYTES))
 
 
 def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,11 +103,12 @@ class _LevelTask:
         if control is None:
             yield from self._passed_on([], {})
             return
-        place = self._spec.place(control.group, control.worker, control.clock_ns)
+        attempt = self._spec.attempt(control.group, control.worker)
+        place = TaskPlace(control.step, control.revision, attempt, control.clock_ns)
         task = RegionTask(self._program, Path(self._spec.store), control, place, self._spec.homes)
         arrived: dict[int, list[Rows]] = {}
         for edge in self._inputs(control):
-            rows = self._ordered(unpack_edge(self._table, edge), edge)
+            rows = self._ordered(unpack_edge(self._table, edge), edge, dict(control.tags))
             task.count(edge.place, rows)
             arrived.setdefault(edge.consumer, []).append(rows)
         result = task.run(arrived, self._notes.attempts)
@@ -125,26 +126,37 @@ class _LevelTask:
         level = self._physical.levels[self._spec.level]
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
         group = level.groups[0].name
-        return Control(self._spec.level, partition, group, partition, BinSet(), ())
+        spec = self._spec
+        return Control(
+            spec.level,
+            partition,
+            group,
+            partition,
+            BinSet(),
+            (),
+            step=spec.step,
+            revision=spec.revision,
+            tags=spec.tags,
+        )
 
     def _inputs(self, control: Control) -> list[Edge]:
         level = self._physical.levels[self._spec.level]
         group = next(g for g in level.groups if g.name == control.group)
         return [edge for edge in level.inputs if edge.consumer in group.operators]
 
-    def _ordered(self, rows: Rows, edge: Edge) -> Rows:
+    def _ordered(self, rows: Rows, edge: Edge, tags: Mapping[int, Sequence[int]]) -> Rows:
         """The rows with their files numbered, where they come straight from files."""
         sources = [source.id for source in self._physical.sources()]
         if rows.order is not None and self._physical.is_transform(edge.producer):
-            numbered = number_transformed(rows.order, dict(self._spec.tags))
+            numbered = number_transformed(rows.order, tags)
             return Rows(rows.values, rows.hashes, rows.keys, numbered)
         if rows.order is None or edge.producer not in sources:
             return rows
         number = sources.index(edge.producer)
-        tags = dict(self._spec.tags).get(number)
-        if tags is None:
+        if number not in tags:
             return rows
-        return Rows(rows.values, rows.hashes, rows.keys, number_files(rows.order, number, tags))
+        numbered = number_files(rows.order, number, tags[number])
+        return Rows(rows.values, rows.hashes, rows.keys, numbered)
 
     def _passed_on(
         self, reports: list[Report], emitted: dict[int, Rows]
