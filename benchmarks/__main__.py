@@ -50,7 +50,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         help="put the results in the place of the same cases of an earlier run, and write it anew",
     )
     parser.add_argument("--list", action="store_true", help="list the cases and end")
-    parser.add_argument("--budget-minutes", type=float, default=45.0)
+    parser.add_argument("--budget-minutes", type=float, default=75.0)
     parser.add_argument(
         "--output", type=Path, help="where to write; a partial or quick run goes to .bench/"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import csv, orc, parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
@@ -19,6 +21,7 @@ from tests.spark.running import completed, state_of, write_json
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 SCHEMA = "name string, value bigint"
+COLUMNS = pa.schema([("name", pa.string()), ("value", pa.int64())])
 PLACE = (0, 1)
 
 
@@ -37,12 +40,15 @@ class Query:
         self.blanks = Blanks(session, 2)
         self.made = 0
 
-    def write(self, number: int, values: list[int]) -> Path:
+    def write(self, number: int, values: list[int]) -> None:
+        """Two files, one of which may be empty."""
         path = self.directory / str(number)
-        rows = [(f"n{value % 3}", value) for value in values]
-        frame = self.session.createDataFrame(rows, SCHEMA).repartition(2)
-        frame.write.mode("overwrite").format(self.format).save(str(path))
-        return path
+        path.mkdir(exist_ok=True)
+        for place, some in enumerate((values[:3], values[3:])):
+            table = pa.table(
+                {"name": [f"n{value % 3}" for value in some], "value": some}, schema=COLUMNS
+            )
+            _write(table, path / f"{place}.{self.format}")
 
     def found(self, *numbers: int) -> DataFrame:
         paths = [str(self.directory / str(number)) for number in numbers]
@@ -66,6 +72,18 @@ class Query:
         frame = plans.frame("shape", self.files(found), lambda: self.frame(found))
         assert frame is not None
         return sorted((row.name, row.value) for row in frame.collect())
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    match path.suffix:
+        case ".json":
+            path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+        case ".csv":
+            csv.write_csv(table, path, csv.WriteOptions(include_header=False))
+        case ".parquet":
+            parquet.write_table(table, path)
+        case ".orc":
+            orc.write_table(table, path)
 
 
 def _part() -> Any:

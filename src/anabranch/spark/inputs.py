@@ -115,10 +115,10 @@ def indexes_of(found: Found) -> Files | None:
     """What Spark knows of the files; None where it keeps that to itself."""
     indexes = {}
     for place, df in found.items():
-        relation: Any = df._jdf.logicalPlan()
-        if relation.getClass().getSimpleName() != "LogicalRelation":
+        plan: Any = df._jdf.logicalPlan()
+        if plan.getClass().getSimpleName() != "LogicalRelation":
             return None
-        indexes[place] = relation.relation().location()
+        indexes[place] = plan.relation().location()
     return indexes
 
 

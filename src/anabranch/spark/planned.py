@@ -125,16 +125,19 @@ class Plans:
         A plan is kept when its shape comes for the second time: while bins move, a shape comes
         once. ``files`` is None where nothing is known of them.
         """
+        if files is None:
+            return make()
         kept = self._kept.get(shape, _Standing.NEW)
         if isinstance(kept, Planned):
-            assert files is not None
             self._kept.move_to_end(shape)
             return kept.over(files)
         made = make()
-        if kept is _Standing.NEW or files is None or made is None:
+        if kept is _Standing.REFUSED or made is None:
+            return made
+        if kept is _Standing.NEW:
             self._keep(shape, _Standing.SEEN)
             return made
-        planned = None if kept is _Standing.REFUSED else Planned.of(made, files)
+        planned = Planned.of(made, files)
         self._keep(shape, planned or _Standing.REFUSED)
         # The plan that is kept is never run: what it ran would be kept with it.
         return made if planned is None else planned.over(files)
