@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,9 +121,9 @@ def test_a_bar_shows_bins_keys_time_longest_step_and_budget(tmp_path: Path) -> N
         seen = until_settled(client, answer, 60, console)
         assert (seen.number, seen.status.rescale) == (1, None)
         shown = console.export_text()
+        assert re.search(r"\b[123]/4 bins", shown), shown
         for text in (
             "4 workers",
-            "3/4",
             " keys ",
             " s left",
             "longest step 0.20 s",
