@@ -33,7 +33,7 @@ def test_a_hash_of_the_content_tells_nulls_and_what_spark_takes_for_equal(
 def test_inputs_of_a_transform_have_an_order_of_one_length() -> None:
     physical = lower(flows.typed(flows.transform_of_a_union()))
     boundary = Boundary(physical, physical.levels[2])
-    crossing = Crossing(boundary, Seats((("r2", 0, (0,)),)), (), 16)
+    crossing = Crossing(boundary, Seats((("r2", 0, (0,)),)))
     (outer,) = boundary.transforms
     texts = [inflow(crossing, outer, edge, "t", by_jvm=edge.producer == 0) for edge in outer.inputs]
     arrays = [text.partition("array(")[2].partition(")) as _ord")[0] for text in texts]

@@ -110,6 +110,15 @@ class Boundary:
             found.setdefault(edge.producer, []).append(edge)
         return found
 
+    def keyed(self) -> dict[str, list[int]]:
+        """The edges whose rows go where their bins are, by the group that they lead to."""
+        found: dict[str, list[int]] = {}
+        for group in self.level.groups:
+            edges = [edge.id for edge in self.edges if edge.consumer in group.operators]
+            if group.region is not None and edges:
+                found[group.name] = edges
+        return found
+
     def task_producers(self) -> list[int]:
         """The producers whose rows tasks of the level before emit."""
         outside = (self.physical.is_read, self.physical.is_transform)

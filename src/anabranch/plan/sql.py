@@ -2,7 +2,7 @@
 
 Every edge's chain runs over the one table that all edges share. An expression is guarded so that it
 sees only rows of its own edge: foreign rows have NULLs where it looks, and could make it fail. The
-text depends on the dataflow and the placement alone, so it is made once and used in every step.
+text depends on the dataflow and the seats alone, so it is made once and used in every step.
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ from anabranch.plan.boundary import (
     value_name,
 )
 from anabranch.plan.physical import ChainNode, Edge, UnionBranch
-from anabranch.plan.step import Assignment
 from anabranch.state.bins import HASH_BITS, bin_bits
 
 _KEY = "_ab_key{}"
 
 
+def bin_text(bins: int) -> str:
+    """The bin of a row, by its hash."""
+    return f"cast(shiftrightunsigned({HASH}, {HASH_BITS - bin_bits(bins)}) as int)"
+
+
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A boundary with the seats and owners of one placement: what the SQL depends on."""
+    """A boundary with the seats of one placement: what the SQL depends on."""
 
     boundary: Boundary
     seats: Seats
-    placement: tuple[Assignment, ...]
-    bins: int
 
     def from_source(self, source: int, table: str) -> str:
         """The rows of a source that the JVM reads, as they arrive at the first level."""
@@ -159,28 +161,20 @@ class Crossing:
         return f"select {routed} from (select {with_hash} from {rows})"
 
     def _route(self, there: list[str]) -> str:
-        """The partition of each row: by its bin's owner, anywhere without a key; notes know it."""
+        """The partition of rows without a key: any. Notes know theirs, and keyed rows need none."""
         edges = [e for e in self.boundary.edges if _is_there(e, there)]
-        if not edges:
+        loose = [edge for edge in edges if edge.region is None]
+        if not loose:
             return PART
         if len(edges) == 1 and NOTE not in there:
-            return self._edge_route(edges[0])
-        cases = " ".join(f"when {edge.id} then {self._edge_route(edge)}" for edge in edges)
+            return self._anywhere(loose[0])
+        cases = " ".join(f"when {edge.id} then {self._anywhere(edge)}" for edge in loose)
         return f"case {TO} {cases} else {PART} end"
 
-    def _edge_route(self, edge: Edge) -> str:
+    def _anywhere(self, edge: Edge) -> str:
         group = next(g for g in self.boundary.level.groups if edge.consumer in g.operators)
-        if group.region is None:
-            first, count = self.seats.first(group.name), len(self.seats.workers(group.name))
-            return f"{first} + pmod(spark_partition_id(), {count})"
-        seat = self.seats.of(group.name)
-        assignment = next(a for a in self.placement if a.region == group.region)
-        owners = assignment.workers
-        if len(set(owners)) == 1:
-            return f"{seat[owners[0]]}"
-        table = ", ".join(str(seat[worker]) for worker in owners)
-        shift = HASH_BITS - bin_bits(self.bins)
-        return f"array({table})[cast(shiftrightunsigned({HASH}, {shift}) as int)]"
+        first, count = self.seats.first(group.name), len(self.seats.workers(group.name))
+        return f"{first} + pmod(spark_partition_id(), {count})"
 
     def _hash(self, there: list[str], inherited: bool) -> str:
         hashed = HASH if inherited else "cast(null as bigint)"

@@ -64,9 +64,9 @@ class Assembly:
         """The rows with further columns beside their own."""
         return self._made(df._jdf.selectExpr(self._texts(("*", *columns)))) if columns else df
 
-    def parted(self, df: DataFrame, partitions: int, column: str) -> DataFrame:
-        """The rows in the partitions that a column names."""
-        return self._made(df._jdf.repartitionById(partitions, self._column(column)))
+    def parted(self, df: DataFrame, partitions: int, column: Any) -> DataFrame:  # noqa: ANN401
+        """The rows in the partitions that a column of the JVM's names."""
+        return self._made(df._jdf.repartitionById(partitions, column))
 
     def mapped(
         self, df: DataFrame, names: Sequence[str], task: Task, schema: pa.Schema | StructType

@@ -1,7 +1,8 @@
 """The query of a step: read, exchange, region tasks, reports, as one DataFrame.
 
-What tasks are told is not in it: that is written into blanks before it runs. So of two steps with
-the same placement the queries differ in their files alone, and the plan of one serves the other.
+What tasks are told is not in it, nor where bins are: that is written before it runs. So of two
+steps with the same workers the queries differ in their files alone, and the plan of one serves the
+other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from anabranch.messages import encode
 from anabranch.node.controls import controls_of
 from anabranch.node.program import Program
 from anabranch.node.worker_home import Homes
-from anabranch.plan.boundary import PART, Boundary, Seats, seats
+from anabranch.plan.boundary import Boundary, Seats, seats
 from anabranch.plan.sql import Crossing
 from anabranch.plan.step import OperatorState, Plan
 from anabranch.sources.python_data_source import PythonDataSource
@@ -34,6 +35,7 @@ from anabranch.spark.reading import (
     python_producers,
     read_task,
 )
+from anabranch.spark.routes import Routes
 from anabranch.spark.session import lift_byte_limit
 from anabranch.spark.sources import SparkSources
 from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
@@ -85,6 +87,7 @@ class StepQueries:
         self._assembly = Assembly(spark)
         self._inputs = Inputs(self._assembly, program, sources)
         self._plans = Plans()
+        self._routes = Routes(spark, program)
         levels = program.physical.levels[1:]
         if all(program.boundary(level.number).is_narrow() for level in levels):
             lift_byte_limit(spark)
@@ -106,7 +109,7 @@ class StepQueries:
         found = self._inputs.found(inputs)
         make = partial(self._frame, plan, seating, inputs, found)
         if self._all_told:
-            shape = (seating, plan.placement, tuple(each.shape for each in inputs), _paths())
+            shape = (seating, tuple(each.shape for each in inputs), _paths())
             frame = self._plans.frame(shape, indexes_of(found), make)
         else:
             frame = make()
@@ -122,7 +125,8 @@ class StepQueries:
         return StepQuery(frame, seating, blanks, tuple(orders))
 
     def fill(self, query: StepQuery, plan: Plan, states: Sequence[OperatorState]) -> None:
-        """Write what the tasks are told."""
+        """Write where rows go, and what the tasks are told."""
+        self._routes.write(plan.placement, query.seating)
         for blanks, orders in query.orders:
             blanks.fill(encoded_orders(orders))
         first = self._program.physical.first_exchange
@@ -151,7 +155,7 @@ class StepQueries:
         before: list[Feed] = []
         job: DataFrame | None = None
         for level in physical.levels[1:]:
-            crossing = self._crossing(plan, level.number, table)
+            crossing = self._crossing(level.number, table)
             feeds = before + self._read(plan, crossing, inputs[level.number - 1], found)
             parts = [feed.text for feed in feeds if feed.text is not None]
             parts += self._transforms(crossing, feeds)
@@ -162,12 +166,14 @@ class StepQueries:
                 continue
             job = self._assembly.query(" union all ".join(parts))
             if level.exchange:
-                job = self._assembly.parted(job, table[level.number].partitions, PART)
+                job = self._assembly.parted(
+                    job, table[level.number].partitions, self._routes.column(crossing.boundary)
+                )
             if level.number + 1 == len(physical.levels):
                 spec = self._spec(plan, level.number, None)
                 names = crossing.boundary.arriving().names
                 return self._assembly.mapped(job, names, partial(region_task, spec), REPORT_SCHEMA)
-            following = self._crossing(plan, level.number + 1, table)
+            following = self._crossing(level.number + 1, table)
             before = self._tasks(job, plan, crossing.boundary, following)
         return None
 
@@ -196,9 +202,9 @@ class StepQueries:
             self._assembly.view(self._blanks[view].frame, view)
         return view, self._blanks[view]
 
-    def _crossing(self, plan: Plan, level: int, table: Sequence[Seats]) -> Crossing:
+    def _crossing(self, level: int, table: Sequence[Seats]) -> Crossing:
         boundary = self._program.boundary(level)
-        return Crossing(boundary, table[level], plan.placement, self._program.bins)
+        return Crossing(boundary, table[level])
 
     def _transforms(self, crossing: Crossing, feeds: Sequence[Feed]) -> list[str]:
         """What brings the rows of transforms to a level, one query each."""
@@ -208,7 +214,7 @@ class StepQueries:
         views = Transforms(self._spark, crossing).run(tables)
         return [
             self._text(
-                (view, crossing.seats, crossing.placement),
+                (view, crossing.seats),
                 partial(crossing.from_transform, transform, view),
             )
             for transform, view in views.items()
@@ -228,7 +234,7 @@ class StepQueries:
         self._assembly.view(self._inputs.rows(node, level, found), view)
         if node.id not in crossing.boundary.producers():
             return Feed(view, (node.id,), None)
-        key = (view, crossing.seats, crossing.placement)
+        key = (view, crossing.seats)
         text = self._text(key, lambda: crossing.from_source(node.id, view))
         return Feed(view, (node.id,), text)
 
@@ -268,13 +274,13 @@ class StepQueries:
         if not boundary.transformed().isdisjoint(producers):
             rows = shared(rows, crossing.seats.partitions)
         self._assembly.view(rows, view)
-        key = (view, crossing.seats, crossing.placement)
+        key = (view, crossing.seats)
         taken = [producer for producer in producers if producer in boundary.producers()]
         text = self._text(key, lambda: crossing.from_tasks(taken, view))
         return Feed(view, tuple(producers), text)
 
     def _text(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
-        """A query that changes with the placement alone."""
+        """A query that changes with the seats alone."""
         if key not in self._texts:
             if len(self._texts) >= _KEPT_TEXTS:
                 self._texts.clear()

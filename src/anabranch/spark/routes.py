@@ -1,0 +1,103 @@
+"""Where the rows of each bin go: tables that are written after the queries over them were planned.
+
+Which worker has a bin changes with every round of a rescale. Were it in the text of a query, Spark
+would plan each of those steps anew, and compile its code. So the tables are literals whose content
+is written just before a step runs, as blanks are: Spark reads it when it sends out the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from anabranch.node.program import Program
+from anabranch.plan.boundary import PART, TO, Boundary, Seats
+from anabranch.plan.sql import bin_text
+from anabranch.plan.step import Assignment
+
+_CATALYST = "org.apache.spark.sql.catalyst"
+_COLUMNS = "org.apache.spark.sql.classic.ExpressionUtils"
+
+Java = Any
+"""An object of the JVM; it has no type here."""
+
+
+class Table:
+    """A number for each bin, as a column that is the same for every row.
+
+    One job at a time may read it: a task that is sent out again takes what is written then.
+    """
+
+    def __init__(self, spark: SparkSession, size: int) -> None:
+        """All numbers are 0."""
+        context = spark.sparkContext
+        jvm: Java = context._jvm
+        gateway: Java = context._gateway
+        self._fill: Java = jvm.java.util.Arrays.fill
+        self._array: Java = gateway.new_array(jvm.java.lang.Object, size)
+        self._written = [0] * size
+        self._fill(self._array, 0)
+        # Neither of these copies the array.
+        data = getattr(jvm, f"{_CATALYST}.util.GenericArrayData")(self._array)
+        kind = jvm.org.apache.spark.sql.types.DataType.fromDDL("array<int>")
+        literal = getattr(jvm, f"{_CATALYST}.expressions.Literal")(data, kind)
+        self.column: Java = getattr(jvm, _COLUMNS).column(literal)
+
+    def write(self, values: Sequence[int]) -> None:
+        """Write all numbers."""
+        assert len(values) == len(self._written)
+        place = 0
+        for value, run in groupby(values):
+            end = place + len(list(run))
+            if self._written[place:end] != [value] * (end - place):
+                self._fill(self._array, place, end, value)
+            place = end
+        self._written = list(values)
+
+
+class Routes:
+    """The routes of one program's rows. For one thread at a time."""
+
+    def __init__(self, spark: SparkSession, program: Program) -> None:
+        """No call is made yet."""
+        self._spark = spark
+        self._program = program
+        self._tables: dict[tuple[int, str], Table] = {}
+        self._columns: dict[int, Java] = {}
+
+    def column(self, boundary: Boundary) -> Java:
+        """The partition of each row that arrives at a level."""
+        level = boundary.level.number
+        if level not in self._columns:
+            self._columns[level] = self._made(boundary)
+        return self._columns[level]
+
+    def write(self, placement: Sequence[Assignment], seating: Sequence[Seats]) -> None:
+        """Write who has which bin; ``seating`` has the seats of every level."""
+        owners = {assignment.region: assignment.workers for assignment in placement}
+        for (level, group), table in self._tables.items():
+            seat = seating[level].of(group)
+            region = next(
+                each.region
+                for each in self._program.physical.levels[level].groups
+                if each.name == group
+            )
+            assert region is not None
+            table.write([seat[worker] for worker in owners[region]])
+
+    def _made(self, boundary: Boundary) -> Java:
+        """By its bin's owner where a row has a key; others know their partition."""
+        jvm: Java = self._spark.sparkContext._jvm
+        functions = jvm.org.apache.spark.sql.functions
+        number = functions.expr(bin_text(self._program.bins))
+        cases: Java = functions
+        for group, edges in boundary.keyed().items():
+            table = Table(self._spark, self._program.bins)
+            self._tables[boundary.level.number, group] = table
+            theirs = functions.expr(f"{TO} in ({', '.join(map(str, edges))})")
+            cases = cases.when(theirs, table.column.getItem(number))
+        known = functions.col(PART)
+        return known if cases is functions else cases.otherwise(known)
