@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from py4j.java_gateway import GatewayClient
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from anabranch.spark.assembly import Assembly
 
@@ -72,7 +72,7 @@ def test_a_view_shows_what_it_was_given_last(spark: SparkSession) -> None:
 
 def test_rows_are_in_the_partition_that_they_name(spark: SparkSession) -> None:
     named = spark.range(0, 20, 1, 4).selectExpr("id", "cast(id % 3 as int) as at")
-    made = Assembly(spark).parted(named, 3, "at")
+    made = Assembly(spark).parted(named, 3, functions.col("at")._jc)
     found = made.selectExpr("at", "spark_partition_id() as part").distinct()
     assert collected(found) == [(0, 0), (1, 1), (2, 2)]
 
@@ -81,12 +81,11 @@ def test_the_second_step_makes_few_calls(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assembly = Assembly(spark.newSession())
+    at = functions.col("at")._jc
     calls: list[str] = []
 
     def step() -> DataFrame:
-        df = assembly.parted(
-            assembly.query("select id, cast(0 as int) as at from range(4)"), 1, "at"
-        )
+        df = assembly.parted(assembly.query("select id, cast(0 as int) as at from range(4)"), 1, at)
         made = assembly.mapped(df, ["id", "at"], partial(sums, "abc"), SUM)
         assembly.view(made, "few_calls")
         return assembly.query("select total from few_calls")

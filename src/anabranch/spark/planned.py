@@ -1,8 +1,9 @@
 """Physical plans that are kept: a step runs by the plan of an earlier one, over other files.
 
-Of two steps with the same placement, Spark's plans differ in the files that are read and in nothing
-else: what tasks are told stands in blanks. So the plan is made once, and every step gets a copy of
-it that knows nothing of what the others ran. See ``docs/decisions/0009``.
+Of two steps with the same workers, Spark's plans differ in the files that are read and in nothing
+else: what tasks are told stands in blanks, and where bins are in tables that are written later. So
+the plan is made once, and every step gets a copy of it that knows nothing of what the others ran.
+See ``docs/decisions/0009``.
 """
 
 from __future__ import annotations
@@ -122,8 +123,8 @@ class Plans:
     ) -> DataFrame | None:
         """The query of this shape over these files, which ``make`` makes in Spark's own way.
 
-        A plan is kept when its shape comes for the second time: while bins move, a shape comes
-        once. ``files`` is None where nothing is known of them.
+        A plan is kept when its shape comes for the second time: taking it apart costs as much as
+        planning does. ``files`` is None where nothing is known of them.
         """
         if files is None:
             return make()
