@@ -42,9 +42,9 @@ LONGEST = (
 )
 """Begun first, they run beside everything else: a file stays with one process."""
 
-
 SHARED_MEMORY = Path("/dev/shm")
 ROOM = 8 << 30
+"""How much must be free there, so that tests may write to it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

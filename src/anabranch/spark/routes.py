@@ -78,7 +78,8 @@ class Routes:
     def write(self, placement: Sequence[Assignment], seating: Sequence[Seats]) -> None:
         """Write who has which bin; ``seating`` has the seats of every level."""
         owners = {assignment.region: assignment.workers for assignment in placement}
-        for (level, group), table in self._tables.items():
+        # The query of the step after this one may be made meanwhile.
+        for (level, group), table in list(self._tables.items()):
             seat = seating[level].of(group)
             region = next(
                 each.region

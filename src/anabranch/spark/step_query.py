@@ -97,10 +97,9 @@ class StepQueries:
     @property
     def only_ours(self) -> bool:
         """Whether a query is made without a call to the user's code, so that it may be in vain."""
-        physical = self._program.physical
-        transforms = any(physical.transforms_before(level.number) for level in physical.levels)
-        asking = any(isinstance(n.source, PythonDataSource) for n in physical.sources())
-        return not transforms and not asking
+        sources = self._program.physical.sources()
+        asking = any(isinstance(node.source, PythonDataSource) for node in sources)
+        return not asking and not self._has_transforms
 
     def query(self, plan: Plan) -> StepQuery | None:
         """The query of a step; None where it has no tasks."""
@@ -140,9 +139,12 @@ class StepQueries:
     @property
     def _all_told(self) -> bool:
         """Whether every task is told which step it is of, and no query is made by the user."""
+        return self._program.physical.first_exchange == 1 and not self._has_transforms
+
+    @property
+    def _has_transforms(self) -> bool:
         physical = self._program.physical
-        transforms = any(physical.transforms_before(level.number) for level in physical.levels)
-        return physical.first_exchange == 1 and not transforms
+        return any(physical.transforms_before(level.number) for level in physical.levels)
 
     def _frame(
         self,
