@@ -10,15 +10,19 @@ from __future__ import annotations
 import gc
 from importlib import import_module
 
+import numpy as np
+import pyarrow as pa
 from pyspark.daemon import manager
 
-PRELOADED = ("pyspark.worker", "pyarrow.parquet", "anabranch.spark.task")
+PRELOADED = ("pyspark.worker", "pyarrow.parquet", "anabranch.spark.reading")
 
 
 def main() -> None:
     """Load, then fork a worker whenever Spark asks for one, until Spark is gone."""
     for module in PRELOADED:
         import_module(module)
+    # Handed something of NumPy's for the first time, Arrow loads pandas, where it is installed.
+    pa.array(np.zeros(1))
     # What is loaded stays as it is: a collection in a worker must not touch, and so copy, it.
     gc.collect()
     gc.freeze()

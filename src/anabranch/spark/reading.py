@@ -31,6 +31,7 @@ from anabranch.spark.data_source import read_partition
 from anabranch.spark.failure import carried
 from anabranch.spark.rows import batches, pack_notes, pack_rows, reader_order
 from anabranch.spark.task import TaskSpec
+from anabranch.spark.worker_memory import task_begins
 
 _FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
 _BLOCK = f"_metadata.file_block_start as {PREFIX}o1"
@@ -140,6 +141,7 @@ def encoded_orders(orders: Sequence[ReadOrder]) -> list[tuple[int, bytes]]:
 
 def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Read what the orders say; yield rows and notes."""
+    task_begins()
     with carried():
         orders = [
             _decode_order(order) for batch in arriving for order in batch.column(0).to_pylist()

@@ -34,6 +34,7 @@ from anabranch.spark.rows import (
     unpack_edge,
     unpack_notes,
 )
+from anabranch.spark.worker_memory import task_begins
 from anabranch.state.bins import BinSet
 
 ATTEMPT_BYTES = 16
@@ -73,6 +74,7 @@ class TaskSpec:
 
 def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run one worker's share of a level; yield its rows and notes."""
+    task_begins()
     with carried():
         started = time.perf_counter()
         table = _drained(arriving)
