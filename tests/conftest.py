@@ -50,8 +50,9 @@ ROOM = 8 << 30
 def pytest_configure(config: pytest.Config) -> None:
     """Let every Spark that a test starts, in this process or another, start fast."""
     if not hasattr(config, "workerinput"):
-        os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options()
-        if "not soak" in config.getoption("markexpr"):
+        short = "not soak" in config.getoption("markexpr")
+        os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options(short=short)
+        if short:
             _write_to_memory(config)
 
 

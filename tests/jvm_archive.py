@@ -16,18 +16,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 SECONDS = 240.0
-SHORT_RUNS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"
-"""Tests are short: compiling for long runs costs more than it brings."""
+STACK = "-Xss8m"
+SHORT_RUNS = f"{STACK} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Most tests are short: compiling for long runs costs more than it brings."""
 
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
-def options() -> str:
+def options(*, short: bool) -> str:
     """What a JVM of the tests is started with; the archive is made if there is none."""
     archive = Path(sys.prefix) / "share" / "anabranch" / f"spark-{version('pyspark')}.jsa"
     if not archive.exists():
         _make(archive)
-    return f"{SHORT_RUNS} -XX:SharedArchiveFile={archive} {_SILENT}"
+    return f"{SHORT_RUNS if short else STACK} -XX:SharedArchiveFile={archive} {_SILENT}"
 
 
 def _make(archive: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,6 +113,20 @@ def test_a_turn_to_fail_is_taken_by_one_attempt_only(tmp_path: Path) -> None:
 def test_a_page_may_fail_always(tmp_path: Path) -> None:
     source = ScriptedSource(SCHEMA, [Fail("boom", times=None), [("a", 1)]], scratch=tmp_path)
     assert all(attempt(source) for _ in range(10))
+
+
+def make_and_fail() -> str:
+    source = ScriptedSource(SCHEMA, [ABORT, [("a", 1)]])
+    assert attempt(source)
+    assert Path(str(source.scratch)).exists()
+    return str(source.scratch)
+
+
+def test_a_made_up_directory_goes_with_the_process_that_made_it_up() -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
+        scratch = processes.submit(make_and_fail).result()
+        assert Path(scratch).exists()
+    assert not Path(scratch).exists()
 
 
 def test_it_is_a_python_source_and_a_value() -> None:

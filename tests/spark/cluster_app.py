@@ -331,10 +331,11 @@ SLOW = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
 }
 Scenario = Callable[[Path], dict[str, Any]]
+OUR_DAEMON = {"spark.python.daemon.module": "anabranch.spark.daemon"}
 CLUSTERS: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
-    (local_cluster(2, 1), {}, [failing_task, lost_executor, different_attempts]),
+    (local_cluster(2, 1), OUR_DAEMON, [failing_task, lost_executor, different_attempts]),
     (standalone(), SLOW, [speculation]),
-    (local_cluster(2, 2), {OWNED: "true"}, [two_consumers, released]),
+    (local_cluster(2, 2), {OWNED: "true", **OUR_DAEMON}, [two_consumers, released]),
 ]
 LONG: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
     (local_cluster(3, 1), {"spark.sql.shuffle.partitions": "4"}, [transforms]),

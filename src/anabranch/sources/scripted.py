@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +75,8 @@ class ScriptedSource:
     What `Fail` has counted is kept as empty files in the directory `scratch`, so that retries in
     other processes see it. Without one, a directory is made up when the source is constructed:
     enough where the source is pickled to its tasks, not where each process imports the program
-    that constructs it, and a program that starts again counts from zero.
+    that constructs it, and a program that starts again counts from zero. It goes when the
+    process that constructed the source ends.
 
     >>> source = ScriptedSource("k string, v bigint",
     ...                         [[("a", 1), ("b", 2)], PAUSE, [{"k": "a"}], EOF])
@@ -98,6 +101,7 @@ class ScriptedSource:
         _check_order(lines)
         if scratch is None and any(isinstance(line, Fail) for line in lines):
             scratch = os.path.join(tempfile.gettempdir(), f"anabranch-script-{uuid.uuid4().hex}")
+            atexit.register(shutil.rmtree, scratch, ignore_errors=True)
         object.__setattr__(self, "schema", schema)
         object.__setattr__(self, "script", lines)
         object.__setattr__(self, "scratch", None if scratch is None else os.fspath(scratch))
