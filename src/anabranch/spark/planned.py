@@ -91,6 +91,8 @@ class Planned:
         self._spark = spark
         self._root = root
         self._schema = schema
+        gateway: Java = spark.sparkContext._gateway
+        self._to_seq = gateway.jvm.PythonUtils.toSeq
 
     @classmethod
     def of(cls, frame: DataFrame, files: Files) -> Planned | None:
@@ -106,7 +108,7 @@ class Planned:
         """The same query over other files."""
         # A node takes its settings from the session that is active when it is made.
         use_session(self._spark)
-        rows = _Copying(self._spark, files).copied(self._root).execute()
+        rows = _Copying(self._spark, self._to_seq, files).copied(self._root).execute()
         session: Java = self._spark._jsparkSession
         return DataFrame(session.internalCreateDataFrame(rows, self._schema, False), self._spark)
 
@@ -211,11 +213,11 @@ class _Taking:
 class _Copying:
     """Puts a plan together again, over other files."""
 
-    def __init__(self, spark: SparkSession, files: Files) -> None:
+    def __init__(self, spark: SparkSession, to_seq: Java, files: Files) -> None:
         self._files = files
         gateway: Java = spark.sparkContext._gateway
         self._client: Java = gateway._gateway_client
-        self._to_seq: Java = gateway.jvm.PythonUtils.toSeq
+        self._to_seq = to_seq
 
     def copied(self, part: _Part) -> Java:
         match part:

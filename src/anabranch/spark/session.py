@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,13 @@ def open_session(master: str | None, configuration: dict[str, str] | None = None
 
 def use_session(session: SparkSession) -> None:
     """Make a session the active one of this thread, and of no other."""
-    jvm: Any = session._jvm
-    jvm.SparkSession.setActiveSession(session._jsparkSession)
+    _activate(session._jvm)(session._jsparkSession)
+
+
+@lru_cache(maxsize=1)
+def _activate(jvm: Any) -> Any:  # noqa: ANN401  (py4j has no types)
+    """The function for it: finding a class by its short name takes the JVM through all jars."""
+    return jvm.SparkSession.setActiveSession
 
 
 def lift_byte_limit(session: SparkSession) -> None:
