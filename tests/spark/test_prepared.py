@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from anabranch.dataflow.validate import validate
 from anabranch.node.program import Program
 from anabranch.plan.step import Input, Plan
 from anabranch.rescale.assignments import equal_shares
-from anabranch.sources.port import FileSlice
+from anabranch.sources.port import FileSlice, RangeSlice
 from anabranch.spark.analyzer import SparkAnalyzer
+from anabranch.spark.occasion import StepQuery
 from anabranch.spark.plane import SparkPlane
 from anabranch.spark.session import open_session
 from anabranch.spark.sources import SparkSources
-from anabranch.spark.step_query import StepQueries, StepQuery
-from tests.spark.running import completed, state_of, write_json
+from anabranch.spark.step_query import StepQueries
+from tests.spark.running import PATIENCE, completed, state_of, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -70,6 +72,13 @@ def flow(source: Any, sink: ab.MemorySink) -> ab.Dataflow:
     return made
 
 
+def until(pipeline: ab.Pipeline, wanted: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not wanted():
+        assert time.monotonic() < deadline, pipeline.status()
+        pipeline.wait(0.02)
+
+
 def page(step: int) -> list[tuple[str, int]]:
     return [(f"n{i % 5}", step * 100 + i) for i in range(20)]
 
@@ -105,6 +114,37 @@ def test_a_step_whose_input_is_known_is_planned_beside_the_one_before(
     assert every == sorted(set(every)), "a query was made twice"
 
 
+def test_steps_of_a_rescale_are_planned_ahead_too(tmp_path: Path, made: Made) -> None:
+    """A few bins move in every step; its tasks are the same."""
+    source = ab.GeneratorSource(
+        lambda partition, start, end: {"name": [f"n{i % 5}" for i in range(start, end)]},
+        "name string",
+        rows_per_step=20,
+    )
+    flow = ab.Dataflow("moving")
+    counted = flow.source("rows", source).key_distribute("by-name", "name")
+    counted.aggregate("counted", n="count(*)").sink("out", ab.MemorySink())
+    moving: list[int] = []
+
+    def watch(done: ab.StepDone) -> None:
+        if pipeline.status().rescale is not None:
+            moving.append(done.step)
+
+    settings = ab.Settings(rescale=ab.RescaleSettings(way=ab.Way.FLUID))
+    pipeline = ab.run(
+        flow, directory=tmp_path, workers=2, bins=BINS, settings=settings, watch=watch
+    )
+    try:
+        until(pipeline, lambda: pipeline.status().step >= 2)
+        pipeline.scale(4)
+        until(pipeline, lambda: bool(pipeline.scale_history()))
+    finally:
+        status = pipeline.shutdown()
+    assert set(moving) & set(made.by("prepare"))
+    counts = state_of(pipeline, "counted")
+    assert sum(counts.values()) == status.rows
+
+
 def plane_of(source: Any, directory: Path) -> SparkPlane:
     session = open_session(None)
     program = Program(validate(flow(source, ab.MemorySink()).graph(), SparkAnalyzer(session)), BINS)
@@ -116,8 +156,11 @@ def plane(spark: SparkSession, tmp_path: Path) -> SparkPlane:
     return plane_of(ab.ScriptedSource("name string, value bigint", [ab.EOF]), tmp_path)
 
 
-def plan(step: int, workers: int = 2, **more: Any) -> Plan:
-    return Plan(step, 0, step, "code", (), equal_shares(["by-name"], BINS, workers, ()), 2, **more)
+def plan(step: int, workers: int = 2, rows: int = 0, **more: Any) -> Plan:
+    slices = (RangeSlice(0, 0, rows),) if rows else ()
+    inputs = (Input("rows", slices, msgspec.Raw(b"1")),)
+    placement = equal_shares(["by-name"], BINS, workers, ())
+    return Plan(step, 0, step, "code", inputs, placement, 2, **more)
 
 
 def test_what_was_prepared_is_used_once_and_only_for_the_same_step(
@@ -155,6 +198,18 @@ def test_another_step_than_the_one_that_was_prepared_is_made_anew(
     assert len(made.steps) == 3
 
 
+def test_a_query_serves_whichever_bins_the_same_workers_have(plane: SparkPlane, made: Made) -> None:
+    plane.query(plan(4, rows=3))
+    assert plane.prepare(plan(5, rows=3))
+    comes = plan(5, rows=3)
+    turned = msgspec.structs.replace(comes.placement[0], workers=comes.placement[0].workers[::-1])
+    query = plane.query(msgspec.structs.replace(comes, placement=(turned,)))
+    assert query is not None
+    assert [step for step, _ in made.steps] == [4, 5]
+    ((_, orders),) = query.orders
+    assert [order.parts for order in orders] == [(RangeSlice(0, 0, 3),)]
+
+
 def test_what_cannot_be_prepared_is_tried_once_and_fails_when_it_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -175,7 +230,7 @@ def test_where_preparing_is_in_vain_it_is_done_less_and_less(plane: SparkPlane) 
         plane.query(plan(step))
         if plane.prepare(plan(step + 1)):
             tried.append(step + 1)
-            plane.query(msgspec.structs.replace(plan(step + 1), revision=1))
+            plane.query(plan(step + 1, rows=3))
     assert tried == [2, 4, 8, 16]
     plane.query(plan(31))
     assert plane.prepare(plan(32))

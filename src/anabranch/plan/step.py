@@ -81,8 +81,11 @@ class Plan(msgspec.Struct, frozen=True):
         return tuple(sorted({*owners, *moving}))
 
     def followed_by(self, inputs: tuple[Input, ...]) -> Plan | None:
-        """What the step after this one will be like with some input, if nothing moves or ends."""
-        if self.moves is not None or self.rescale is not None or self.ending is not None:
+        """What the step after this one may be like with some input; None where that is its end.
+
+        While bins move, they move on: but it has most likely tasks for the same workers.
+        """
+        if self.ending is not None:
             return None
         return msgspec.structs.replace(self, step=self.step + 1, revision=0, inputs=inputs)
 

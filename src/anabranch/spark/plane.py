@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -28,21 +27,20 @@ from anabranch.node.worker_home import Homes, tidy_homes
 from anabranch.plan.step import OperatorState, Plan
 from anabranch.rescale.shares import members
 from anabranch.sources.files import FileSource
-from anabranch.sources.port import FileSlice, Slice
+from anabranch.sources.port import FileSlice
 from anabranch.spark.executors import Executors, releasing
 from anabranch.spark.failure import INDETERMINATE, MALFORMED, malformed, quietly, translated
+from anabranch.spark.occasion import StepQuery, reads_of
 from anabranch.spark.reading import malformed_row
 from anabranch.spark.session import STEP_POOL, use_pool, use_session
 from anabranch.spark.sources import SparkSources
-from anabranch.spark.step_query import StepQueries, StepQuery
+from anabranch.spark.step_query import StepQueries
 
 _MOST_IN_VAIN = 6
 _PATIENCE = 1.0
 """For how many seconds a query that is to be prepared waits for that of the step before."""
 
 _decode_report = msgspec.msgpack.Decoder(Report).decode
-
-QueryKey: TypeAlias = tuple[Plan, tuple[tuple[str, tuple[Slice, ...]], ...]]
 
 
 @dataclass
@@ -62,8 +60,8 @@ class SparkPlane:
     #: held while a query is made
     _making: threading.Condition = field(default_factory=threading.Condition)
     _begun: int = -1
-    _prepared: tuple[QueryKey, StepQuery] | None = None
-    _tried: QueryKey | None = None
+    _prepared: StepQuery | None = None
+    _tried: Plan | None = None
     #: how many queries in a row were prepared for nothing, and from which step on to try again
     _in_vain: int = 0
     _prepare_from: int = 0
@@ -113,19 +111,18 @@ class SparkPlane:
         """
         if not self._queries.only_ours or plan.step < self._prepare_from:
             return False
-        key = _key_of(plan)
         with self._making, contextlib.suppress(PySparkException, Py4JError):
             self._making.wait_for(lambda: self._begun == plan.step - 1, _PATIENCE)
-            if self._begun != plan.step - 1 or self._tried == key:
+            if self._begun != plan.step - 1 or self._tried == plan:
                 return False
-            self._prepared, self._tried = None, key
+            self._prepared, self._tried = None, plan
             query = self._queries.query(plan)
             if query is not None:
                 # Outside of an action Spark plans with the settings of the active session.
                 use_session(self.spark)
                 # Not only the physical plan: the code of its stages is compiled here, too.
                 query.frame._jdf.queryExecution().toRdd()
-                self._prepared = (key, query)
+                self._prepared = query
         return True
 
     def query(self, plan: Plan) -> StepQuery | None:
@@ -134,15 +131,17 @@ class SparkPlane:
             self._begun = plan.step
             self._making.notify_all()
             prepared = self._prepared
-            if prepared is None or prepared[0][0].step > plan.step:
+            if prepared is None or prepared.occasion.step > plan.step:
                 return self._queries.query(plan)
             self._prepared = None
-            if prepared[0] == _key_of(plan):
+            fitted = self._queries.fitted(prepared, plan)
+            if fitted is not None:
                 self._in_vain = 0
-                return prepared[1]
-            # Where the input mostly grows until the last moment, preparing only takes time.
-            self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
-            self._prepare_from = plan.step + 2**self._in_vain
+                return fitted
+            if prepared.occasion.reads != reads_of(plan):
+                # Where the input mostly grows until the last moment, preparing only takes time.
+                self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
+                self._prepare_from = plan.step + 2**self._in_vain
             return self._queries.query(plan)
 
     @property
@@ -181,9 +180,3 @@ class SparkPlane:
                     if found is not None:
                         return malformed(node.name, *found)
         return translated(error)
-
-
-def _key_of(plan: Plan) -> QueryKey:
-    """All that a step's query depends on."""
-    rest = msgspec.structs.replace(plan, clock_ns=0, inputs=())
-    return rest, tuple((given.source, given.slices) for given in plan.inputs)

@@ -27,6 +27,7 @@ from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.spark.assembly import Assembly
 from anabranch.spark.blanks import AT, TOLD, Blanks
 from anabranch.spark.inputs import Found, Inputs, LevelInput, indexes_of
+from anabranch.spark.occasion import Occasion, StepQuery, reads_of
 from anabranch.spark.planned import Plans
 from anabranch.spark.reading import (
     READ_ORDER,
@@ -54,16 +55,6 @@ class Feed:
     view: str
     producers: tuple[int, ...]
     text: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class StepQuery:
-    """A step as a query that gives its reports, and the blanks that are to be filled before."""
-
-    frame: DataFrame
-    seating: tuple[Seats, ...]
-    blanks: Blanks | None
-    orders: tuple[tuple[Blanks, tuple[ReadOrder, ...]], ...]
 
 
 class StepQueries:
@@ -103,25 +94,30 @@ class StepQueries:
 
     def query(self, plan: Plan) -> StepQuery | None:
         """The query of a step; None where it has no tasks."""
-        seating = self._seating(plan)
         inputs = self._inputs.of(plan)
+        occasion = self._occasion(plan, inputs)
         found = self._inputs.found(inputs)
-        make = partial(self._frame, plan, seating, inputs, found)
+        make = partial(self._frame, plan, occasion.seating, inputs, found)
         if self._all_told:
-            shape = (seating, tuple(each.shape for each in inputs), _paths())
+            shape = (occasion.seating, occasion.shape)
             frame = self._plans.frame(shape, indexes_of(found), make)
         else:
             frame = make()
         if frame is None:
             return None
         first = self._program.physical.first_exchange
-        blanks = None if first is None else self._control_blanks(seating, first)[1]
-        orders = [
-            (self._order_blanks(each.level, len(each.orders))[1], each.orders)
-            for each in inputs
-            if each.orders
-        ]
-        return StepQuery(frame, seating, blanks, tuple(orders))
+        blanks = None if first is None else self._control_blanks(occasion.seating, first)[1]
+        return StepQuery(occasion, frame, blanks, self._orders(inputs))
+
+    def fitted(self, query: StepQuery, plan: Plan) -> StepQuery | None:
+        """A query that was made for what a step was thought to be, if it is one for this step.
+
+        Only where ``only_ours``: sources are asked again what is to be read.
+        """
+        inputs = self._inputs.of(plan)
+        if self._occasion(plan, inputs) != query.occasion:
+            return None
+        return replace(query, orders=self._orders(inputs))
 
     def fill(self, query: StepQuery, plan: Plan, states: Sequence[OperatorState]) -> None:
         """Write where rows go, and what the tasks are told."""
@@ -135,6 +131,22 @@ class StepQueries:
             query.blanks.fill(
                 [(control_part(self._program, first, c), encode(c)) for c in controls]
             )
+
+    def _occasion(self, plan: Plan, inputs: Sequence[LevelInput]) -> Occasion:
+        shape = (_paths(), *(each.shape for each in inputs))
+        return Occasion(
+            plan.step, plan.revision, plan.ending, reads_of(plan), self._seating(plan), shape
+        )
+
+    def _orders(
+        self, inputs: Sequence[LevelInput]
+    ) -> tuple[tuple[Blanks, tuple[ReadOrder, ...]], ...]:
+        """What read tasks are told, and where it is to be written."""
+        return tuple(
+            (self._order_blanks(each.level, len(each.orders))[1], each.orders)
+            for each in inputs
+            if each.orders
+        )
 
     @property
     def _all_told(self) -> bool:
