@@ -156,7 +156,8 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
 
     ``level`` and ``partition`` say which task it is for; a task passes on what is for a deeper
     level. ``tags`` numbers the files of each source, as their rows name them, in planned order; a
-    task that gets no rows of files has none.
+    task that gets no rows of files has none. ``next_partitions`` is the number of partitions behind
+    the exchange that follows, None where rows stay in their partition.
     """
 
     level: int
@@ -169,6 +170,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     step: int = 0
     revision: int = 0
     tags: FileTags = ()
+    next_partitions: int | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True, tag="attempt"):

@@ -23,7 +23,6 @@ from anabranch.plan.boundary import (
 )
 from anabranch.plan.lower import UNKEYED, lower
 from anabranch.plan.step import Assignment, Plan
-from anabranch.rescale.moves import Move
 from anabranch.rescale.step_moves import StepMoves
 from tests.plan import flows
 
@@ -148,10 +147,9 @@ def test_sinks_without_a_region_have_seats_of_their_own() -> None:
     assert found.first(UNKEYED) == 0
 
 
-def test_who_copies_ahead_and_who_shuts_down_have_seats() -> None:
+def test_who_will_have_bins_and_who_shuts_down_have_seats() -> None:
     placement = (assigned("r", 0, 1), assigned("s", 0, 0))
-    ahead = StepMoves(1, placement, ahead=(Move("r", 1, 1, 3),))
-    plan = planned(*placement, moves=ahead)
+    plan = planned(*placement, moves=StepMoves(1, placement, joining=(("r", 3),)))
     assert (plan.workers("r"), plan.workers("s")) == ((0, 1, 3), (0,))
     last = StepMoves(1, placement, settles=True, shutdown=(2,))
     plan = planned(*placement, moves=last)

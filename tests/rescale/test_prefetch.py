@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,16 +85,18 @@ def test_what_is_acquired_is_at_home_but_for_the_last_step(
 def test_both_owners_are_told_and_the_new_one_has_a_task() -> None:
     world = World([10, 10], RescaleSettings(way=Way.FLUID, answer_steps=0))
     world.rescale = request(world.rescale, Scale(2), world.placement)
+    first = world.step_on()
+    assert (first.workers(REGION), first.prefetch) == ((0, 1), ()), "a task, and nothing to copy"
     moves = world.step_on()
     (move,) = moves.prefetch
     assert moves.workers(REGION) == (0, 1)
-    old, new = (moves.messages(REGION, worker, 1) for worker in (0, 1))
+    old, new = (moves.messages(REGION, worker, 2) for worker in (0, 1))
     assert Hold(REGION, 1, BinSet.of([move.bin])) in old
     assert Prefetch(REGION, 1, BinSet.of([move.bin])) in new
     assert not [message for message in old if isinstance(message, Prefetch)]
     collecting = world.step_on()
     assert collecting.collect == (move,)
-    assert Prefetch(REGION, 1, BinSet.of([move.bin])) in collecting.messages(REGION, 1, 2)
+    assert Prefetch(REGION, 1, BinSet.of([move.bin])) in collecting.messages(REGION, 1, 3)
 
 
 def test_what_was_copied_stands_in_the_history() -> None:
@@ -107,7 +110,7 @@ def test_what_was_copied_stands_in_the_history() -> None:
 
 def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
     settings = RescaleSettings(budget_bytes=1 << 20, budget_ms=1e9, prefetch_steps=2)
-    course = Course((Shares(REGION, (1,)),), 0.1)
+    course = Course((Shares(REGION, (1,)),), 0.1, announced=True)
     view = View(placed(0), loads([200 << 20]), (), settings, CostModel())
     for step in range(202):
         intent = course.intent(view)
@@ -115,6 +118,21 @@ def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
         assert intent.allowance == 1 << 20
         course = course.after(intent.prefetch, intent.collect, Reports())
     assert len(course.intent(view).collect) == 1, "in the end it goes without"
+
+
+def test_steps_that_take_too_long_are_followed_by_smaller_rounds() -> None:
+    """With 10 ms for copying, and a little less than one for a bin."""
+    costs = CostModel(bytes_per_second=1e12, seconds_per_bin=0.00099)
+    view = View(placed(*[0] * 50), loads([100] * 50), (), RescaleSettings(budget_ms=10), costs)
+    course = Course((Shares(REGION, (1,) * 50),), 0.1, announced=True)
+    rounds = []
+    for took in (0.2, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1):
+        intent = course.intent(view)
+        assert intent.bound == 0.1 + 0.01
+        rounds.append(len(intent.prefetch))
+        after = course.after(intent.prefetch, intent.collect, Reports(took), intent.bound)
+        course = msgspec.structs.replace(after, copying=())
+    assert rounds == [10, 5, 2, 3, 3, 4, 6, 7, 9]
 
 
 def test_a_budget_as_bytes() -> None:

@@ -40,7 +40,7 @@ def test_whitelist_and_hold_are_visible_at_every_moment() -> None:
 
 def test_progress_counts_what_was_moved_and_what_is_left() -> None:
     seen = moving()
-    for _ in range(3):
+    for _ in range(4):
         seen.step()
     shown = status(seen)
     assert shown.phase == "moving"
@@ -55,7 +55,7 @@ def test_progress_counts_what_was_moved_and_what_is_left() -> None:
 
 def test_a_paused_rescale_shows_what_is_left() -> None:
     seen = moving()
-    for _ in range(3):
+    for _ in range(4):
         seen.step()
     seen.ask(Pause())
     assert status(seen).phase == "paused"

@@ -6,8 +6,9 @@ import datetime as dt
 import json
 import os
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,14 @@ def stopped_after(
     status = pipeline.shutdown()
     assert (status.phase, status.step) == (ab.Phase.STOPPED, step)
     return pipeline
+
+
+def eventually(wanted: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not wanted():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
 
 
 def commits(directory: Path) -> list[Commit]:

@@ -40,6 +40,15 @@ def test_a_planned_query_reads_what_is_written_before_it_runs(session: SparkSess
     assert told(second) == [(1, b"b"), (3, b"\0" * 100_000), (6, b"")]
 
 
-def test_as_many_rows_are_written_as_there_are_blanks(session: SparkSession) -> None:
+def test_what_is_not_written_again_is_blank(session: SparkSession) -> None:
+    blanks = Blanks(session, 3)
+    first, second = (planned(blanks).where(f"{TOLD} is not null") for _ in "ab")
+    blanks.fill([(0, b"a"), (1, b"b")])
+    assert told(first) == [(1, b"a"), (2, b"b")]
+    blanks.fill([(4, b"c")])
+    assert told(second) == [(5, b"c")]
+
+
+def test_no_more_rows_are_written_than_there_are_blanks(session: SparkSession) -> None:
     with pytest.raises(ValueError, match="zip"):
-        Blanks(session, 2).fill([(0, b"a")])
+        Blanks(session, 1).fill([(0, b"a"), (1, b"b")])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from pyarrow import csv, orc, parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
+from anabranch.plan.step import Plan
 from anabranch.spark.blanks import AT, TOLD, Blanks
-from anabranch.spark.planned import KEPT_PLANS, Files, Planned, Plans
+from anabranch.spark.planned import KEPT_PLANS, Given, Planned, Plans
 from anabranch.spark.session import open_session
-from tests.spark.running import completed, state_of, write_json
+from anabranch.spark.step_query import StepQueries
+from tests.spark.running import completed, eventually, state_of, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -54,24 +58,28 @@ class Query:
         paths = [str(self.directory / str(number)) for number in numbers]
         return self.session.read.format(self.format).schema(SCHEMA).load(paths)
 
-    def files(self, found: DataFrame) -> Files:
+    def given(self, found: DataFrame, *partitions: int) -> Given:
         java: Any = found._jdf.logicalPlan()
-        return {PLACE: java.relation().location()}
+        return Given({PLACE: java.relation().location()}, {}, partitions or (2,))
 
-    def frame(self, found: DataFrame) -> DataFrame:
+    def frame(self, found: DataFrame, partitions: int = 2) -> DataFrame:
         self.made += 1
         rows = found.where("value >= 0").selectExpr("name", "value", "_metadata.file_path as file")
         told = self.blanks.frame.selectExpr(
             f"cast({TOLD} as string)", f"cast({AT} as bigint)", "''"
         )
-        both = rows.union(told).repartitionById(2, _part())
+        both = rows.union(told).repartitionById(partitions, _part(partitions))
         return both.mapInArrow(_seen, "name string, value bigint")
 
     def over(self, plans: Plans, *numbers: int) -> list[tuple[str, int]]:
+        return sorted((row.name, row.value) for row in self.run(plans, 2, *numbers).collect())
+
+    def run(self, plans: Plans, partitions: int, *numbers: int) -> DataFrame:
         found = self.found(*numbers)
-        frame = plans.frame("shape", self.files(found), lambda: self.frame(found))
+        given = self.given(found, partitions)
+        frame = plans.frame("shape", given, lambda: self.frame(found, partitions))
         assert frame is not None
-        return sorted((row.name, row.value) for row in frame.collect())
+        return frame
 
 
 def _write(table: pa.Table, path: Path) -> None:
@@ -86,10 +94,10 @@ def _write(table: pa.Table, path: Path) -> None:
             orc.write_table(table, path)
 
 
-def _part() -> Any:
+def _part(partitions: int) -> Any:
     from pyspark.sql import functions  # noqa: PLC0415  (columns need a running Spark)
 
-    return functions.expr("cast(value % 2 as int)")
+    return functions.expr(f"cast(value % {partitions} as int)")
 
 
 def _seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,9 +141,9 @@ def test_nothing_of_a_run_is_kept_with_the_plan(session: SparkSession, tmp_path:
     query = Query(session, tmp_path)
     query.write(1, [1])
     found = query.found(1)
-    planned = Planned.of(query.frame(found), query.files(found))
+    planned = Planned.of(query.frame(found), query.given(found))
     assert planned is not None
-    shuffles = {_shuffle(planned.over(query.files(found))) for _ in range(3)}
+    shuffles = {_shuffle(planned.over(query.given(found))) for _ in range(3)}
     assert len(shuffles) == 3
 
 
@@ -165,13 +173,44 @@ def test_a_plan_that_is_not_known_through_and_through_is_not_kept(
     query = Query(session, tmp_path)
     query.write(1, [1])
     found = query.found(1)
-    assert Planned.of(other(found), query.files(found)) is None
+    assert Planned.of(other(found), query.given(found)) is None
+
+
+@pytest.mark.parametrize("partitions", [(), (3,)])
+def test_an_exchange_that_nobody_told_of_is_not_kept(
+    session: SparkSession, tmp_path: Path, partitions: tuple[int, ...]
+) -> None:
+    query = Query(session, tmp_path)
+    query.write(1, [1])
+    found = query.found(1)
+    given = replace(query.given(found), partitions=partitions)
+    assert Planned.of(query.frame(found), given) is None
+    assert Planned.of(found.repartition(3), query.given(found, 3)) is None
+
+
+def test_a_plan_serves_any_number_of_partitions_but_one(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    query, plans = Query(session, tmp_path), Plans()
+    query.write(1, [1, 2, 3, 4, 5])
+    query.blanks.fill([(0, b"a"), (1, b"b")])
+    told = [("a", 0), ("b", 1)]
+    for partitions in (2, 2, 4, 3, 7, 2):
+        frame = query.run(plans, partitions, 1)
+        assert frame.rdd.getNumPartitions() == partitions
+        assert sorted(map(tuple, frame.collect())) == expected([1, 2, 3, 4, 5], told)
+    assert query.made == 2
+    for _ in range(3):
+        assert query.run(plans, 1, 1).rdd.getNumPartitions() == 1
+    assert query.made == 4, "Spark plans one partition in a way of its own"
+    assert query.run(plans, 5, 1).rdd.getNumPartitions() == 5
+    assert query.made == 4
 
 
 def test_files_that_nobody_told_of_are_not_exchanged(session: SparkSession, tmp_path: Path) -> None:
     query = Query(session, tmp_path)
     query.write(1, [1])
-    assert Planned.of(query.frame(query.found(1)), query.files(query.found(1))) is None
+    assert Planned.of(query.frame(query.found(1)), query.given(query.found(1))) is None
 
 
 def test_where_spark_says_nothing_of_its_files_every_query_is_planned(
@@ -190,7 +229,7 @@ def test_a_bounded_number_of_plans_is_kept(session: SparkSession, tmp_path: Path
     found = query.found(1)
 
     def ask(shape: int) -> None:
-        plans.frame(shape, query.files(found), lambda: query.frame(found))
+        plans.frame(shape, query.given(found), lambda: query.frame(found))
 
     for _ in range(3):
         ask(0)
@@ -215,3 +254,101 @@ def test_steps_over_files_of_both_of_sparks_ways_of_reading(tmp_path: Path, lega
     conf = {"spark.sql.sources.useV1SourceList": legacy}
     pipeline = completed(flow, tmp_path / "state", spark_conf=conf)
     assert state_of(pipeline, "total") == {"n0": 10101, "n1": 101010}
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Counter[bool]:
+    """How many queries of steps Spark has planned, of those with input and of those without."""
+    found: Counter[bool] = Counter()
+    frame = StepQueries._frame
+
+    def counting(self: StepQueries, plan: Plan, *rest: Any) -> DataFrame | None:
+        found[any(given.slices for given in plan.inputs)] += 1
+        return frame(self, plan, *rest)
+
+    monkeypatch.setattr(StepQueries, "_frame", counting)
+    return found
+
+
+def two_regions(source: Any) -> ab.Dataflow:
+    flow = ab.Dataflow("moving")
+    totals = flow.source("rows", source).key_distribute("by-name", "name")
+    sums = totals.aggregate("total", t="sum(value)")
+    sums.key_distribute("by-total", "t").aggregate("seen", n="count(*)").sink(
+        "out", ab.MemorySink()
+    )
+    return flow
+
+
+def rescaled(pipeline: ab.Pipeline, step: Callable[[], None]) -> None:
+    """From two workers to four and to three, with steps between."""
+    for _ in range(5):
+        step()
+    for number, workers in enumerate((4, 3), start=1):
+        pipeline.scale(workers)
+        while len(pipeline.scale_history()) < number:
+            step()
+        assert {len(set(region.bins)) for region in pipeline.status().regions} == {workers}
+    step()
+
+
+def test_a_rescale_plans_nothing_anew(tmp_path: Path, planned: Counter[bool]) -> None:
+    source = ab.FileSource(tmp_path / "in", format="json", schema=SCHEMA, max_files_per_step=1)
+    (tmp_path / "in").mkdir()
+    pipeline = ab.run(two_regions(source), directory=tmp_path / "state", workers=2, bins=8)
+    written = 0
+
+    def step() -> None:
+        nonlocal written
+        rows = [{"name": f"n{i}", "value": i} for i in range(20)]
+        write_json(tmp_path / "in" / f"{written}.json", rows)
+        written += 1
+        eventually(lambda: pipeline.status().rows == 20 * written)
+
+    try:
+        rescaled(pipeline, step)
+    finally:
+        pipeline.shutdown()
+    assert planned[True] == 2
+    assert planned[False] <= 2, "steps without input have a plan of their own"
+    assert state_of(pipeline, "total") == {f"n{i}": i * written for i in range(20)}
+
+
+def test_a_rescale_of_what_python_reads_plans_nothing_anew(
+    tmp_path: Path, planned: Counter[bool]
+) -> None:
+    """The partitions of the source move, too: there are two read tasks, then four, then three."""
+
+    def rows(partition: int, start: int, end: int) -> dict[str, list[Any]]:
+        return {"name": [f"n{partition}"] * (end - start), "value": [1] * (end - start)}
+
+    source = ab.GeneratorSource(rows, SCHEMA, rows_per_step=20, partitions=8)
+    pipeline = ab.run(two_regions(source), directory=tmp_path, workers=2, bins=8)
+
+    def step() -> None:
+        before = pipeline.status().step
+        eventually(lambda: pipeline.status().step > before)
+
+    try:
+        rescaled(pipeline, step)
+    finally:
+        status = pipeline.shutdown()
+    assert planned[True] == 2
+    totals = state_of(pipeline, "total")
+    assert sorted(totals) == [f"n{partition}" for partition in range(8)]
+    assert sum(totals.values()) == status.rows
+
+
+def test_a_plan_serves_other_rows_in_other_tasks(session: SparkSession) -> None:
+    def over(blanks: Blanks) -> DataFrame:
+        return blanks.frame.selectExpr(AT, f"cast({TOLD} as string) as text")
+
+    few, many = Blanks(session, 2, tasks=2), Blanks(session, 5, tasks=5)
+    planned = Planned.of(over(few), Given(rows={PLACE: few.rows}))
+    assert planned is not None
+    for blanks in (many, few, many):
+        told = [(number, f"order {number}") for number in range(len(blanks))]
+        blanks.fill([(number, text.encode()) for number, text in told])
+        frame = planned.over(Given(rows={PLACE: blanks.rows}))
+        assert frame.rdd.getNumPartitions() == len(blanks)
+        assert sorted(map(tuple, frame.collect())) == told

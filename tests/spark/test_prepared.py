@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from anabranch.spark.plane import SparkPlane
 from anabranch.spark.session import open_session
 from anabranch.spark.sources import SparkSources
 from anabranch.spark.step_query import StepQueries
-from tests.spark.running import PATIENCE, completed, state_of, write_json
+from tests.spark.running import completed, eventually, state_of, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -70,13 +69,6 @@ def flow(source: Any, sink: ab.MemorySink) -> ab.Dataflow:
         .sink("out", sink)
     )
     return made
-
-
-def until(pipeline: ab.Pipeline, wanted: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not wanted():
-        assert time.monotonic() < deadline, pipeline.status()
-        pipeline.wait(0.02)
 
 
 def page(step: int) -> list[tuple[str, int]]:
@@ -135,9 +127,9 @@ def test_steps_of_a_rescale_are_planned_ahead_too(tmp_path: Path, made: Made) ->
         flow, directory=tmp_path, workers=2, bins=BINS, settings=settings, watch=watch
     )
     try:
-        until(pipeline, lambda: pipeline.status().step >= 2)
+        eventually(lambda: pipeline.status().step >= 2)
         pipeline.scale(4)
-        until(pipeline, lambda: bool(pipeline.scale_history()))
+        eventually(lambda: bool(pipeline.scale_history()))
     finally:
         status = pipeline.shutdown()
     assert set(moving) & set(made.by("prepare"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.spark.planned import Planned
+from anabranch.spark.planned import Given, Planned
 from anabranch.spark.routes import Table
 from anabranch.spark.session import open_session
 
@@ -46,11 +46,11 @@ def test_a_planned_query_reads_what_is_written_before_it_runs(session: SparkSess
 def test_a_plan_that_is_kept_reads_what_is_written_before_each_run(session: SparkSession) -> None:
     table = Table(session, SIZE)
     told = routed(session, table).selectExpr("n", "spark_partition_id() as p")
-    planned = Planned.of(told, {})
+    planned = Planned.of(told, Given(partitions=(4,)))
     assert planned is not None
     for values in ([0] * SIZE, [1] * SIZE, [0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3, 0, 1, 2, 2]):
         table.write(values)
-        found = sorted((row.n, row.p) for row in planned.over({}).collect())
+        found = sorted((row.n, row.p) for row in planned.over(Given(partitions=(4,))).collect())
         assert [p for _, p in found] == values
 
 

@@ -36,11 +36,18 @@ def controls_of(
             plan.step,
             plan.revision,
             tags if _sees_files(program, level) else (),
+            _behind(program, level, seating),
         )
         for level in program.physical.levels[first:]
         for group in level.groups
         for worker, seat in seating[level.number].of(group.name).items()
     ]
+
+
+def _behind(program: Program, level: Level, seating: Sequence[Seats]) -> int | None:
+    """How many partitions are behind the exchange that follows a level, if one does."""
+    following = program.physical.levels[level.number + 1 : level.number + 2]
+    return next((seating[each.number].partitions for each in following if each.exchange), None)
 
 
 def _sees_files(program: Program, level: Level) -> bool:

@@ -131,13 +131,13 @@ class Crossing:
         return self._arriving(rows, [*packed, *reserved], {})
 
     def controls(self, table: str, part: str, message: str) -> str:
-        """The rows of a table with a message each, and the partition that it goes to."""
+        """The rows of a table that have a message, and the partition that it goes to."""
         given = {PART: part, TO: f"{NOTE_MARK}", NOTE: message}
         columns = [
             f"cast({given.get(field.name, 'null')} as {type_to_ddl(field.type)}) as {field.name}"
             for field in self.boundary.arriving()
         ]
-        return f"select {_listed(columns)} from {table}"
+        return f"select {_listed(columns)} from {table} where {message} is not null"
 
     def _arriving(self, rows: str, there: list[str], made: dict[str, str]) -> str:
         """The columns of the boundary: what is there, hash and route, NULL for the rest."""

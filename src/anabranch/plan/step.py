@@ -8,7 +8,7 @@ import msgspec
 
 from anabranch.plan.home_use import HomeUse
 from anabranch.plan.placed import Assignment, OperatorShape, OperatorState
-from anabranch.rescale.controller import Rescale
+from anabranch.rescale.controller import Rescale, joining_next
 from anabranch.rescale.shares import members
 from anabranch.rescale.step_moves import StepMoves
 from anabranch.sinks.port import StagedFile
@@ -83,11 +83,17 @@ class Plan(msgspec.Struct, frozen=True):
     def followed_by(self, inputs: tuple[Input, ...]) -> Plan | None:
         """What the step after this one may be like with some input; None where that is its end.
 
-        While bins move, they move on: but it has most likely tasks for the same workers.
+        While bins move, they move on: but it has most likely tasks for the same workers. When
+        workers are asked, those who will have bins come next.
         """
         if self.ending is not None:
             return None
-        return msgspec.structs.replace(self, step=self.step + 1, revision=0, inputs=inputs)
+        moves = self.moves
+        if moves is not None and moves.asked and self.rescale is not None:
+            joining = joining_next(self.rescale, self.placement)
+            moves = msgspec.structs.replace(moves, joining=joining)
+        step = self.step + 1
+        return msgspec.structs.replace(self, step=step, revision=0, inputs=inputs, moves=moves)
 
     def reader(self, source: str, partition: int) -> int:
         """The worker that reads a partition; a plan that assigns none deals them out."""

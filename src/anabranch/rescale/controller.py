@@ -26,11 +26,14 @@ from anabranch.rescale.costs import CostModel
 from anabranch.rescale.course import Reports, View
 from anabranch.rescale.history import Finished, remembered
 from anabranch.rescale.loads import Loads
-from anabranch.rescale.moves import Move
-from anabranch.rescale.phases import Phase, Settled, Steady
+from anabranch.rescale.moves import Move, joiners, moves_between
+from anabranch.rescale.phases import Interrogating, Phase, Settled, Steady
 from anabranch.rescale.rounds import RescaleSettings
 from anabranch.rescale.shares import members, reassigned
 from anabranch.rescale.step_moves import StepMoves
+from anabranch.rescale.targets import target_for
+
+_UNKNOWN = Loads()
 
 
 class Rescale(msgspec.Struct, frozen=True):
@@ -78,7 +81,18 @@ def plan_step(
         shutdown=idle(rescale, now) if intent.settle else (),
         ahead=intent.ahead,
         allowance=intent.allowance,
+        joining=intent.joining,
+        bound=intent.bound,
     )
+
+
+def joining_next(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[tuple[str, int], ...]:
+    """Who will have bins, as far as that can be told while workers are asked for their loads."""
+    phase = rescale.phase
+    if not isinstance(phase, Interrogating):
+        return ()
+    target = target_for(phase.wish, placement, _UNKNOWN)
+    return joiners(moves_between(placement, target, _UNKNOWN))
 
 
 def arrived(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[Assignment, ...]:

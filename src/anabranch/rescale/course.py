@@ -11,8 +11,15 @@ from anabranch.plan.placed import Assignment
 from anabranch.rescale.costs import CostModel, Prefetched
 from anabranch.rescale.history import Moved
 from anabranch.rescale.loads import Loads, WorkerLoad
-from anabranch.rescale.moves import Move, moves_between
-from anabranch.rescale.rounds import Purse, RescaleSettings, allowed_bytes, budget_for
+from anabranch.rescale.moves import Move, joiners, moves_between
+from anabranch.rescale.rounds import (
+    Purse,
+    RescaleSettings,
+    allowed_bytes,
+    budget_for,
+    next_pace,
+    paced,
+)
 from anabranch.rescale.shares import Shares
 
 _UNKNOWN = Loads()
@@ -58,7 +65,11 @@ class Copying(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a phase wants of the next step."""
+    """What a phase wants of the next step.
+
+    ``joining`` are workers that will have bins of a region, by its name; ``bound`` is how many
+    seconds the step may take.
+    """
 
     ask: bool = False
     announce: tuple[Shares, ...] = ()
@@ -67,6 +78,8 @@ class Intent:
     collect: tuple[Move, ...] = ()
     ahead: tuple[Move, ...] = ()
     allowance: int | None = None
+    joining: tuple[tuple[str, int], ...] = ()
+    bound: float | None = None
     course: Course | None = None
 
 
@@ -76,6 +89,7 @@ class Course(msgspec.Struct, frozen=True):
     ``usual_seconds`` is what a step took before the course was begun: the budget is measured by it,
     so that it does not grow with the steps that it makes longer. ``copying`` and ``ready`` are bins
     on their way to, and in, the homes of their new owners: a help, which may be lost or wrong.
+    ``pace`` is the share of the budget that is spent on copying, less after steps that took long.
     """
 
     target: tuple[Shares, ...]
@@ -84,20 +98,31 @@ class Course(msgspec.Struct, frozen=True):
     copying: tuple[Copying, ...] = ()
     ready: tuple[tuple[str, int, int], ...] = ()
     moved: Moved = Moved()
+    pace: float = 1.0
 
     def left(self, placement: Sequence[Assignment], loads: Loads = _UNKNOWN) -> tuple[Move, ...]:
         """The bins that are not at their target, in the order in which they go."""
         return moves_between(placement, self.target, loads)
 
     def intent(self, view: View) -> Intent:
-        """What the next step does: hand over what was copied, and copy what comes after it."""
+        """What the next step does: hand over what was copied, and copy what comes after it.
+
+        Whoever is to have bins has a task from the beginning. Where bins are copied, that is all
+        there is in the first step: its query is another one than that of the step before, and
+        making it takes time.
+        """
         announce = () if self.announced else self.target
         left = self.left(view.placement, view.loads)
+        joining = joiners(left)
         budget = budget_for(view.settings, self.usual_seconds)
-        purse = Purse(budget, view.costs)
         if not view.settings.prefetch:
-            collect = purse.take(left, copies=True)
-            return Intent(announce=announce, collect=collect)
+            collect = Purse(budget, view.costs).take(left, copies=True)
+            return Intent(announce=announce, collect=collect, joining=joining)
+        if announce and any(move.bytes for move in left):
+            return Intent(announce=announce, joining=joining)
+        bound = None if budget.seconds is None else self.usual_seconds + budget.seconds
+        budget = paced(budget, self.pace)
+        purse = Purse(budget, view.costs)
         allowance = allowed_bytes(budget, view.costs)
         patience = {m.end: _patience(m, allowance, view.settings.prefetch_steps) for m in left}
         late = {each.end for each in self.copying if each.steps >= patience.get(each.end, 0)}
@@ -119,10 +144,18 @@ class Course(msgspec.Struct, frozen=True):
             collect=collect,
             ahead=(*going, *new, *waiting, *collect),
             allowance=allowance,
+            joining=joining,
+            bound=bound,
         )
 
-    def after(self, prefetch: Sequence[Move], collect: Sequence[Move], reports: Reports) -> Course:
-        """The course after a step that did this."""
+    def after(
+        self,
+        prefetch: Sequence[Move],
+        collect: Sequence[Move],
+        reports: Reports,
+        bound: float | None = None,
+    ) -> Course:
+        """The course after a step that did this, and was to take no longer than ``bound``."""
         arrived = {each.end for each in reports.prefetched}
         gone = {move.end for move in collect}
         ordered = {move.end for move in prefetch}  # none while it is paused: that is no waiting
@@ -139,6 +172,7 @@ class Course(msgspec.Struct, frozen=True):
             ),
             ready=tuple(end for end in ready if end not in gone),
             moved=_added(self.moved, collect, reports),
+            pace=next_pace(self.pace, reports.seconds, bound),
         )
 
     def is_done(self, placement: Sequence[Assignment], collect: Sequence[Move]) -> bool:

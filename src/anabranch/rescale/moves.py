@@ -61,6 +61,11 @@ def moves_between(
     return tuple(move for _, move in sorted(found, key=lambda each: each[0]))
 
 
+def joiners(moves: Iterable[Move]) -> tuple[tuple[str, int], ...]:
+    """Who gets bins, by region."""
+    return tuple(sorted({(move.region, move.to_worker) for move in moves}))
+
+
 def bins_of(moves: Iterable[Move], region: str) -> BinSet:
     """The bins of these moves in one region."""
     return BinSet.of(move.bin for move in moves if move.region == region)

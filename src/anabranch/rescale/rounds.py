@@ -78,6 +78,34 @@ def budget_for(settings: RescaleSettings, usual: float) -> Budget:
             return Budget(settings.budget_bytes, seconds)
 
 
+def paced(budget: Budget, pace: float) -> Budget:
+    """A share of a budget's time.
+
+    >>> paced(Budget(seconds=0.1), 0.5)
+    Budget(bytes=None, seconds=0.05, bins=None)
+    """
+    seconds = None if budget.seconds is None else budget.seconds * pace
+    return msgspec.structs.replace(budget, seconds=seconds)
+
+
+SLOWER, FASTER, SLOWEST = 0.5, 1.25, 1 / 16
+
+
+def next_pace(pace: float, took: float, bound: float | None) -> float:
+    """The share of the budget to spend next, after a step that took so long.
+
+    What is copied is not all that moving costs: files are opened, pieces are looked up in, bins
+    that are copied are not merged. So a step that took longer than it may is followed by smaller
+    rounds, until steps are short enough again.
+
+    >>> next_pace(1.0, took=0.6, bound=0.5), next_pace(0.5, took=0.4, bound=0.5)
+    (0.5, 0.625)
+    """
+    if bound is None:
+        return pace
+    return max(pace * SLOWER, SLOWEST) if took > bound else min(pace * FASTER, 1.0)
+
+
 LEAST_ALLOWANCE = 1 << 20
 
 

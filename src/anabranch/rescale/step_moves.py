@@ -35,7 +35,8 @@ class StepMoves(msgspec.Struct, frozen=True):
     ``collect`` is copied when they are acquired, after its commit. ``asked``:
     workers report their loads. ``course``: a target was made, and is followed from here on.
     ``shutdown`` are workers without bins: this is their last step, and their homes may go after it.
-    ``turn`` says which request it was planned for.
+    ``joining`` are workers that will have bins of a region. ``bound`` is how many seconds the step
+    may take. ``turn`` says which request it was planned for.
     """
 
     turn: int
@@ -50,6 +51,8 @@ class StepMoves(msgspec.Struct, frozen=True):
     shutdown: tuple[int, ...] = ()
     ahead: tuple[Move, ...] = ()
     allowance: int | None = None
+    joining: tuple[tuple[str, int], ...] = ()
+    bound: float | None = None
 
     def owned(self, region: str, worker: int) -> BinSet:
         """The bins that a worker has in this step (R1: no other one has them)."""
@@ -61,11 +64,11 @@ class StepMoves(msgspec.Struct, frozen=True):
     def workers(self, region: str) -> tuple[int, ...]:
         """Who has a task of the region in this step.
 
-        Its owners, those that copy bins ahead, and those that are told to shut down. In the step
+        Its owners, those that will own bins, and those that are told to shut down. In the step
         that settles it is every worker of any region: whoever has lost its bins tidies its home.
         """
         owners = members(each for each in self.placement if each.region == region)
-        joining = {move.to_worker for move in self.ahead if move.region == region}
+        joining = {worker for name, worker in self.joining if name == region}
         everybody = members(self.placement) if self.settles else ()
         return tuple(sorted({*owners, *joining, *everybody, *self.shutdown}))
 

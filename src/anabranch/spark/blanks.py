@@ -3,7 +3,7 @@
 Planning a step takes as long as running a small one, and what a step is told is known only when the
 one before is committed. So the rows with what it is told are blank while its query is planned, and
 are filled in just before it runs: Spark reads them when it sends out their task. They are made
-once, and serve all steps with as many tasks.
+once, and serve all steps with as many tasks, or with fewer: some may stay blank.
 """
 
 from __future__ import annotations
@@ -40,20 +40,24 @@ class Blanks:
         for array in self._arrays:
             # The row does not copy the array: what is written there later is in the row.
             rows.add(getattr(jvm, _ROW)(array))
-        made = java.parallelize(rows, tasks).rdd()
+        #: the rows as Spark's own RDD
+        self.rows: Any = java.parallelize(rows, tasks).rdd()
         schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA)
-        self.frame = DataFrame(session.internalCreateDataFrame(made, schema, False), spark)
+        self.frame = DataFrame(session.internalCreateDataFrame(self.rows, schema, False), spark)
 
     def __len__(self) -> int:
         """How many."""
         return len(self._arrays)
 
     def fill(self, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Write all rows."""
-        for place, (array, (at, told)) in enumerate(zip(self._arrays, rows, strict=True)):
+        """Write these rows; all others are blank."""
+        blank = [(None, None)] * (len(self) - len(rows))
+        for place, (array, (at, told)) in enumerate(
+            zip(self._arrays, [*rows, *blank], strict=True)
+        ):
             before = self._written[place]
             if before[0] != at:
                 array[0] = at
             if before[1] != told:
-                array[1] = bytearray(told)
+                array[1] = None if told is None else bytearray(told)
             self._written[place] = (at, told)

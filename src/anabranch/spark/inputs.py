@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,13 @@ from pyspark.sql import DataFrame
 from anabranch.dataflow.graph import SourceNode
 from anabranch.messages import FileTags
 from anabranch.node.program import Program
+from anabranch.plan.boundary import seats
 from anabranch.plan.step import Input, Plan
 from anabranch.sources.port import FileSlice, RangeSlice
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.assembly import Assembly
-from anabranch.spark.planned import Files
+from anabranch.spark.planned import Place
 from anabranch.spark.reading import (
     FileReader,
     PartitionPart,
@@ -27,10 +28,8 @@ from anabranch.spark.reading import (
 )
 from anabranch.spark.sources import SparkSources
 
-Place = tuple[int, int]
-"""A source, and the level that its rows go to."""
-
 Found = dict[Place, DataFrame]
+"""Files by their source and the level that their rows go to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class LevelInput:
     @property
     def shape(self) -> Hashable:
         """What the query over it depends on."""
-        return self.level, tuple(node.id for node, _ in self.files), len(self.orders)
+        return self.level, tuple(node.id for node, _ in self.files), bool(self.orders)
 
 
 class Inputs:
@@ -84,7 +83,9 @@ class Inputs:
 
     def _of_level(self, plan: Plan, level: int) -> LevelInput:
         inputs = {given.source: given for given in plan.inputs}
-        wanted = self._program.boundary(level).wanted()
+        boundary = self._program.boundary(level)
+        wanted = boundary.wanted()
+        partitions = seats(boundary.level, plan).partitions if boundary.level.exchange else 1
         files: list[tuple[SourceNode, tuple[FileSlice, ...]]] = []
         orders: list[ReadOrder] = []
         for number, node in enumerate(self._program.physical.sources()):
@@ -94,7 +95,7 @@ class Inputs:
             if read_by_spark(node.source):
                 files.append((node, _files(given)))
             else:
-                orders += read_orders(node, number, self._parts(node, given), plan)
+                orders += read_orders(node, number, self._parts(node, given), plan, partitions)
         return LevelInput(level, tuple(files), tuple(orders))
 
     def _parts(self, node: SourceNode, given: Input) -> list[ReadPart]:
@@ -111,9 +112,9 @@ class Inputs:
         return self._readers[node.id, level]
 
 
-def indexes_of(found: Found) -> Files | None:
+def indexes_of(found: Found) -> Mapping[Place, Any] | None:
     """What Spark knows of the files; None where it keeps that to itself."""
-    indexes = {}
+    indexes: dict[Place, Any] = {}
     for place, df in found.items():
         plan: Any = df._jdf.logicalPlan()
         if plan.getClass().getSimpleName() != "LogicalRelation":

@@ -49,13 +49,17 @@ ReadPart: TypeAlias = RangeSlice | PartitionPart
 
 
 class ReadOrder(msgspec.Struct, frozen=True):
-    """What one read task reads: parts of partitions of one source; and what it is told."""
+    """What one read task reads: parts of partitions of one source; and what it is told.
+
+    ``next_partitions`` is how many partitions hear of its attempt.
+    """
 
     producer: int
     number: int
     worker: int
     parts: tuple[ReadPart, ...]
     messages: tuple[Message, ...] = ()
+    next_partitions: int = 1
 
 
 READ_ORDER = "read_order"
@@ -122,14 +126,21 @@ def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, .
 
 
 def read_orders(
-    node: SourceNode, number: int, parts: Sequence[ReadPart], plan: Plan
+    node: SourceNode, number: int, parts: Sequence[ReadPart], plan: Plan, next_partitions: int
 ) -> list[ReadOrder]:
     """One order per read task: each partition is read by the worker that it is assigned to."""
     dealt: dict[int, list[ReadPart]] = {}
     for part in parts:
         dealt.setdefault(plan.reader(node.name, part.partition), []).append(part)
     return [
-        ReadOrder(node.id, number, worker, tuple(each), messages_for(plan, node.name, worker, ()))
+        ReadOrder(
+            node.id,
+            number,
+            worker,
+            tuple(each),
+            messages_for(plan, node.name, worker, ()),
+            next_partitions,
+        )
         for worker, each in sorted(dealt.items())
     ]
 
@@ -169,7 +180,7 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
                 passed=passage.passed({node.id: node.name}),
                 read=tuple(read),
             )
-            notes = _notes(report, spec.next_partitions)
+            notes = _notes(report, order.next_partitions)
             yield from batches(pack_notes(boundary, producers, notes))
 
 
@@ -220,6 +231,6 @@ def _report(attempt: Attempt, seconds: float) -> Report:
     return Report(attempt, (), (), (), (), {"read": seconds})
 
 
-def _notes(report: Report, partitions: int | None) -> list[tuple[int, bytes]]:
-    told = range(partitions or 1)
-    return [(0, encode(report)), *((part, encode(report.attempt)) for part in told)]
+def _notes(report: Report, partitions: int) -> list[tuple[int, bytes]]:
+    attempts = ((part, encode(report.attempt)) for part in range(partitions))
+    return [(0, encode(report)), *attempts]

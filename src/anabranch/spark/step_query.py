@@ -1,17 +1,18 @@
 """The query of a step: read, exchange, region tasks, reports, as one DataFrame.
 
 What tasks are told is not in it, nor where bins are: that is written before it runs. So of two
-steps with the same workers the queries differ in their files alone, and the plan of one serves the
-other.
+steps the queries differ in their files and in the number of workers alone, and the plan of one
+serves the other.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +29,7 @@ from anabranch.spark.assembly import Assembly
 from anabranch.spark.blanks import AT, TOLD, Blanks
 from anabranch.spark.inputs import Found, Inputs, LevelInput, indexes_of
 from anabranch.spark.occasion import Occasion, StepQuery, reads_of
-from anabranch.spark.planned import Plans
+from anabranch.spark.planned import Given, Place, Plans
 from anabranch.spark.reading import (
     READ_ORDER,
     ReadOrder,
@@ -43,6 +44,7 @@ from anabranch.spark.task import REPORT_SCHEMA, TaskSpec, control_part, region_t
 from anabranch.spark.transforms import Transforms, shared
 
 _KEPT_TEXTS = 64
+LEAST_CONTROLS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,9 @@ class StepQueries:
         found = self._inputs.found(inputs)
         make = partial(self._frame, plan, occasion.seating, inputs, found)
         if self._all_told:
-            shape = (occasion.seating, occasion.shape)
-            frame = self._plans.frame(shape, indexes_of(found), make)
+            shape = (self._fixed(occasion.seating), occasion.shape)
+            given = self._given(occasion.seating, inputs, found)
+            frame = self._plans.frame(shape, given, make)
         else:
             frame = make()
         if frame is None:
@@ -137,6 +140,31 @@ class StepQueries:
         return Occasion(
             plan.step, plan.revision, plan.ending, reads_of(plan), self._seating(plan), shape
         )
+
+    def _fixed(self, seating: Sequence[Seats]) -> tuple[Hashable, ...]:
+        """What of the seats stands in the query: where rows without a key go, and how many hear."""
+        loose = (
+            seats.groups
+            for level, seats in zip(self._program.physical.levels, seating, strict=True)
+            if level.exchange and any(group.region is None for group in level.groups)
+        )
+        return (_room(self._hearing(seating, 1)), *loose)
+
+    def _given(
+        self, seating: Sequence[Seats], inputs: Sequence[LevelInput], found: Found
+    ) -> Given | None:
+        """What a plan is given that serves other steps, too."""
+        indexes = indexes_of(found)
+        if indexes is None:
+            return None
+        orders: dict[Place, Any] = {
+            (each.level,): self._order_blanks(each.level, len(each.orders))[1].rows
+            for each in inputs
+            if each.orders
+        }
+        levels = reversed(self._program.physical.levels[1:])
+        partitions = tuple(seating[level.number].partitions for level in levels if level.exchange)
+        return Given(indexes, orders, partitions)
 
     def _orders(
         self, inputs: Sequence[LevelInput]
@@ -184,7 +212,7 @@ class StepQueries:
                     job, table[level.number].partitions, self._routes.column(crossing.boundary)
                 )
             if level.number + 1 == len(physical.levels):
-                spec = self._spec(plan, level.number, None)
+                spec = self._spec(plan, level.number)
                 names = crossing.boundary.arriving().names
                 return self._assembly.mapped(job, names, partial(region_task, spec), REPORT_SCHEMA)
             following = self._crossing(level.number + 1, table)
@@ -201,10 +229,14 @@ class StepQueries:
 
     def _control_blanks(self, table: Sequence[Seats], first: int) -> tuple[str, Blanks]:
         """The rows that the tasks of the levels from ``first`` on find their controls in."""
+        room = _room(self._hearing(table, first))
+        return self._blank(f"_ab_controls_{room}", room, tasks=1)
+
+    def _hearing(self, table: Sequence[Seats], first: int) -> int:
+        """How many tasks of the levels from ``first`` on get a control."""
         levels = self._program.physical.levels[first:]
         groups = [(level.number, group.name) for level in levels for group in level.groups]
-        count = sum(len(table[level].workers(group)) for level, group in groups)
-        return self._blank(f"_ab_controls_{count}", count, tasks=1)
+        return sum(len(table[level].workers(group)) for level, group in groups)
 
     def _order_blanks(self, level: int, count: int) -> tuple[str, Blanks]:
         """The rows that read tasks find their orders in, one each."""
@@ -255,8 +287,7 @@ class StepQueries:
     def _python(self, plan: Plan, crossing: Crossing, tasks: int) -> Feed:
         boundary = crossing.boundary
         producers = python_producers(boundary)
-        partitions = crossing.seats.partitions if boundary.level.exchange else None
-        spec = self._spec(plan, boundary.level.number - 1, partitions)
+        spec = self._spec(plan, boundary.level.number - 1)
         told, _ = self._order_blanks(boundary.level.number, tasks)
         rows = self._assembly.mapped(
             self._assembly.query(f"select {TOLD} as {READ_ORDER} from {told}"),
@@ -301,13 +332,23 @@ class StepQueries:
             self._texts[key] = make()
         return self._texts[key]
 
-    def _spec(self, plan: Plan, level: int, partitions: int | None) -> TaskSpec:
+    def _spec(self, plan: Plan, level: int, partitions: int | None = None) -> TaskSpec:
         first = self._program.physical.first_exchange
-        spec = TaskSpec(str(self._store), self._code, level, partitions, _paths(), self._homes)
+        spec = TaskSpec(str(self._store), self._code, level, _paths(), self._homes)
         if level == 0 or (first is not None and level >= first):
             return spec
-        tags = self._inputs.tags(plan)
-        return replace(spec, step=plan.step, revision=plan.revision, tags=tags)
+        return replace(
+            spec,
+            step=plan.step,
+            revision=plan.revision,
+            tags=self._inputs.tags(plan),
+            next_partitions=partitions,
+        )
+
+
+def _room(tasks: int) -> int:
+    """How many rows there are for the controls of so many tasks: workers come and go."""
+    return max(LEAST_CONTROLS, 1 << (tasks - 1).bit_length())
 
 
 def _paths() -> tuple[str, ...]:

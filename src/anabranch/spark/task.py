@@ -45,22 +45,21 @@ REPORT_SCHEMA = pa.schema([pa.field(NOTE, pa.binary())])
 class TaskSpec:
     """What the tasks of one level need to know before they have seen a row.
 
-    ``next_partitions`` is the number of partitions behind the next exchange, None where rows stay
-    in their partition. ``paths`` is where the driver looks for modules. ``homes`` is where workers
-    keep copies of state, None where they read it in the store. Step, revision and tags are here
-    for tasks that get no control; for all others they are in it, so that what Spark is told of
-    these tasks is the same in every step.
+    ``paths`` is where the driver looks for modules. ``homes`` is where workers keep copies of
+    state, None where they read it in the store. Step, revision, tags and the number of partitions
+    behind the next exchange are here for tasks that get no control; for all others they are in it,
+    so that what Spark is told of these tasks is the same in every step.
     """
 
     store: str
     code: str
     level: int
-    next_partitions: int | None
     paths: tuple[str, ...]
     homes: Homes | None = None
     step: int = 0
     revision: int = 0
     tags: FileTags = ()
+    next_partitions: int | None = None
 
     def program(self) -> Program:
         """The program, loaded once per process."""
@@ -99,12 +98,14 @@ class _LevelTask:
         self._physical = self._program.physical
         self._notes = unpack_notes(table)
         self._leaving = self._physical.leaving(spec.level)
+        self._next_partitions: int | None = None
 
     def run(self) -> Iterator[pa.RecordBatch]:
         control = self._control()
         if control is None:
             yield from self._passed_on([], {})
             return
+        self._next_partitions = control.next_partitions
         attempt = self._spec.attempt(control.group, control.worker)
         place = TaskPlace(control.step, control.revision, attempt, control.clock_ns)
         task = RegionTask(self._program, Path(self._spec.store), control, place, self._spec.homes)
@@ -139,6 +140,7 @@ class _LevelTask:
             step=spec.step,
             revision=spec.revision,
             tags=spec.tags,
+            next_partitions=spec.next_partitions,
         )
 
     def _inputs(self, control: Control) -> list[Edge]:
@@ -174,11 +176,15 @@ class _LevelTask:
         producers = boundary.task_producers()
         for producer, rows in emitted.items():
             yield from batches(pack_rows(boundary, producers, producer, rows))
-        yield from batches(pack_notes(boundary, producers, self._outgoing(every, reports)))
+        outgoing = self._outgoing(every, reports, exchanged=boundary.level.exchange)
+        yield from batches(pack_notes(boundary, producers, outgoing))
 
-    def _outgoing(self, every: list[Report], own: list[Report]) -> list[tuple[int, bytes]]:
+    def _outgoing(
+        self, every: list[Report], own: list[Report], *, exchanged: bool
+    ) -> list[tuple[int, bytes]]:
         """The notes for the next level, each with its partition."""
-        partitions = self._spec.next_partitions
+        # A task that only passes on what others report knows one partition that there always is.
+        partitions = (self._next_partitions or 1) if exchanged else None
         here = TaskContext.get().partitionId()  # type: ignore[union-attr]
         notes = [(_seat(here, partitions), encode(report)) for report in every]
         for report in own:
