@@ -223,16 +223,25 @@ class Site:
     @contextlib.contextmanager
     def held(self) -> Iterator[int]:
         """No step ends from now on; gives the step that is stuck once it is."""
-        hold = self.base / "hold"
-        hold.touch()
         try:
-            yield until(self._stuck, "a stuck step")
+            yield self.hold()
         finally:
-            hold.unlink()
+            self.let_go()
+
+    def hold(self) -> int:
+        """Let no step end; gives the one that is stuck once it is."""
+        (self.base / "hold").touch()
+        (self.base / "waiting").unlink(missing_ok=True)
+        return until(self._stuck, "a stuck step")
+
+    def let_go(self) -> None:
+        """Let steps end."""
+        (self.base / "hold").unlink()
 
     def _stuck(self) -> int | None:
-        step = committed(self.base) + 1
-        return step if self.executed()[step] and committed(self.base) + 1 == step else None
+        """The step that waits. One that began before it was told to wait does not."""
+        path, step = self.base / "waiting", committed(self.base) + 1
+        return step if path.exists() and path.read_text() == str(step) else None
 
     def executed(self) -> Counter[int]:
         """How often each step was worked on."""

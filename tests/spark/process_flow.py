@@ -2,7 +2,8 @@
 
 The tests copy this file to where they run it: its input, its output and what it leaves for the
 tests lie beside it. Every input file begins with a row whose ``place`` is 0; whoever works on that
-row says so in the file ``executed`` and waits as long as there is a file ``hold``.
+row says so in the file ``executed`` and waits as long as there is a file ``hold``; which step waits
+is in the file ``waiting``.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def _note(file: int) -> None:
     os.write(handle, f"{file}\n".encode())
     os.close(handle)
     while (BASE / "hold").exists():
+        (BASE / "waiting").write_text(str(file))
         time.sleep(0.02)
 
 

@@ -31,17 +31,15 @@ def owners(status: Status) -> list[int]:
 
 def one_step(site: Site) -> None:
     """Let the stuck step end, and wait until the next one is stuck."""
-    hold, before = site.base / "hold", committed(site.base)
-    hold.unlink()
+    before = committed(site.base)
+    site.let_go()
     until(lambda: committed(site.base) > before, "the end of a stuck step")
-    hold.touch()
-    until(site._stuck, "the next step")
+    site.hold()
 
 
 def inside_a_rescale(site: Site, workers: int, steps: int) -> RescaleStatus:
     """Ask for workers and stop so many steps later, in the middle of one."""
-    (site.base / "hold").touch()
-    until(site._stuck, "a stuck step")
+    site.hold()
     assert not site.client().scale(ScaleRequest(workers), seconds=0).done
     for _ in range(steps):
         one_step(site)
@@ -59,7 +57,7 @@ def kill_inside_a_rescale(site: Site, chance: random.Random, *, node: bool) -> s
     site.coordinator.kill()
     if node:
         site.kill_node(tree=True)
-    (site.base / "hold").unlink()
+    site.let_go()
     site.run()
 
     def over() -> Status | None:
