@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import anabranch as ab
@@ -16,9 +17,9 @@ from anabranch.messages import Attempt, PartitionRead, Registered, Report
 from anabranch.node.interrogation import worker_loads
 from anabranch.node.opening import facts_of
 from anabranch.node.program import Program
-from anabranch.node.settle import Disagreement, Settled, settle
+from anabranch.node.settle import Disagreement, Settled, planned_ranges, settle
 from anabranch.pipeline import Pipeline
-from anabranch.plan.step import Assignment, Plan
+from anabranch.plan.step import Assignment, Input, Plan
 from anabranch.rescale.assignments import source_shares
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.rescale.step_moves import StepMoves
@@ -171,6 +172,33 @@ def test_a_partition_that_two_tasks_have_read_makes_the_step_run_again() -> None
     found = settle((), [read(0), read(1)], ())
     assert isinstance(found, Disagreement)
     assert found.why == "partition 4 of in was read 2 times"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param((), id="nothing"),
+        pytest.param((PartitionRead("in", 4, 10, 60),), id="what was read before"),
+        pytest.param((PartitionRead("in", 4, 9, 70),), id="too little"),
+        pytest.param((PartitionRead("in", 5, 10, 70),), id="another partition"),
+        pytest.param(
+            (PartitionRead("in", 4, 10, 70), PartitionRead("in", 5, 1, 0)), id="more than that"
+        ),
+    ],
+)
+def test_a_step_that_read_something_else_than_was_planned_runs_again(
+    wrong: tuple[PartitionRead, ...],
+) -> None:
+    def reported(*read: PartitionRead) -> list[Report]:
+        return [Report(Attempt(0, "in", 0, "a"), (), (), (), (), {}, read=read)]
+
+    made = counted(ab.MemorySink())
+    inputs = (Input("in", (RangeSlice(4, 70, 80),), msgspec.Raw(b"1")),)
+    ranges = planned_ranges(made.physical, Plan(1, 0, 0, "code", inputs, (), 2))
+    assert isinstance(settle((), reported(PartitionRead("in", 4, 10, 70)), (), ranges), Settled)
+    found = settle((), reported(*wrong), (), ranges)
+    assert isinstance(found, Disagreement)
+    assert "was not read as planned" in found.why
 
 
 def test_partitions_are_weighed_by_what_was_read_of_them_and_bins_by_registered_keys() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import anabranch as ab
 from anabranch.dataflow.validate import validate
 from anabranch.node.program import Program
-from anabranch.plan.step import Input, Plan
+from anabranch.plan.step import Assignment, Input, Plan
 from anabranch.rescale.assignments import equal_shares
 from anabranch.sources.port import FileSlice, RangeSlice
 from anabranch.spark.analyzer import SparkAnalyzer
@@ -200,6 +200,34 @@ def test_a_query_serves_whichever_bins_the_same_workers_have(plane: SparkPlane, 
     assert [step for step, _ in made.steps] == [4, 5]
     ((_, orders),) = query.orders
     assert [order.parts for order in orders] == [(RangeSlice(0, 0, 3),)]
+
+
+def test_a_query_for_other_read_tasks_than_the_step_has_is_not_used(
+    tmp_path: Path, made: Made
+) -> None:
+    """Partitions have moved: two tasks were thought to read what one reads."""
+    source = ab.GeneratorSource(
+        lambda partition, start, end: {"name": ["n"] * (end - start), "value": range(start, end)},
+        "name string, value bigint",
+        partitions=2,
+    )
+    plane = plane_of(source, tmp_path)
+    slices = (RangeSlice(0, 0, 5), RangeSlice(1, 0, 5))
+    inputs = (Input("rows", slices, msgspec.Raw(b"1")),)
+
+    def read_by(step: int, *workers: int) -> Plan:
+        placement = equal_shares(["by-name"], BINS, 2, ())
+        readers = Assignment("rows", step, workers, source=True)
+        return Plan(step, 0, step, "code", inputs, (*placement, readers), 2)
+
+    plane.query(read_by(4, 0, 1))
+    assert plane.prepare(read_by(5, 0, 1))
+    query = plane.query(read_by(5, 1, 1))
+    assert query is not None
+    assert [step for step, _ in made.steps] == [4, 5, 5]
+    ((blanks, orders),) = query.orders
+    assert [order.parts for order in orders] == [slices]
+    assert len(blanks) == 1
 
 
 def test_what_cannot_be_prepared_is_tried_once_and_fails_when_it_runs(

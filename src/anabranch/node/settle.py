@@ -19,6 +19,7 @@ from anabranch.plan.home_use import HomeUse, added
 from anabranch.plan.physical import Physical
 from anabranch.plan.step import Count, OperatorState, Plan
 from anabranch.sinks.port import StagedFile
+from anabranch.sources.port import RangeSlice
 from anabranch.state.run_list import replace_all
 
 Task = tuple[int, str, int]
@@ -60,11 +61,15 @@ class Disagreement:
 
 
 def settle(
-    before: Sequence[OperatorState], reports: Sequence[Report], expected: Iterable[Task]
+    before: Sequence[OperatorState],
+    reports: Sequence[Report],
+    expected: Iterable[Task],
+    ranges: Iterable[PartitionRead] = (),
 ) -> Settled | Disagreement:
     """Agree on one attempt per task, and put together what those attempts did.
 
-    ``expected`` are the tasks that every step has: each must have reported.
+    ``expected`` are the tasks that every step has: each must have reported. ``ranges`` is what read
+    tasks were to read: no row is left out and none comes twice, whatever the data plane did.
     """
     chosen = _agreed(reports, expected)
     if isinstance(chosen, Disagreement):
@@ -80,6 +85,8 @@ def settle(
     for (_, source, partition, _), times in often.items():
         if times > 1:
             return Disagreement(f"partition {partition} of {source} was read {times} times")
+    for each in set(ranges) ^ {each for each in read if each.start is not None}:
+        return Disagreement(f"partition {each.partition} of {each.source} was not read as planned")
     return Settled(
         _states(before, [state for report in ordered for state in report.states]),
         tuple(file for report in ordered for file in report.staged),
@@ -103,6 +110,19 @@ def expected_tasks(physical: Physical, plan: Plan) -> list[Task]:
                 continue
             found += [(level.number, group.name, worker) for worker in plan.workers(group.region)]
     return found
+
+
+def planned_ranges(physical: Physical, plan: Plan) -> list[PartitionRead]:
+    """What read tasks are to read of sources that are planned by ranges."""
+    used = {edge.producer for level in physical.levels for edge in level.inputs}
+    used |= {edge.producer for transform in physical.transforms for edge in transform.inputs}
+    names = {source.name for source in physical.sources() if source.id in used}
+    return [
+        PartitionRead(given.source, part.partition, part.end - part.start, part.start)
+        for given in plan.inputs
+        for part in given.slices
+        if given.source in names and isinstance(part, RangeSlice)
+    ]
 
 
 def rows_read(physical: Physical, counts: Sequence[Count]) -> int:

@@ -12,7 +12,7 @@ from anabranch.node.offers import Offers
 from anabranch.node.opening import Surroundings
 from anabranch.node.port import StepResult
 from anabranch.node.program import Program
-from anabranch.node.settle import Settled, expected_tasks, rows_read, settle
+from anabranch.node.settle import Settled, expected_tasks, planned_ranges, rows_read, settle
 from anabranch.plan.step import OperatorState, Plan
 
 ATTEMPTS = 3
@@ -54,6 +54,7 @@ def _agreed(
 ) -> Settled:
     why = ""
     expected = expected_tasks(program.physical, plan)
+    ranges = planned_ranges(program.physical, plan)
     for _ in range(ATTEMPTS):
         offers.check(plan.inputs)
         try:
@@ -62,7 +63,7 @@ def _agreed(
             why = str(error)
         else:
             offers.check(plan.inputs)
-            settled = settle(states, reports, expected)
+            settled = settle(states, reports, expected, ranges)
             if isinstance(settled, Settled):
                 return settled
             why = settled.why

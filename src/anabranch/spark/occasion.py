@@ -16,7 +16,10 @@ from anabranch.spark.reading import ReadOrder
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """The step that a query is for: all that it depends on. Which bins are where is not in it."""
+    """The step that a query is for: all that it depends on. Which bins are where is not in it.
+
+    ``shape`` is what its plan depends on; ``read_tasks`` is their number, by level.
+    """
 
     step: int
     revision: int
@@ -24,6 +27,7 @@ class Occasion:
     reads: tuple[tuple[str, tuple[Slice, ...]], ...]
     seating: tuple[Seats, ...]
     shape: tuple[Hashable, ...]
+    read_tasks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,9 +136,14 @@ class StepQueries:
             )
 
     def _occasion(self, plan: Plan, inputs: Sequence[LevelInput]) -> Occasion:
-        shape = (_paths(), *(each.shape for each in inputs))
         return Occasion(
-            plan.step, plan.revision, plan.ending, reads_of(plan), self._seating(plan), shape
+            plan.step,
+            plan.revision,
+            plan.ending,
+            reads_of(plan),
+            self._seating(plan),
+            (_paths(), *(each.shape for each in inputs)),
+            tuple(len(each.orders) for each in inputs),
         )
 
     def _fixed(self, seating: Sequence[Seats]) -> tuple[Hashable, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from typing import cast
 
-from anabranch.messages import Attempt, Control, Load, Report
+from anabranch.messages import Attempt, Control, Load, PartitionRead, Report
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
 from anabranch.node.worker_home import Homes
@@ -58,7 +58,7 @@ class ComputedStep:
         """Run all tasks, level by level."""
         sources = self._read()
         roles: list[Role] = []
-        reports = [Report(attempt, (), (), (), (), {}) for attempt in sources]
+        reports = [read_report(self._plan, attempt) for attempt in sources]
         for level in self._program.physical.levels[1:]:
             done: list[DoneTask] = []
             for group in level.groups:
@@ -148,3 +148,16 @@ class ComputedStep:
             owned = owned_bins(self._owners[group.region], worker)
         messages = messages_for(self._plan, group.region, worker, loads)
         return Control(level.number, worker, group.name, worker, owned, messages)
+
+
+def read_report(plan: Plan, attempt: Attempt) -> Report:
+    """The report of a read task: it has read what it was to read."""
+    read = tuple(
+        PartitionRead(given.source, part.partition, part.end - part.start, part.start)
+        for given in plan.inputs
+        for part in given.slices
+        if given.source == attempt.group
+        and isinstance(part, RangeSlice)
+        and plan.reader(given.source, part.partition) == attempt.worker
+    )
+    return Report(attempt, (), (), (), (), {}, read=read)

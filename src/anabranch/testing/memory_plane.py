@@ -22,7 +22,7 @@ from anabranch.node.program import Program
 from anabranch.node.region_task import TaskPlace
 from anabranch.node.worker_home import Homes
 from anabranch.plan.step import OperatorState, Plan
-from anabranch.testing.computed_step import ComputedStep
+from anabranch.testing.computed_step import ComputedStep, read_report
 from anabranch.testing.step_memo import DoneStep, OpenStore, Role, StepMemo
 
 
@@ -104,7 +104,8 @@ class MemoryPlane:
         return Attempt(level, group, worker, f"{self.random.getrandbits(128):032x}")
 
     def _perform(self, done: DoneStep, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
-        reports = [_empty(self.attempt(a.level, a.group, a.worker)) for a in done.sources]
+        again = [self.attempt(a.level, a.group, a.worker) for a in done.sources]
+        reports = [read_report(plan, attempt) for attempt in again]
         for role in done.roles:
             reports.append(role.task.perform(self.open, states, self._place(plan, role)))
         return reports
@@ -166,14 +167,10 @@ class MemoryPlane:
         for role in done.roles:
             if role.name == (attempt.level, attempt.group, attempt.worker):
                 return role.task.perform(self.open, states, self._place(plan, role))
-        return _empty(self.attempt(attempt.level, attempt.group, attempt.worker))
+        return read_report(plan, self.attempt(attempt.level, attempt.group, attempt.worker))
 
     def _happens(self, chance: float) -> bool:
         return chance > 0 and self.random.random() < chance
-
-
-def _empty(attempt: Attempt) -> Report:
-    return Report(attempt, (), (), (), (), {})
 
 
 def _drop(report: Report) -> None:
