@@ -19,7 +19,7 @@ import msgspec
 import psutil
 
 from benchmarks.cases import Case, cases, rescaled
-from benchmarks.conductor import ENVIRONMENTS, ROOT, conduct
+from benchmarks.conductor import ENVIRONMENTS, KEPT, ROOT, conduct
 from benchmarks.data import write_held, write_stream
 from benchmarks.measure import Fact
 from benchmarks.report import render
@@ -29,7 +29,7 @@ from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.text import milliseconds, per_second
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-SOAK = ENVIRONMENTS / "tiny_steps.json"
+SOAK = KEPT / "tiny_steps.json"
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -171,7 +171,8 @@ def _processor() -> str:
 
 def _keep(results: Results, path: Path | None) -> None:
     """Keep the numbers, so that the report can be written anew."""
-    kept = path or ENVIRONMENTS / "results.json"
+    kept = path or KEPT / "results.json"
+    kept.parent.mkdir(exist_ok=True)
     kept.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
 
 

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from benchmarks.child import Spec
+from benchmarks.conductor import KEPT, ROOT
 from benchmarks.measure import Fact, Outcome
 from benchmarks.tiny_steps import LIVE_HEAP
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 STEPS = int(os.environ.get("ANABRANCH_TINY_STEPS", "20000"))
 LONG = STEPS >= 5000
 MIB = 1 << 20
@@ -82,6 +82,7 @@ def _run(home: Path) -> dict[str, Fact]:
 def _keep(facts: dict[str, Fact]) -> None:
     """Leave the numbers where the benchmark report looks for them."""
     when = datetime.now(UTC).strftime("%Y-%m-%d")
-    (ROOT / ".bench").mkdir(exist_ok=True)
+    KEPT.mkdir(exist_ok=True)
     kept: dict[str, Fact] = {"steps": STEPS, "when": when, **facts}
-    (ROOT / ".bench" / "tiny_steps.json").write_bytes(msgspec.json.encode(kept))
+    text = msgspec.json.format(msgspec.json.encode(kept), indent=1)
+    (KEPT / "tiny_steps.json").write_bytes(text)
