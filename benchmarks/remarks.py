@@ -13,11 +13,12 @@ REMARKS: dict[str, str] = {
     "held": "keys of a batch are looked up in ten million, all over the files, where the other "
     "base fits in a processor's cache; and merging goes through the whole base once in these "
     "steps. Both are in the table below.",
-    "rescale-step": "the longest step is the first in which new workers copy bins. Their tasks "
-    "come on top of those of the old workers, and two cores run them one after the other; how long "
-    "copying takes is a guess until it was done once.",
-    "rescale-gap-1m": "the longest gap is the longest step of the rescale: the first in which bins "
-    "are copied.",
+    "rescale-step": "while bins are copied, the tasks of the new workers come on top of those of "
+    "the old ones, and two cores run them one after the other; what is copied is also checked, "
+    "opened and looked up in. Rounds are halved after a step that took too long, so that one step "
+    "has shown it by then.",
+    "rescale-gap-1m": "the longest gap is the longest step of the rescale, and a step of 20,000 "
+    "rows takes most of that time without a rescale, too.",
     "rescale-gap-100k": "the longest gap is one step. With few keys Spark's own way takes little "
     "more than stopping and starting a query, and a step of ours takes what it takes with any "
     "number of keys.",
