@@ -661,7 +661,7 @@ def test_load_makes_a_branch_and_opens_the_checkpoint() -> None:
     effects = bench.send(BranchMade(branched))
     assert effects[0] == Answer(1, step=5)
     order = order_of(effects, OpenOrder)
-    assert (order.step, order.rewound, order.positions) == (5, True, commit(5).positions)
+    assert (order.step, order.rewound, order.positions) == (5, 5, commit(5).positions)
     bench.opened = order.number
     bench.told(Open(5), published={"out": 5})
     bench.told(Open(5), offer=bench.offer(6), published={"out": 5})

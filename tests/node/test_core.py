@@ -345,13 +345,29 @@ def test_a_rewind_takes_back_what_later_steps_published(tmp_path: Path) -> None:
     assert len(list((tmp_path / "counts").glob("step-*"))) >= 4
     shop.journal = shop.journal[:2]
     positions = shop.journal[-1].positions
-    told = shop.open(rewound=True, positions=positions, outputs=(), published={"rows": 4})
+    told = shop.open(rewound=2, positions=positions, outputs=(), published={"rows": 4})
     assert told.published == {"rows": 2, "counts": 2}
     assert list(shop.rows.steps()) == [1, 2]
     assert not list((tmp_path / "counts").glob("step-000000000003*"))
     assert not (tmp_path / "counts" / "_manifest" / "step-000000000003.json").exists()
     shop.run_all()
     shop.check()
+
+
+def test_a_rewind_whose_state_is_computed_again_takes_back_no_more_than_that(
+    tmp_path: Path,
+) -> None:
+    """The state of step 2 is damaged: step 1 is opened, and step 2 stays published."""
+    shop = CoreShop(tmp_path)
+    shop.open()
+    shop.run_all()
+    shop.journal = shop.journal[:2]
+    told = shop.open(at=1, rewound=2, outputs=(), published={"rows": 4, "counts": 2})
+    assert told.state == Open(1)
+    assert told.published == {"rows": 2, "counts": 2}
+    assert list(shop.rows.steps()) == [1, 2]
+    assert list((tmp_path / "counts").glob("step-000000000002*"))
+    assert not list((tmp_path / "counts").glob("step-000000000003*"))
 
 
 def test_a_missing_file_of_the_state_is_told(shop: CoreShop) -> None:

@@ -204,6 +204,6 @@ def test_a_rewound_order_survives_the_way(shop: CoreShop, node: HttpNode) -> Non
     led.one_step()
     led.until(lambda told: set(told.published.values()) == {1})
     shop.journal = []
-    told = led.open(rewound=True, published={}, outputs=())
+    told = led.open(rewound=0, published={}, outputs=())
     assert told.state == Open(0)
     assert shop.rows.steps() == {}

@@ -234,7 +234,7 @@ def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) 
         placement=tuple((each.region, each.workers) for each in placement(memory)),
         limit=memory.limit,
         whole=memory.replay is not None,
-        rewound=rewound,
+        rewound=standing.step if rewound else None,
     )
 
 

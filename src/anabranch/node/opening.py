@@ -105,11 +105,12 @@ def _opened_sinks(program: Program, order: OpenOrder, around: Surroundings) -> O
         )
         publishers[name] = node.sink.open(context)
     done = {name: order.published.get(name, order.step) for name in publishers}
-    if order.rewound:
-        done = {name: min(step, order.step) for name, step in done.items()}
+    back_to = order.rewound
+    if back_to is not None:
+        done = {name: min(step, back_to) for name, step in done.items()}
     outbox = Outbox(publishers, done, order.outputs, around.clock, around.reached)
-    if order.rewound:
-        outbox.take_back(order.step)
+    if back_to is not None:
+        outbox.take_back(back_to)
     return outbox
 
 

@@ -184,8 +184,9 @@ class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
     states create the pipeline. ``positions`` is what was read of each source: more than ``step``
     when journalled steps are going to be replayed. ``outputs`` are the committed steps that some
     sink may lack, oldest first; ``published`` how far each sink is known to be. ``whole``: read
-    every file and compare its checksum, else only its size. ``rewound``: sinks take back what they
-    have published after ``step`` before anything is published.
+    every file and compare its checksum, else only its size. ``rewound`` is the step that the
+    pipeline was set back to: sinks take back what they have published after it, before anything
+    else. It is not ``step`` where that state is damaged and computed again from an older one.
     """
 
     number: int
@@ -200,7 +201,7 @@ class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
     placement: tuple[tuple[str, tuple[int, ...]], ...]
     limit: InputLimit
     whole: bool = False
-    rewound: bool = False
+    rewound: int | None = None
 
 
 class StepOrder(msgspec.Struct, frozen=True, tag="step"):
