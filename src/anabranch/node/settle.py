@@ -117,11 +117,16 @@ def planned_ranges(physical: Physical, plan: Plan) -> list[PartitionRead]:
     used = {edge.producer for level in physical.levels for edge in level.inputs}
     used |= {edge.producer for transform in physical.transforms for edge in transform.inputs}
     names = {source.name for source in physical.sources() if source.id in used}
+    return [each for each in ranges_of(plan) if each.source in names]
+
+
+def ranges_of(plan: Plan) -> list[PartitionRead]:
+    """The ranges that a plan names, as who reads them reports it."""
     return [
         PartitionRead(given.source, part.partition, part.end - part.start, part.start)
         for given in plan.inputs
         for part in given.slices
-        if given.source in names and isinstance(part, RangeSlice)
+        if isinstance(part, RangeSlice)
     ]
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from typing import cast
 
-from anabranch.messages import Attempt, Control, Load, PartitionRead, Report
+from anabranch.messages import Attempt, Control, Load, Report
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace
+from anabranch.node.settle import ranges_of
 from anabranch.node.worker_home import Homes
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import state_shapes
@@ -152,12 +153,10 @@ class ComputedStep:
 
 def read_report(plan: Plan, attempt: Attempt) -> Report:
     """The report of a read task: it has read what it was to read."""
+    mine = (attempt.group, attempt.worker)
     read = tuple(
-        PartitionRead(given.source, part.partition, part.end - part.start, part.start)
-        for given in plan.inputs
-        for part in given.slices
-        if given.source == attempt.group
-        and isinstance(part, RangeSlice)
-        and plan.reader(given.source, part.partition) == attempt.worker
+        each
+        for each in ranges_of(plan)
+        if (each.source, plan.reader(each.source, each.partition)) == mine
     )
     return Report(attempt, (), (), (), (), {}, read=read)
