@@ -76,7 +76,10 @@ def test_up_and_down_with_homes_of_their_own(tmp_path: Path, way: RescaleSetting
     lived.scale(4)
     assert lived.names() == {"worker-0", "worker-1", "worker-2", "worker-3"}
     lived.scale(2)
-    assert lived.names() == {"worker-0", "worker-1"}, "those without bins have no home"
+    # Who stays is chosen by what it has, which depends on when bins were merged.
+    owners = {worker for each in lived.pipeline.status().regions for worker in each.bins}
+    assert len(owners) == 2
+    assert lived.names() == {f"worker-{n}" for n in owners}, "those without bins have no home"
     lived.end()
     uses = lived.uses
     assert sum(use.moved_bytes for use in uses) > 0
