@@ -1,17 +1,16 @@
 """A long search for schedules that break a rule, and for every bug that was put in on purpose.
 
 Every core takes part. ``SOAK_SECONDS`` bounds the time of the search (4 hours unless set),
-``SOAK_SEED`` is where it begins.
+``SOAK_SEED`` is where it begins, ``SOAK_SCRIPTS`` which scripts it goes through ("0-18" are all).
+A schedule that breaks a rule is told with its history, and the search goes on.
 """
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -21,7 +20,6 @@ from anabranch.testing.rules import RuleBroken
 from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.bugs import BUGS, bug
-from tests.simulation.schedules import run_all
 
 SCRIPTS = (
     *[(Customers.SOME, 6_000)] * 5,
@@ -35,32 +33,55 @@ SCRIPTS = (
 their own in every schedule, so that nothing is computed once for all: they take five times as long.
 """
 
-SCHEDULES = sum(number for _, number in SCRIPTS)
 FIRST = int(os.environ.get("SOAK_SEED", "1000"))
 SECONDS = float(os.environ.get("SOAK_SECONDS", "14400"))
+FROM, TO = map(int, os.environ.get("SOAK_SCRIPTS", f"0-{len(SCRIPTS) - 1}").split("-"))
+TOLD = 500
+"""After so many schedules a script says how far it is."""
 
 pytestmark = pytest.mark.soak
 
 
-def until(seeds: range, ends_at: float) -> Iterator[int]:
-    return itertools.takewhile(lambda seed: time.monotonic() < ends_at, seeds)
+def tell(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
-def run_script(script: int, ends_at: float) -> int:
-    """The schedules of one script, as many as there is time for; gives their number."""
+def run_script(script: int, ends_at: float) -> tuple[int, list[int]]:
+    """The schedules of one script, as many as there is time for: their number, and which broke."""
     customers, number = SCRIPTS[script]
     first = FIRST + sum(each for _, each in SCRIPTS[:script])
+    started, ran, broken = time.process_time(), 0, list[int]()
     with Simulation(shop(script=script, customers=customers)) as simulation:
-        return run_all(until(range(first, first + number), ends_at), simulation)
+        for seed in range(first, first + number):
+            if time.monotonic() >= ends_at:
+                break
+            try:
+                simulation.run(seed)
+            except RuleBroken as error:
+                tell(f"script {script}, {customers.name}: {error}")
+                broken.append(seed)
+            ran += 1
+            if ran % TOLD == 0:
+                rate = ran / (time.process_time() - started)
+                tell(
+                    f"script {script}, {customers.name}, seeds {first} to {seed}: "
+                    f"{len(broken)} broke a rule, {rate:.1f} a second of a core"
+                )
+    return ran, broken
 
 
 @pytest.mark.timeout(4 * 3600 + 600)
 def test_a_hundred_thousand_schedules_break_no_rule() -> None:
     run = partial(run_script, ends_at=time.monotonic() + SECONDS)
+    scripts = range(FROM, TO + 1)
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as processes:
-        ran = sum(processes.map(run, range(len(SCRIPTS))))
-    sys.stdout.write(f"{ran} of {SCHEDULES} schedules, from seed {FIRST} on\n")
+        results = list(processes.map(run, scripts))
+    ran = sum(number for number, _ in results)
+    of = sum(SCRIPTS[script][1] for script in scripts)
+    tell(f"{ran} of {of} schedules, scripts {FROM} to {TO}, from seed {FIRST} on")
     assert ran
+    assert [seed for _, broken in results for seed in broken] == []
 
 
 @pytest.mark.parametrize("name", sorted(BUGS))
