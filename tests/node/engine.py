@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.records import Records
 from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.status import Status
 from anabranch.node.core import NodeCore
 from anabranch.node.inline import InlineNode
 from anabranch.node.program import Program
@@ -24,6 +26,9 @@ from anabranch.run import ThisProcess
 from anabranch.testing.memory_plane import MemoryPlane
 
 WAIT = 60.0
+AHEAD = 2
+"""How many steps a paced pipeline may be ahead of what its test has seen."""
+
 _clock = itertools.count(10**12, 10**9)
 
 
@@ -32,7 +37,11 @@ class Killed(Exception):
 
 
 class Engine:
-    """A pipeline in a directory, from start to end or death."""
+    """A pipeline in a directory, from start to end or death.
+
+    When ``paced``, it waits for its test: a rescale is not over, nor the input at its end, before
+    ``until`` has looked.
+    """
 
     def __init__(
         self,
@@ -46,6 +55,7 @@ class Engine:
         clock_ns: Callable[[], int] = lambda: next(_clock),
         watch: Callable[[StepDone], None] | None = None,
         plane_before: Callable[[Plan], None] = lambda plan: None,
+        paced: bool = False,
         **options: Any,
     ) -> None:
         self.dead = threading.Event()
@@ -54,6 +64,8 @@ class Engine:
         self.done: list[StepDone] = []
         self._started = False
         self._watch = watch
+        self._looked = threading.Condition()
+        self._allowed = AHEAD if paced else sys.maxsize
         directory.mkdir(parents=True, exist_ok=True)
         chosen = settings or Settings()
         core = NodeCore(
@@ -79,6 +91,36 @@ class Engine:
         self._started = True
         self.driver.start()
         return self
+
+    def until(self, done: Callable[[Any], object]) -> Status:
+        """Look at the status, again and again, until it is what the test waits for."""
+        while True:
+            status = self.pipeline.status()
+            if self._allowed < sys.maxsize:
+                self._allow(status.step + AHEAD)
+            if done(status):
+                return status
+            self.pipeline.wait(0.005)
+
+    def finish(self) -> Status:
+        """Wait for the end; nothing holds the pipeline up any more."""
+        self._allow(sys.maxsize)
+        return self.pipeline.wait(200)
+
+    def abandon(self) -> None:
+        """Let the coordinator end as if it were killed."""
+        self._allow(sys.maxsize)
+        self.driver.abandon()
+
+    def shutdown(self) -> Status:
+        """Drain, and end."""
+        self._allow(sys.maxsize)
+        return self.pipeline.shutdown()
+
+    def _allow(self, step: int) -> None:
+        with self._looked:
+            self._allowed = step
+            self._looked.notify_all()
 
     def run(self) -> list[StepDone]:
         """Run until the input ends or something fails; leaves no thread behind."""
@@ -106,6 +148,9 @@ class Engine:
     def _point(self, point: str, step: int) -> None:
         if self.dead.is_set():
             raise Killed(point)
+        if point == "ran":
+            with self._looked:
+                self._looked.wait_for(lambda: step <= self._allowed, WAIT)
         try:
             self._reached(point, step)
         except BaseException as error:

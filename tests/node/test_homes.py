@@ -20,7 +20,7 @@ from anabranch.state.merge_policy import LIMITS
 from anabranch.state.run_list import runs_of
 from anabranch.testing.memory_plane import MemoryPlane
 from tests.node.engine import Engine
-from tests.node.test_live_rescale import STEPS, Story, wait_for
+from tests.node.test_live_rescale import STEPS, Story
 from tests.spark.running import commits
 
 pytestmark = pytest.mark.timeout(900)
@@ -46,15 +46,17 @@ class Lived:
         self.plane = MemoryPlane(made, path / "state", homes=self.homes, before=before)
         chosen = Settings(workers=2, rescale=way, homes=self.homes.directory)
         self.directory = path / "state"
-        self.engine = Engine(made, self.directory, plane=self.plane, settings=chosen, watch=watch)
+        self.engine = Engine(
+            made, self.directory, plane=self.plane, settings=chosen, watch=watch, paced=True
+        )
         self.pipeline = self.engine.start().pipeline
 
     def scale(self, workers: int) -> None:
         self.pipeline.scale(workers)
-        wait_for(self.pipeline, lambda status: status.rescale is None)
+        self.engine.until(lambda status: status.rescale is None)
 
     def end(self) -> None:
-        self.pipeline.wait(200)
+        self.engine.finish()
         assert [
             sorted(tuple(r.values()) for r in table.to_pylist())
             for table in self.rows.steps().values()
@@ -72,7 +74,7 @@ class Lived:
 @pytest.mark.parametrize("way", [FLUID, BATCHED], ids=lambda s: str(s.way))
 def test_up_and_down_with_homes_of_their_own(tmp_path: Path, way: RescaleSettings) -> None:
     lived = Lived(tmp_path, way)
-    wait_for(lived.pipeline, lambda status: status.step >= 4)
+    lived.engine.until(lambda status: status.step >= 4)
     lived.scale(4)
     assert lived.names() == {"worker-0", "worker-1", "worker-2", "worker-3"}
     lived.scale(2)
@@ -93,7 +95,7 @@ def test_up_and_down_with_homes_of_their_own(tmp_path: Path, way: RescaleSetting
 
 def test_a_shared_home_has_it_all_already(tmp_path: Path) -> None:
     lived = Lived(tmp_path, BATCHED, isolated=False)
-    wait_for(lived.pipeline, lambda status: status.step >= 4)
+    lived.engine.until(lambda status: status.step >= 4)
     lived.scale(4)
     lived.scale(2)
     lived.end()
@@ -108,7 +110,7 @@ def test_homes_that_are_wiped_change_nothing_and_are_missed(tmp_path: Path) -> N
             shutil.rmtree(tmp_path / "homes", ignore_errors=True)
 
     lived = Lived(tmp_path, FLUID, before=wipe)
-    wait_for(lived.pipeline, lambda status: status.step >= 4)
+    lived.engine.until(lambda status: status.step >= 4)
     lived.scale(4)
     lived.scale(2)
     lived.end()
@@ -120,7 +122,7 @@ def test_homes_that_are_wiped_change_nothing_and_are_missed(tmp_path: Path) -> N
 
 def test_homes_hold_no_more_than_the_last_commit_needs(tmp_path: Path) -> None:
     lived = Lived(tmp_path, BATCHED)
-    wait_for(lived.pipeline, lambda status: status.step >= 4)
+    lived.engine.until(lambda status: status.step >= 4)
     for workers in (4, 3, 2):
         lived.scale(workers)
     lived.end()
@@ -138,11 +140,11 @@ def test_three_rescales_in_a_row_keep_the_runs_of_a_bin_within_the_limit(tmp_pat
         most.append(_highest(commits(tmp_path / "state")[-1:]))
 
     lived = Lived(tmp_path, FLUID, watch=seen)
-    wait_for(lived.pipeline, lambda status: status.step >= 4)
+    lived.engine.until(lambda status: status.step >= 4)
     for workers in (4, 1, 3):
         lived.pipeline.scale(workers)
-        wait_for(lived.pipeline, lambda status: status.rescale and status.rescale.moved_bins >= 3)
-    wait_for(lived.pipeline, lambda status: status.rescale is None)
+        lived.engine.until(lambda status: status.rescale and status.rescale.moved_bins >= 3)
+    lived.engine.until(lambda status: status.rescale is None)
     lived.end()
     assert len(most) >= STEPS
     assert max(most) <= LIMITS.run_limit

@@ -12,7 +12,6 @@ from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import OperationRefused
 from anabranch.node.program import Program
-from anabranch.pipeline import Pipeline
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, PAUSE, ScriptedSource
@@ -69,26 +68,24 @@ class Story:
         return program(flow)
 
 
-def wait_for(pipeline: Pipeline, done: Any) -> None:
-    while not done(pipeline.status()):
-        pipeline.wait(0.005)
-
-
 @pytest.mark.parametrize("settings", WAYS, ids=lambda s: str(s.way))
 def test_up_down_and_rebalanced_while_rows_flow(tmp_path: Path, settings: RescaleSettings) -> None:
     story, rows, totals = Story(3), MemorySink(), MemorySink()
     engine = Engine(
-        story.program(rows, totals), tmp_path, settings=Settings(workers=2, rescale=settings)
+        story.program(rows, totals),
+        tmp_path,
+        settings=Settings(workers=2, rescale=settings),
+        paced=True,
     ).start()
     pipeline = engine.pipeline
     counts = []
     for workers in (4, 1):
-        wait_for(pipeline, lambda status: status.step >= 2)
+        engine.until(lambda status: status.step >= 2)
         pipeline.scale(workers)
-        wait_for(pipeline, lambda status: status.rescale is None)
-        counts.append([len(set(region.bins)) for region in pipeline.status().regions])
+        status = engine.until(lambda status: status.rescale is None)
+        counts.append([len(set(region.bins)) for region in status.regions])
     pipeline.rebalance()
-    status = pipeline.wait(200)
+    status = engine.finish()
     assert counts == [[4, 4], [1, 1]]
     assert [sorted(tuple(r.values()) for r in t.to_pylist()) for t in rows.steps().values()] == [
         sorted(story.rows[i * 20 : i * 20 + 20]) for i in range(STEPS)
@@ -103,11 +100,11 @@ def test_a_rescale_goes_on_after_a_restart(tmp_path: Path) -> None:
     story, rows, totals = Story(5), MemorySink(), MemorySink()
     made = story.program(rows, totals)
     chosen = Settings(workers=2, rescale=RescaleSettings(way=Way.FLUID, prefetch=False))
-    engine = Engine(made, tmp_path, settings=chosen).start()
-    wait_for(engine.pipeline, lambda status: status.step >= 2)
+    engine = Engine(made, tmp_path, settings=chosen, paced=True).start()
+    engine.until(lambda status: status.step >= 2)
     engine.pipeline.scale(4)
-    wait_for(engine.pipeline, lambda status: status.rescale and status.rescale.moved_bins >= 1)
-    engine.driver.abandon()
+    engine.until(lambda status: status.rescale and status.rescale.moved_bins >= 1)
+    engine.abandon()
     assert engine.pipeline.status().rescale is not None
     again = Engine(made, tmp_path, settings=chosen).start()
     status = again.pipeline.wait(200)
@@ -117,32 +114,34 @@ def test_a_rescale_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     story = Story(1)
-    pipeline = Engine(story.program(MemorySink(), MemorySink()), tmp_path).start().pipeline
-    wait_for(pipeline, lambda status: status.step >= 1)
+    engine = Engine(story.program(MemorySink(), MemorySink()), tmp_path, paced=True).start()
+    pipeline = engine.pipeline
+    engine.until(lambda status: status.step >= 1)
     with pytest.raises(OperationRefused, match="at least one worker"):
         pipeline.scale(0)
     with pytest.raises(OperationRefused, match="no region 'other'"):
         pipeline.scale(regions={"other": 2})
-    pipeline.shutdown()
+    engine.shutdown()
 
 
 def test_paused_resumed_rolled_back_with_a_forecast_and_a_history(tmp_path: Path) -> None:
     story, rows, totals = Story(9), MemorySink(), MemorySink()
     chosen = Settings(workers=2, rescale=RescaleSettings(way=Way.FLUID, prefetch=False))
-    pipeline = Engine(story.program(rows, totals), tmp_path, settings=chosen).start().pipeline
-    wait_for(pipeline, lambda status: status.step >= 5)
+    engine = Engine(story.program(rows, totals), tmp_path, settings=chosen, paced=True).start()
+    pipeline = engine.pipeline
+    engine.until(lambda status: status.step >= 5)
     before = [region.bins for region in pipeline.status().regions]
     forecast = pipeline.scale(4, dry_run=True)
     assert (forecast.workers, pipeline.status().rescale) == ((0, 1, 2, 3), None)
     assert forecast.bins == sum(len(bins) // 2 for bins in before)
     assert pipeline.rebalance(dry_run=True).workers == (0, 1)
     pipeline.scale(4)
-    wait_for(pipeline, lambda status: status.rescale.moved_bins >= 1)
+    engine.until(lambda status: status.rescale.moved_bins >= 1)
     pipeline.scale_pause()
     # Those on their way arrive; then it stands still, and rows go on.
-    wait_for(pipeline, lambda status: not status.rescale.in_hand_over)
+    engine.until(lambda status: not status.rescale.in_hand_over)
     paused = pipeline.status()
-    wait_for(pipeline, lambda status: status.step >= paused.step + 5)
+    engine.until(lambda status: status.step >= paused.step + 5)
     still = pipeline.status()
     assert paused.rescale is not None
     assert still.rescale is not None
@@ -150,15 +149,16 @@ def test_paused_resumed_rolled_back_with_a_forecast_and_a_history(tmp_path: Path
     assert still.rescale.moved_bins == paused.rescale.moved_bins
     assert still.rescale.moved_bins + still.rescale.left_bins == forecast.bins
     assert [region.bins for region in still.regions] == [region.bins for region in paused.regions]
+    moved = still.rescale.moved_bins
     pipeline.scale_resume()
-    wait_for(pipeline, lambda status: status.rescale.moved_bins > paused.rescale.moved_bins)
+    engine.until(lambda status: status.rescale.moved_bins > moved)
     pipeline.scale_cancel(roll_back=True)
-    wait_for(pipeline, lambda status: status.rescale is None)
+    engine.until(lambda status: status.rescale is None)
     assert [region.bins for region in pipeline.status().regions] == before
     assert [each.outcome for each in pipeline.scale_history()] == ["rolled-back"]
     pipeline.scale(1)
     pipeline.scale_cancel()
-    wait_for(pipeline, lambda status: status.rescale is None)
+    engine.until(lambda status: status.rescale is None)
     assert [each.outcome for each in pipeline.scale_history()] == ["rolled-back", "cancelled"]
-    pipeline.wait(200)
+    engine.finish()
     assert sorted(tuple(r.values()) for r in rows.rows()) == sorted(story.rows)

@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +23,6 @@ from anabranch.node.region_task import RegionTask, TaskPlace
 from anabranch.operators.messaging import Messaged
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Rows
-from anabranch.pipeline import Pipeline
 from anabranch.plan.step import OperatorState, Plan
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.sinks.staging import read_staged
@@ -145,9 +145,8 @@ class ListeningPlane:
         return reports
 
 
-def wait_for(pipeline: Pipeline, done: Any) -> None:
-    while not done(pipeline.status()):
-        pipeline.wait(0.005)
+def has_made(step: int, status: ab.Status) -> bool:
+    return status.step >= step
 
 
 @pytest.fixture(scope="module")
@@ -158,17 +157,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, list[Even
     made, store = flow_of(Seen, given, sink), tmp_path_factory.mktemp("seen")
     plane = ListeningPlane(made, store)
     chosen = RescaleSettings(way=Way.BATCHED, budget_bytes=900, prefetch=False)
-    pipeline = (
-        Engine(made, store, plane=plane, settings=Settings(workers=2, rescale=chosen))
-        .start()
-        .pipeline
-    )
+    settings = Settings(workers=2, rescale=chosen)
+    engine = Engine(made, store, plane=plane, settings=settings, paced=True).start()
     for workers in (4, 1):
-        start = pipeline.status().step
-        wait_for(pipeline, lambda status, start=start: status.step >= start + 3)
-        pipeline.scale(workers)
-        wait_for(pipeline, lambda status: status.rescale is None)
-    pipeline.wait(200)
+        after = engine.pipeline.status().step + 3
+        engine.until(partial(has_made, after))
+        engine.pipeline.scale(workers)
+        engine.until(lambda status: status.rescale is None)
+    engine.finish()
     found = sorted(tuple(row.values()) for row in sink.rows())
     return given, found, list(Seen.log), plane.ran
 
@@ -350,11 +346,11 @@ def test_an_operator_with_two_inputs_sees_each_message_twice(tmp_path: Path) -> 
         "seen", TwoInputs, output="who string, item string, n bigint"
     ).sink("new", sink)
     chosen = Settings(workers=2, rescale=RescaleSettings(way=Way.ALL_AT_ONCE, prefetch=False))
-    pipeline = Engine(program(flow), tmp_path, settings=chosen).start().pipeline
-    wait_for(pipeline, lambda status: status.step >= 3)
-    pipeline.scale(3)
-    wait_for(pipeline, lambda status: status.rescale is None)
-    pipeline.wait(200)
+    engine = Engine(program(flow), tmp_path, settings=chosen, paced=True).start()
+    engine.until(lambda status: status.step >= 3)
+    engine.pipeline.scale(3)
+    engine.until(lambda status: status.rescale is None)
+    engine.finish()
     assert sorted(tuple(row.values()) for row in sink.rows()) == sorted(expected(given))
     collects = [event for event in TwoInputs.log if event[0] == "collect"]
     acquires = [event for event in TwoInputs.log if event[0] == "acquire"]

@@ -26,7 +26,7 @@ from anabranch.rescale.step_moves import StepMoves
 from anabranch.sources.port import RangeSlice
 from tests.node.engine import Engine
 from tests.node.shop import program
-from tests.node.test_messages import ListeningPlane, wait_for
+from tests.node.test_messages import ListeningPlane
 
 PARTITIONS = 6
 pytestmark = pytest.mark.timeout(900)
@@ -60,15 +60,16 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, list[Any], ab.
     made, store = counted(sink), tmp_path_factory.mktemp("numbers")
     plane = ListeningPlane(made, store)
     chosen = Settings(workers=2, rescale=RescaleSettings(way=Way.FLUID, prefetch=False))
-    pipeline = Engine(made, store, plane=plane, settings=chosen).start().pipeline
+    engine = Engine(made, store, plane=plane, settings=chosen, paced=True).start()
+    pipeline = engine.pipeline
     seen = []
-    wait_for(pipeline, lambda status: status.step >= 2)
+    engine.until(lambda status: status.step >= 2)
     seen.append(partitions(pipeline))
     for change in ({"workers": 4}, {"regions": {"in": 3}}, {"workers": 1}):
         pipeline.scale(**change)
-        wait_for(pipeline, lambda status: status.rescale is None)
+        engine.until(lambda status: status.rescale is None)
         seen.append(partitions(pipeline))
-    status = pipeline.shutdown()
+    status = engine.shutdown()
     return plane.ran, seen, status, [tuple(row.values()) for row in sink.rows()]
 
 
@@ -128,15 +129,16 @@ def test_sources_move_first(story: Any) -> None:
 
 
 def test_a_source_is_rescaled_by_its_name_or_refused(tmp_path: Path) -> None:
-    pipeline = Engine(counted(ab.MemorySink()), tmp_path).start().pipeline
-    wait_for(pipeline, lambda status: status.step >= 1)
+    engine = Engine(counted(ab.MemorySink()), tmp_path, paced=True).start()
+    pipeline = engine.pipeline
+    engine.until(lambda status: status.step >= 1)
     forecast = pipeline.scale(regions={"in": 3}, dry_run=True)
     assert [(s.region, len(set(s.workers))) for s in forecast.target if s.region == "in"] == [
         ("in", 3)
     ]
     with pytest.raises(OperationRefused, match="no region 'out'"):
         pipeline.scale(regions={"out": 3})
-    pipeline.shutdown()
+    engine.shutdown()
 
 
 def test_facts_name_what_python_reads_and_the_graph(tmp_path: Path) -> None:
