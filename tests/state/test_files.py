@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import NoReturn, TypeAlias
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pytest
 
 from anabranch.errors import DiskFull, NameTaken, StoreError, StoreUnavailable
 from anabranch.state import files
+from anabranch.state.disk import use_disk
 from anabranch.state.files import (
     Data,
     create_bulk,
@@ -33,6 +35,7 @@ from anabranch.state.files import (
     store_errors,
     sweep,
 )
+from anabranch.testing.faulty_disk import FaultyDisk
 
 Create: TypeAlias = Callable[..., None]
 
@@ -376,6 +379,25 @@ def test_ensure_directory_may_be_called_again_and_stops_at_within(tmp_path: Path
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreUnavailable):
         ensure_directory(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_directories_that_another_process_failed_to_sync_are_synced(
+    tmp_path: Path, seed: int
+) -> None:
+    (tmp_path / "graves").mkdir()
+    (tmp_path / "data").mkdir()
+    faulty = FaultyDisk(tmp_path / "graves", Random(seed))
+    deep = tmp_path / "data" / "a" / "b" / "c"
+    with use_disk(faulty):
+        faulty.fail_syncs(1)
+        with faulty.acting("first"), pytest.raises(StoreUnavailable):
+            ensure_directory(deep)
+        with faulty.acting("second"):
+            ensure_directory(deep)
+            create_file(deep / "file", b"kept")
+        faulty.power_cut()
+    assert (deep / "file").read_bytes() == b"kept"
 
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:

@@ -123,13 +123,17 @@ def link_file(source: Path, target: Path) -> None:
 def ensure_directory(path: Path, *, within: Path | None = None) -> None:
     """Make a directory and its missing parents, each synced into the one above it.
 
-    With ``within`` nothing at or above that directory is made.
+    With ``within`` nothing at or above that directory is made. Those that are there are synced
+    too, once in a process, up to ``within`` or to the root of their file system: whoever made one
+    of them may have been killed, or failed, before it was durable.
     """
     with store_errors(path, "create the directory"):
         _make_directories(path, within)
-        for directory in (path, path.parent):
+        for directory in (path, *path.parents):
+            if directory == within or os.path.ismount(directory):
+                return
             # A parent that may not be opened cannot be synced, and was made by somebody else.
-            if directory != within and os.access(directory.parent, os.R_OK):
+            if os.access(directory.parent, os.R_OK):
                 _sync_name(directory)
 
 
