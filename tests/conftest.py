@@ -14,6 +14,8 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from anabranch.spark.jvm import keep_classes
+from anabranch.spark.session import use_session
 from tests import jvm_archive
 from tests.http.little import ended_afterwards
 
@@ -95,6 +97,7 @@ def _started_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
     builder = builder.config("spark.sql.warehouse.dir", str(home / "warehouse"))
     spark = builder.config("spark.local.dir", str(home / "scratch")).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    keep_classes(spark._jvm)
     yield spark
     spark.stop()
 
@@ -105,9 +108,7 @@ def spark(_started_spark: SparkSession) -> SparkSession:
 
     What a test changes in its settings stays changed: use ``newSession()`` for that.
     """
-    jvm = _started_spark._jvm
-    assert jvm is not None
-    jvm.SparkSession.setActiveSession(_started_spark._jsparkSession)
+    use_session(_started_spark)
     return _started_spark
 
 

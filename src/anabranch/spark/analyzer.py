@@ -17,6 +17,7 @@ from anabranch.dataflow.schema import parse_schema, to_ddl
 from anabranch.errors import InvalidSchema
 from anabranch.spark.assembly import no_rows
 from anabranch.spark.failure import quietly
+from anabranch.spark.jvm import TREE_PATTERN, java_class
 from anabranch.spark.sentences import sentence
 from anabranch.spark.transforms import ORD_FIELD, analyse
 
@@ -77,7 +78,7 @@ class SparkAnalyzer:
         """Why these expressions cannot be used, though Catalyst understands them."""
         plan = asked._jdf.queryExecution().analyzed()
         jvm: Any = self._spark._jvm
-        patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        patterns = java_class(jvm, TREE_PATTERN)
         if plan.containsPattern(patterns.PLAN_EXPRESSION()):
             return "subqueries are not possible here"
         if (

@@ -22,6 +22,7 @@ from pyspark.util import PythonEvalType
 
 from anabranch.dataflow.schema import to_ddl
 from anabranch.dataflow.sql_text import quote
+from anabranch.spark.jvm import PYTHON_UTILS, STRUCT, java_class
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -34,8 +35,9 @@ def no_rows(spark: SparkSession, schema: pa.Schema) -> DataFrame:
     """An empty DataFrame; unlike pyspark's, it leaves the active session as it is."""
     jvm: Any = spark._jvm
     session: Any = spark._jsparkSession
-    columns = jvm.org.apache.spark.sql.types.StructType.fromDDL(to_ddl(schema))
-    return DataFrame(session.createDataFrame(jvm.java.util.ArrayList(), columns), spark)
+    columns = java_class(jvm, STRUCT).fromDDL(to_ddl(schema))
+    empty = java_class(jvm, "java.util.ArrayList")()
+    return DataFrame(session.createDataFrame(empty, columns), spark)
 
 
 class Assembly:
@@ -148,23 +150,23 @@ class Assembly:
 
     @cached_property
     def _functions(self) -> Any:  # noqa: ANN401
-        return self._jvm.org.apache.spark.sql.functions
+        return java_class(self._jvm, "org.apache.spark.sql.functions")
 
     @cached_property
     def _function(self) -> Any:  # noqa: ANN401
-        return getattr(self._jvm, _FUNCTION)
+        return java_class(self._jvm, _FUNCTION)
 
     @cached_property
     def _python_function(self) -> Any:  # noqa: ANN401
-        return self._jvm.SimplePythonFunction
+        return java_class(self._jvm, "org.apache.spark.api.python.SimplePythonFunction")
 
     @cached_property
     def _option(self) -> Any:  # noqa: ANN401
-        return self._jvm.scala.Option
+        return java_class(self._jvm, "scala.Option")
 
     @cached_property
     def _to_seq(self) -> Any:  # noqa: ANN401
-        return self._jvm.PythonUtils.toSeq
+        return java_class(self._jvm, PYTHON_UTILS).toSeq
 
     @cached_property
     def _nothing(self) -> Any:  # noqa: ANN401
@@ -178,4 +180,4 @@ class Assembly:
     @cached_property
     def _broadcast_bytes(self) -> int:
         """From here on pyspark sends a function by other means."""
-        return int(self._jvm.PythonUtils.getBroadcastThreshold(self._context._jsc))
+        return int(java_class(self._jvm, PYTHON_UTILS).getBroadcastThreshold(self._context._jsc))

@@ -13,6 +13,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.spark.jvm import STRUCT, java_class
+
 AT = "at"
 TOLD = "told"
 
@@ -34,15 +36,17 @@ class Blanks:
         gateway: Any = context._gateway
         session: Any = spark._jsparkSession
         java: Any = context._jsc
-        self._arrays = [gateway.new_array(jvm.java.lang.Object, 2) for _ in range(count)]
+        kind = java_class(jvm, "java.lang.Object")
+        self._arrays = [gateway.new_array(kind, 2) for _ in range(count)]
         self._written: list[tuple[int | None, bytes | None]] = [(None, None)] * count
-        rows = jvm.java.util.ArrayList()
+        rows = java_class(jvm, "java.util.ArrayList")()
+        row = java_class(jvm, _ROW)
         for array in self._arrays:
             # The row does not copy the array: what is written there later is in the row.
-            rows.add(getattr(jvm, _ROW)(array))
+            rows.add(row(array))
         #: the rows as Spark's own RDD
         self.rows: Any = java.parallelize(rows, tasks).rdd()
-        schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA)
+        schema = java_class(jvm, STRUCT).fromDDL(_SCHEMA)
         self.frame = DataFrame(session.internalCreateDataFrame(self.rows, schema, False), spark)
 
     def __len__(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from anabranch.spark.jvm import PYTHON_UTILS, java_class
 from anabranch.spark.session import OWNED
 
 
@@ -69,10 +70,10 @@ class Executors:
             return 0
         jvm: Any = self.spark._jvm
         context: Any = self.spark.sparkContext._jsc.sc()
-        listed = jvm.java.util.ArrayList()
+        listed = java_class(jvm, "java.util.ArrayList")()
         for id in ids:
             listed.add(id)
-        if not context.killExecutors(jvm.PythonUtils.toSeq(listed)):
+        if not context.killExecutors(java_class(jvm, PYTHON_UTILS).toSeq(listed)):
             return 0
         self.released += len(ids)
         # Spark takes executors that it was started with for not asked for: without a number, one
@@ -90,7 +91,7 @@ class Executors:
         """Tell Spark how many executors there are to be."""
         jvm: Any = self.spark._jvm
         context: Any = self.spark.sparkContext._jsc.sc()
-        nowhere = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
+        nowhere = java_class(jvm, PYTHON_UTILS).toScalaMap(java_class(jvm, "java.util.HashMap")())
         return bool(context.requestTotalExecutors(total, 0, nowhere))
 
     def _list(self) -> list[tuple[str, int, int]]:

@@ -23,11 +23,13 @@ from anabranch.sinks.port import SparkFormat
 from anabranch.sources.file_uri import spark_path
 from anabranch.spark.assembly import no_rows
 from anabranch.spark.failure import quietly, told
+from anabranch.spark.jvm import java_class
 from anabranch.spark.session import use_pool, use_session
 
 POOL = "publishing"
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
+_DATA_SOURCE = f"{_SOURCES}.DataSource"
 _FILES = (f"{_SOURCES}.FileFormat", f"{_SOURCES}.v2.FileDataSourceV2")
 # Spark's writers cut off microseconds unless they are told not to.
 _TIMES = {
@@ -107,11 +109,14 @@ class SparkFrames:
         jvm = spark._jvm
         assert jvm is not None
         conf = spark._jsparkSession.sessionState().conf()
-        sources = jvm.org.apache.spark.sql.execution.datasources
-        found = sources.DataSource.lookupDataSource(form.name, conf)
+        found = java_class(jvm, _DATA_SOURCE).lookupDataSource(form.name, conf)
         loader = found.getClassLoader()
         for name in _FILES:
-            if jvm.java.lang.Class.forName(name, False, loader).isAssignableFrom(found):
+            if (
+                java_class(jvm, "java.lang.Class")
+                .forName(name, False, loader)
+                .isAssignableFrom(found)
+            ):
                 return
         raise BuildError(
             f"{form.name!r} is not a file format",

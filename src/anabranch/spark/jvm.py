@@ -11,7 +11,9 @@ import contextlib
 import os
 import sys
 import threading
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -23,6 +25,19 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
 _STACK = "-Xss8m"
 """The query of a wide dataflow is deep, and Spark goes through it by calling itself."""
+
+PYTHON_UTILS = "org.apache.spark.api.python.PythonUtils"
+SESSION = "org.apache.spark.sql.classic.SparkSession"
+STRUCT = "org.apache.spark.sql.types.StructType"
+TREE_PATTERN = "org.apache.spark.sql.catalyst.trees.TreePattern"
+"""Names of classes that more than one module uses."""
+
+_BY_SHORT_NAME = {
+    "PythonUtils": PYTHON_UTILS,
+    "PythonSQLUtils": "org.apache.spark.sql.api.python.PythonSQLUtils",
+    "SparkSession": SESSION,
+}
+"""What pyspark asks the JVM for again and again."""
 
 _ALWAYS_SAID = "WARNING: Using incubator modules"
 
@@ -58,6 +73,23 @@ def start_jvm(configuration: dict[str, str]) -> None:
         # The JVM has a copy of this end; without ours, its end is the end of the relay.
         os.close(writing)
     SparkContext._ensure_initialized(gateway=gateway)
+    keep_classes(gateway.jvm)
+
+
+@lru_cache(maxsize=256)
+def java_class(jvm: Any, name: str) -> Any:  # noqa: ANN401  (py4j has no types)
+    """A class by its full name, looked for once.
+
+    Written as ``jvm.java.lang.Object``, the JVM is asked for a class ``java``, then for one
+    ``java.lang``, in each package that pyspark has imported, and goes through all jars every time.
+    """
+    return getattr(jvm, name)
+
+
+def keep_classes(jvm: Any) -> None:  # noqa: ANN401
+    """Let pyspark find the classes at once that it asks for by short names."""
+    for short, name in _BY_SHORT_NAME.items():
+        setattr(jvm, short, java_class(jvm, name))
 
 
 def _relay(reading: int) -> None:

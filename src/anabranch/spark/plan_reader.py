@@ -16,9 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.dataflow.query_rules import Leaf, Name, Parsed, has_several_statements
 from anabranch.errors import InvalidQuery, QueryError, SeveralStatements
 from anabranch.spark.failure import quietly
+from anabranch.spark.jvm import TREE_PATTERN, java_class
 from anabranch.spark.sentences import sentence
 from anabranch.spark.session import use_session
 
+_CATALYST = "org.apache.spark.sql.catalyst"
 _SINGLE_QUOTES = "String literals have single quotes; names have double quotes or backquotes."
 
 
@@ -29,11 +31,10 @@ class PlanReader:
         """Nothing is asked yet."""
         self._spark = spark
         jvm: Any = spark._jvm
-        catalyst = jvm.org.apache.spark.sql.catalyst
         self._parser = spark._jsparkSession.sessionState().sqlParser()
-        self._identifier = catalyst.FunctionIdentifier
-        self._built_in = catalyst.analysis.FunctionRegistry.builtin()
-        patterns = catalyst.trees.TreePattern
+        self._identifier = java_class(jvm, f"{_CATALYST}.FunctionIdentifier")
+        self._built_in = java_class(jvm, f"{_CATALYST}.analysis.FunctionRegistry").builtin()
+        patterns = java_class(jvm, TREE_PATTERN)
         self._calls = [patterns.UNRESOLVED_FUNCTION(), patterns.GENERATOR()]
         self._named = [patterns.UNRESOLVED_IDENTIFIER()]
         self._groups: dict[str, str | None] = {}

@@ -17,6 +17,7 @@ from typing import Any
 from py4j.java_collections import ListConverter
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.spark.jvm import PYTHON_UTILS, java_class
 from anabranch.spark.session import use_session
 
 EXCHANGE = "ShuffleExchangeExec"
@@ -122,7 +123,7 @@ class Planned:
         self._root = root
         self._schema = schema
         gateway: Java = spark.sparkContext._gateway
-        self._to_seq = gateway.jvm.PythonUtils.toSeq
+        self._to_seq = java_class(gateway.jvm, PYTHON_UTILS).toSeq
 
     @classmethod
     def of(cls, frame: DataFrame, given: Given) -> Planned | None:
@@ -204,6 +205,7 @@ class _Taking:
         self._jvm: Java = context._jvm
         self._gateway: Java = context._gateway
         self._session: Java = spark._jsparkSession
+        self._identity_of = java_class(self._jvm, "java.lang.System").identityHashCode
         self._files = {self._identity(index): place for place, index in given.files.items()}
         self._rows = {self._identity(rows): place for place, rows in given.rows.items()}
 
@@ -266,13 +268,13 @@ class _Taking:
     def _arguments(self, node: Java, first: int) -> Java:
         """What another node is made with, from the ``first`` argument on."""
         count = node.productArity()
-        arguments = self._gateway.new_array(self._jvm.java.lang.Object, count)
+        arguments = self._gateway.new_array(java_class(self._jvm, "java.lang.Object"), count)
         for number in range(first, count):
             arguments[number] = node.productElement(number)
         return arguments
 
     def _identity(self, index: Java) -> int:
-        return int(self._jvm.java.lang.System.identityHashCode(index))
+        return int(self._identity_of(index))
 
 
 class _Copying:

@@ -17,6 +17,7 @@ from anabranch.node.program import Program
 from anabranch.plan.boundary import PART, TO, Boundary, Seats
 from anabranch.plan.sql import bin_text
 from anabranch.plan.step import Assignment
+from anabranch.spark.jvm import java_class
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 _COLUMNS = "org.apache.spark.sql.classic.ExpressionUtils"
@@ -36,15 +37,15 @@ class Table:
         context = spark.sparkContext
         jvm: Java = context._jvm
         gateway: Java = context._gateway
-        self._fill: Java = jvm.java.util.Arrays.fill
-        self._array: Java = gateway.new_array(jvm.java.lang.Object, size)
+        self._fill: Java = java_class(jvm, "java.util.Arrays").fill
+        self._array: Java = gateway.new_array(java_class(jvm, "java.lang.Object"), size)
         self._written = [0] * size
         self._fill(self._array, 0)
         # Neither of these copies the array.
-        data = getattr(jvm, f"{_CATALYST}.util.GenericArrayData")(self._array)
-        kind = jvm.org.apache.spark.sql.types.DataType.fromDDL("array<int>")
-        literal = getattr(jvm, f"{_CATALYST}.expressions.Literal")(data, kind)
-        self.column: Java = getattr(jvm, _COLUMNS).column(literal)
+        data = java_class(jvm, f"{_CATALYST}.util.GenericArrayData")(self._array)
+        kind = java_class(jvm, "org.apache.spark.sql.types.DataType").fromDDL("array<int>")
+        literal = java_class(jvm, f"{_CATALYST}.expressions.Literal")(data, kind)
+        self.column: Java = java_class(jvm, _COLUMNS).column(literal)
 
     def write(self, values: Sequence[int]) -> None:
         """Write all numbers."""
@@ -92,7 +93,7 @@ class Routes:
     def _made(self, boundary: Boundary) -> Java:
         """By its bin's owner where a row has a key; others know their partition."""
         jvm: Java = self._spark.sparkContext._jvm
-        functions = jvm.org.apache.spark.sql.functions
+        functions = java_class(jvm, "org.apache.spark.sql.functions")
         number = functions.expr(bin_text(self._program.bins))
         cases: Java = functions
         for group, edges in boundary.keyed().items():

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.spark.jvm import quiet, start_jvm
+from anabranch.spark.jvm import SESSION, java_class, quiet, start_jvm
 
 STEP_POOL = "steps"
 QUERY_POOL = "queries"
@@ -100,8 +100,7 @@ def use_session(session: SparkSession) -> None:
 
 @lru_cache(maxsize=1)
 def _activate(jvm: Any) -> Any:  # noqa: ANN401  (py4j has no types)
-    """The function for it: finding a class by its short name takes the JVM through all jars."""
-    return jvm.SparkSession.setActiveSession
+    return java_class(jvm, SESSION).setActiveSession
 
 
 def lift_byte_limit(session: SparkSession) -> None:

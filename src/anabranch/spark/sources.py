@@ -19,6 +19,7 @@ from anabranch.sources.port import Enumerator, OffsetSlice, Slice, Source, Sourc
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import StructuredStreamSource
 from anabranch.spark.data_source import DataSourceEnumerator, instance_of
+from anabranch.spark.jvm import java_class
 from anabranch.spark.structured_stream import StreamEnumerator, frame_ddl, made_frame
 
 
@@ -71,7 +72,7 @@ def _own_schema(name: str, source: PythonDataSource, spark: SparkSession) -> pa.
         schema: Any = instance_of(source).schema()
         if isinstance(schema, StructType):
             jvm: Any = spark._jvm
-            types = jvm.org.apache.spark.sql.types.DataType
+            types = java_class(jvm, "org.apache.spark.sql.types.DataType")
             schema = types.fromJson(schema.json()).toDDL()
         return parse_schema(schema)
     except Exception as error:

@@ -23,6 +23,7 @@ from anabranch.plan.physical import Edge, Transform
 from anabranch.plan.sql import Crossing
 from anabranch.plan.transform_sql import ORD_TYPE, inflow, outflow
 from anabranch.sources.structured_stream import read_by_spark
+from anabranch.spark.jvm import SESSION, TREE_PATTERN, java_class
 from anabranch.spark.sentences import sentence
 
 ORD_FIELD = pa.field(ORD, ORD_TYPE)
@@ -123,16 +124,16 @@ def _called(node: TransformNode, given: DataFrame) -> DataFrame:
 @contextmanager
 def _active_session_kept(session: SparkSession) -> Iterator[None]:
     """Whatever the user's code does, the active session is the same afterwards."""
-    jvm: Any = session._jvm
-    python_before, java_before = SparkSession._activeSession, jvm.SparkSession.getActiveSession()
+    java = java_class(session._jvm, SESSION)
+    python_before, java_before = SparkSession._activeSession, java.getActiveSession()
     try:
         yield
     finally:
         SparkSession._activeSession = python_before
         if java_before.isDefined():
-            jvm.SparkSession.setActiveSession(java_before.get())
+            java.setActiveSession(java_before.get())
         else:
-            jvm.SparkSession.clearActiveSession()
+            java.clearActiveSession()
 
 
 def _failed(node: TransformNode, what: str, error: Exception | None = None) -> UserFunctionFailed:
@@ -162,7 +163,7 @@ def _by_chance(made: DataFrame) -> str | None:
     plan = made._jdf.queryExecution().analyzed()
     again = "a step that runs again must give the same rows"
     jvm: Any = made.sparkSession._jvm
-    if plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
+    if plan.containsPattern(java_class(jvm, TREE_PATTERN).CURRENT_LIKE()):
         return f"it uses the current time, user or database: {again}"
     for part in _plans(plan):
         if not part.deterministic():
