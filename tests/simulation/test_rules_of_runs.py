@@ -189,3 +189,19 @@ def test_what_is_wrong_is_not(
 
     with pytest.raises(Broken, match=rule):
         both()
+
+
+def test_a_leader_that_was_followed_commits_nothing_more_but_may_be_told_late(
+    watch: Ownership, tmp_path: Path
+) -> None:
+    rules = Rules(tmp_path, watch, {})
+    rules.led(1)
+    for step in (1, 2):
+        watch.planned(0, plan(step, (step - 1, step)))
+    there = tmp_path / "journal" / "commit" / "0" / "000000000001"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    rules.led(2)
+    rules.committed(1, 0, commit(plan(1, (0, 1)), watch), ours=True)
+    with pytest.raises(Broken, match="leader 1 has committed step 2 after leader 2 came"):
+        rules.committed(1, 0, commit(plan(2, (1, 2)), watch), ours=True)

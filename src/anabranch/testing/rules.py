@@ -9,6 +9,7 @@ from pathlib import Path
 from anabranch.coordinator.standing import Standing
 from anabranch.messages import Report
 from anabranch.plan.step import Checkpoint, Commit, OperatorState, Plan, Repair
+from anabranch.state.entry_names import CommitName
 from anabranch.state.run_list import files
 from anabranch.testing.broken import Broken, RuleBroken, require
 from anabranch.testing.ownership import Ownership, same_content
@@ -30,6 +31,8 @@ class Rules:
     live: Mapping[str, Mapping[int, int]]
     #: the newest leader; lower ones must not commit any more
     leader: int = 0
+    #: the commits that were in the journal when it came: one of them may be told only later
+    before: frozenset[str] = frozenset()
     #: branch and step of the newest commit, and the state after it
     branch: int = 0
     step: int = 0
@@ -46,6 +49,9 @@ class Rules:
         """A coordinator leads."""
         require(leader > self.leader, f"leader {leader} comes after leader {self.leader}")
         self.leader = leader
+        journal = self.store / "journal"
+        found = journal.glob(f"{CommitName.kind}/*/*")
+        self.before = frozenset([str(path.relative_to(journal)) for path in found])
 
     def planned(self, branch: int, plan: Plan) -> None:
         """A plan is durable."""
@@ -57,8 +63,9 @@ class Rules:
         if known is not None:
             require(known == commit, f"step {commit.step} is committed twice, differently")
             return
+        there = str(CommitName(commit.step, branch)) in self.before
         require(
-            not ours or leader == self.leader,
+            not ours or leader == self.leader or there,
             f"leader {leader} has committed step {commit.step} after leader {self.leader} came",
         )
         self.know(branch, commit)
