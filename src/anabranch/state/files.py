@@ -130,7 +130,11 @@ def ensure_directory(path: Path, *, within: Path | None = None) -> None:
     with store_errors(path, "create the directory"):
         _make_directories(path, within)
         for directory in (path, *path.parents):
-            if directory == within or os.path.ismount(directory):
+            if directory == within:
+                return
+            if str(directory) in disk().settled():
+                continue
+            if os.path.ismount(directory):
                 return
             # A parent that may not be opened cannot be synced, and was made by somebody else.
             if os.access(directory.parent, os.R_OK):
