@@ -205,3 +205,16 @@ def test_a_leader_that_was_followed_commits_nothing_more_but_may_be_told_late(
     rules.committed(1, 0, commit(plan(1, (0, 1)), watch), ours=True)
     with pytest.raises(Broken, match="leader 1 has committed step 2 after leader 2 came"):
         rules.committed(1, 0, commit(plan(2, (1, 2)), watch), ours=True)
+
+
+def test_a_plan_that_is_told_when_its_branch_was_left_is_not_compared(
+    watch: Ownership, tmp_path: Path
+) -> None:
+    rules = Rules(tmp_path, watch, {})
+    first = plan(1, (0, 1), placement=placed(0, 0, 1, 1, generation=2))
+    rules.planned(1, first)
+    rules.committed(0, 1, commit(first, watch), ours=True)
+    late = plan(2, (1, 2), placement=placed(0, 1, 1, 1))
+    rules.planned(0, late)
+    with pytest.raises(Broken, match="other owners in the same generation"):
+        rules.planned(1, late)

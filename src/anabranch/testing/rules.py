@@ -55,7 +55,9 @@ class Rules:
 
     def planned(self, branch: int, plan: Plan) -> None:
         """A plan is durable."""
-        self.ownership.planned(branch, plan)
+        # Whoever was frozen may be told late, when the pipeline has long gone back to before it.
+        if branch >= self.branch:
+            self.ownership.planned(branch, plan)
 
     def committed(self, leader: int, branch: int, commit: Commit, *, ours: bool) -> None:
         """A coordinator was told that a step is committed."""
