@@ -51,8 +51,10 @@ ROOM = 8 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let every Spark that a test starts, in this process or another, start fast."""
+    """Let every process and every Spark that a test starts start fast."""
     if not hasattr(config, "workerinput"):
+        # Without compiled modules, each of some hundred processes would compile them all anew.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         short = "not soak" in config.getoption("markexpr")
         os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options(short=short)
         if short:

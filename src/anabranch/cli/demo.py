@@ -36,7 +36,10 @@ FINISHED = "Finished"
 STALLED_SECONDS = 180.0
 _TICK_SECONDS = 0.1
 # Compiling for a long run would take half of the processor time of a short one.
-_SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+_SHORT_RUN = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
+    "-XX:+UseSerialGC"
+}
 # The map has a cell for each, so that each is seen when it moves.
 _BINS = 64
 # The state is small: without a small budget all bins would go at once, and there is less to see.
