@@ -110,13 +110,9 @@ class SparkFrames:
         assert jvm is not None
         conf = spark._jsparkSession.sessionState().conf()
         found = java_class(jvm, _DATA_SOURCE).lookupDataSource(form.name, conf)
-        loader = found.getClassLoader()
+        loader, classes = found.getClassLoader(), java_class(jvm, "java.lang.Class")
         for name in _FILES:
-            if (
-                java_class(jvm, "java.lang.Class")
-                .forName(name, False, loader)
-                .isAssignableFrom(found)
-            ):
+            if classes.forName(name, False, loader).isAssignableFrom(found):
                 return
         raise BuildError(
             f"{form.name!r} is not a file format",
