@@ -159,12 +159,12 @@ class Coordination:
                 rules.committed(each.leader, branch, commit, ours=ours)
             case _, CheckpointWritten(checkpoint):
                 rules.kept(checkpoint)
-            case _, RepairWritten(repair):
+            case _, RepairWritten(repair) if each.leader == rules.leader:
                 rules.repaired(repair)
             case MakeBranch(), BranchMade(standing) if each.leader == rules.leader:
                 rules.branched(standing)
             case _, JournalRead(standing) if each.leader == rules.leader:
-                # Whoever was frozen while it read has read what is long over.
+                # Whoever was frozen meanwhile is told what is long over.
                 rules.found(standing)
 
 
