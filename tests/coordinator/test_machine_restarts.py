@@ -5,8 +5,19 @@ from __future__ import annotations
 from anabranch.coordinator.effects import Give
 from anabranch.coordinator.events import Asked, BranchMade, EffectFailed, NodeLost, TimePassed
 from anabranch.coordinator.operations import Load, TakeCheckpoint
-from anabranch.node.port import Checked, CheckOrder, Closed, CommitOrder, Failure, Open, OpenOrder
-from tests.coordinator.bench import Bench, checkpoint, order_of, orders_of, standing
+from anabranch.node.port import (
+    Checked,
+    CheckOrder,
+    Closed,
+    CommitOrder,
+    Failure,
+    Open,
+    OpenOrder,
+    Running,
+    StepFailure,
+    StepOrder,
+)
+from tests.coordinator.bench import Bench, checkpoint, order_of, orders_of, plan, standing
 
 
 def test_sinks_take_back_also_when_whoever_rewound_has_died() -> None:
@@ -59,6 +70,18 @@ def test_an_order_that_did_not_arrive_before_a_rewind_is_not_repeated_after_it()
     bench.told(Open(5), published={"out": 5})
     bench.seconds = 2.0
     assert committed not in orders_of(bench.send(TimePassed()))
+
+
+def test_a_step_that_a_former_coordinator_has_cancelled_runs_again() -> None:
+    bench = Bench()
+    bench.begin(standing(7, plan=plan(8)))
+    bench.told(Running(8, 0))
+    cancelled = StepFailure(8, 0, Failure("step.cancelled", "Step 8 was cancelled"))
+    order = order_of(bench.told(Open(7), failed_step=cancelled), OpenOrder)
+    assert order.step == 7
+    bench.opened = order.number
+    again = bench.told(Open(7), published={"out": 7})
+    assert order_of(again, StepOrder).plan == plan(8)
 
 
 def test_state_that_a_check_finds_damaged_is_computed_again() -> None:

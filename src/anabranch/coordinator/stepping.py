@@ -239,7 +239,10 @@ def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:
 def _failed(memory: Memory, phase: Stepping, failure: Failure, now: float) -> list[Effect]:
     if failure.code in LOST:
         return lost_state(memory, failure, now)
-    if phase.cancelled is not None and failure.code == "step.cancelled":
+    if failure.code == "step.cancelled":
+        if phase.cancelled is None:
+            # By a coordinator that is gone: nobody who is here wants that.
+            return reopen(memory, now)
         if memory.stopping is not None:
             return close(memory, now)
         failure = Failure(

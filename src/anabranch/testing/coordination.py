@@ -92,9 +92,9 @@ class Coordination:
         if phase.failure is None and each.machine.memory.stopping is None:
             cluster.complete = True
         elif phase.failure is not None and cluster.weather is CALM:
-            cluster.failures += 1
-            fenced = phase.failure.code in ("coordinator.fenced", "directory.in_use")
-            if cluster.failures > CALM_FAILURES and not fenced:
+            # Any number of coordinators may have been frozen, to find that another one leads.
+            cluster.failures += phase.failure.code not in ("coordinator.fenced", "directory.in_use")
+            if cluster.failures > CALM_FAILURES:
                 raise Broken(f"the pipeline fails although nothing is wrong: {phase.failure}")
 
     def _perform(self, each: CoordinatorProcess, effect: Effect) -> Event | None:
