@@ -84,6 +84,22 @@ def test_a_step_that_a_former_coordinator_has_cancelled_runs_again() -> None:
     assert order_of(again, StepOrder).plan == plan(8)
 
 
+def test_an_order_that_was_on_its_way_to_open_is_noticed_when_it_arrives() -> None:
+    bench = Bench()
+    bench.begin(standing(7, plan=plan(8)))
+    first = order_of(bench.told(Closed()), OpenOrder)
+    bench.send(NodeLost(Failure("node.unreachable", "gone")))
+    # What the old process has said last comes late, and another order is on its way.
+    second = order_of(bench.told(Closed()), OpenOrder)
+    assert second.number > first.number
+    bench.boot, bench.opened = "b2", first.number
+    order = order_of(bench.told(Open(7), published={"out": 7}), StepOrder)
+    assert order.opened == first.number
+    bench.opened = second.number
+    order = order_of(bench.told(Open(7), published={"out": 7}), StepOrder)
+    assert (order.plan, order.opened) == (plan(8), second.number)
+
+
 def test_state_that_a_check_finds_damaged_is_computed_again() -> None:
     bench = Bench()
     bench.open(standing(7, checkpoints=(checkpoint(5),)))

@@ -183,13 +183,19 @@ class Machine:
         memory.told, memory.heard = told, seconds
         if isinstance(memory.phase, Meeting):
             return recovering.on_met(memory, told, seconds)
-        if other and not isinstance(memory.phase, Closing):
+        if (other or self._opened_anew(told)) and not isinstance(memory.phase, Closing):
             # Another process answers at this address: whatever we knew of the old one is lost.
             memory.let_wait()
             memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
             return recovering.on_met(memory, told, seconds)
         self._heed(told, seconds)
         return [*checkpointing.on_told(memory, told), *self._told_in_phase(told, seconds)]
+
+    def _opened_anew(self, told: Told) -> bool:
+        """Whether an order to open that was given up while it was on its way has arrived."""
+        opened = self.memory.opened
+        waits = isinstance(self.memory.phase, (Opening, Ended))
+        return not waits and opened is not None and told.opened > opened
 
     def _heed(self, told: Told, seconds: float) -> None:
         """Take note of what concerns every phase: how far sinks are, and what waits."""
