@@ -9,6 +9,7 @@ import shutil
 import threading
 import zlib
 from pathlib import Path
+from random import Random
 from typing import NoReturn
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from anabranch.errors import CorruptEntry, DiskFull, FutureFormat, MissingEntry, StoreUnavailable
 from anabranch.state import files, journal
+from anabranch.state.disk import use_disk
 from anabranch.state.envelope import seal
 from anabranch.state.journal import (
     BranchName,
@@ -37,6 +39,7 @@ from anabranch.state.journal import (
     Won,
 )
 from anabranch.state.segments import Segment
+from anabranch.testing.faulty_disk import FaultyDisk
 
 NAMES: list[EntryName] = [
     IdentityName(),
@@ -361,6 +364,20 @@ def test_trim_removes_old_steps_but_those_to_keep(book: Journal) -> None:
     assert set(book.trim(4)) == {PlanName(2, 0), CommitName(2)}
     assert book.trim(3) == ()
     assert book.floor() == 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_checkpoint_that_was_trimmed_does_not_come_back(tmp_path: Path, seed: int) -> None:
+    (tmp_path / "graves").mkdir()
+    (tmp_path / "journal").mkdir()
+    faulty = FaultyDisk(tmp_path / "graves", Random(seed))
+    book = Journal(tmp_path / "journal")
+    with use_disk(faulty):
+        for step in (2, 4, 6):
+            book.create(CheckpointName(step), b"{}", "a")
+        assert book.trim(0, checkpoints={4, 6}) == (CheckpointName(2),)
+        faulty.power_cut()
+    assert book.checkpoints() == (CheckpointName(4), CheckpointName(6))
 
 
 def test_a_trimmed_name_is_never_used_again(book: Journal) -> None:

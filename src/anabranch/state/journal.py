@@ -223,11 +223,15 @@ class Journal(EntryLists):
         if floor < below:
             self._raise_floor(floor, below, branch)
         old = [name for name in self.listed(branch) if name.step < below and name.step not in keep]
+        gone: list[CheckpointName] = []
         if checkpoints is not None:
-            old += [name for name in self.checkpoints(branch) if name.step not in checkpoints]
-        for name in old:
+            gone = [name for name in self.checkpoints(branch) if name.step not in checkpoints]
+        for name in (*old, *gone):
             self._remove(name)
-        return tuple(old)
+        if gone:
+            # Their files go next: a checkpoint that came back would be one without them.
+            sync_directory(self.path(gone[0]).parent)
+        return (*old, *gone)
 
     def _put(self, name: EntryName, sealed: bytes) -> None:
         path = self.path(name)
