@@ -19,7 +19,7 @@ from anabranch.coordinator.effects import (
     WritePublished,
     WriteRepair,
 )
-from anabranch.coordinator.events import BranchMade, JournalRead
+from anabranch.coordinator.events import BranchMade, JournalRead, JournalTrimmed
 from anabranch.coordinator.records import RecordEffect, Records
 from anabranch.coordinator.standing import Standing, checkpoint_of
 from anabranch.plan.step import (
@@ -137,7 +137,7 @@ class Office:
         return event.standing
 
     def trim(self, branch: int, below: int, *checkpoints: int) -> None:
-        assert self.perform(Trim(branch, below, checkpoints)) is None
+        assert self.perform(Trim(branch, below, checkpoints)) == JournalTrimmed(tuple(checkpoints))
 
     def path(self, entry: str) -> Path:
         return self.directory / "journal" / entry

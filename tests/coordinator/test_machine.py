@@ -34,6 +34,7 @@ from anabranch.coordinator.events import (
     Fenced,
     IdentityWritten,
     InputTaken,
+    JournalTrimmed,
     NodeLost,
     NodeTold,
     PlanWritten,
@@ -52,6 +53,7 @@ from anabranch.coordinator.operations import (
     TakeCheckpoint,
 )
 from anabranch.coordinator.phases import Ended, Idle, Opening, Stepping, Taking
+from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.reporting import phase_of, status_of
 from anabranch.coordinator.settings import Deadlines, Settings
 from anabranch.coordinator.standing import Standing
@@ -573,9 +575,27 @@ def test_a_checkpoint_is_checked_written_and_older_ones_are_dropped() -> None:
     assert isinstance(written, WriteCheckpoint)
     effects = bench.send(CheckpointWritten(written.checkpoint))
     assert effects[0] == Answer(1, step=7)
-    assert Trim(0, 0, (5, 7)) in effects
-    swept = order_of(effects, SweepOrder)
+    # The files of the checkpoint that goes stay until it is gone from the journal.
+    assert effects[1:] == [Trim(0, 0, (5, 7))]
+    swept = order_of(bench.send(JournalTrimmed((5, 7))), SweepOrder)
     assert swept.states == (state(7), state(5), state(7))
+
+
+def test_a_checkpoint_that_could_not_be_trimmed_keeps_its_files_until_it_is() -> None:
+    bench = Bench(Settings(keep_checkpoints=2))
+    bench.open(standing(7, checkpoints=(checkpoint(3), checkpoint(5)), replayable=4))
+    bench.send(Asked(1, TakeCheckpoint()))
+    bench.told(Open(7), checked=Checked(7, 4, 4))
+    bench.send(CheckpointWritten(checkpoint(7)))
+    full = Failure("store.disk_full", "Cannot create: No space left on device")
+    assert bench.send(EffectFailed(Trim(0, 0, (5, 7)), full)) == []
+    swept = sweep_order(bench.machine.memory)
+    assert swept is not None
+    assert state(3) in swept.states
+    # One that was asked for before another one was let go says nothing of that.
+    assert bench.send(JournalTrimmed((3, 5, 7))) == []
+    order = order_of(bench.send(JournalTrimmed((5, 7))), SweepOrder)
+    assert state(3) not in order.states
 
 
 def test_a_checkpoint_that_cannot_be_made_is_reported_and_steps_go_on() -> None:

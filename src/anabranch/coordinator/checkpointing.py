@@ -88,8 +88,18 @@ def on_written(memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effec
     memory.standing = replace(
         standing, checkpoints=kept, replayable=max(standing.replayable, kept[0].step + 1)
     )
+    memory.untrimmed += tuple(each for each in known if each.step not in steps)
     answers: list[Effect] = [Answer(number, step=checkpoint.step) for number in numbers]
-    return [*answers, trim(memory), *sweep(memory)]
+    return [*answers, trim(memory), *(() if memory.untrimmed else sweep(memory))]
+
+
+def on_trimmed(memory: Memory, kept: tuple[int, ...]) -> list[Effect]:
+    """Older checkpoints are gone from the journal: what only they needed may go."""
+    left = tuple(each for each in memory.untrimmed if each.step in kept)
+    if left == memory.untrimmed:
+        return []
+    memory.untrimmed = left
+    return sweep(memory) if memory.opened is not None and memory.told is not None else []
 
 
 def give_up(memory: Memory, failure: Failure) -> list[Effect]:

@@ -127,7 +127,10 @@ class ReadStep:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Fold entries below a step into a segment; remove all checkpoints but those to keep."""
+    """Fold entries below a step into a segment; remove all checkpoints but those to keep.
+
+    Gives ``JournalTrimmed``.
+    """
 
     branch: int
     below: int

@@ -106,6 +106,13 @@ class CheckpointWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalTrimmed:
+    """No checkpoint but these is in the journal any more."""
+
+    checkpoints: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepRead:
     """The plan and the commit of a step that is to be replayed."""
 
@@ -163,6 +170,7 @@ Event: TypeAlias = (
     | PlanWritten
     | CommitWritten
     | CheckpointWritten
+    | JournalTrimmed
     | StepRead
     | RepairWritten
     | BranchMade

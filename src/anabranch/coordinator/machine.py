@@ -35,6 +35,7 @@ from anabranch.coordinator.events import (
     IdentityWritten,
     InputTaken,
     JournalRead,
+    JournalTrimmed,
     Led,
     Moment,
     NodeLost,
@@ -141,6 +142,8 @@ class Machine:
                 return lifecycle.on_asked(memory, number, operation, now.seconds)
             case CheckpointWritten(checkpoint):
                 return checkpointing.on_written(memory, checkpoint, now.seconds)
+            case JournalTrimmed(kept):
+                return checkpointing.on_trimmed(memory, kept)
             case _:
                 return self._outcome(now, event)
 

@@ -13,7 +13,7 @@ from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
 from anabranch.plan.home_use import HomeUse
-from anabranch.plan.step import Assignment
+from anabranch.plan.step import Assignment, Checkpoint
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
 
@@ -82,6 +82,8 @@ class Memory:
     homes: HomeUse = field(default_factory=HomeUse)
     last: StepDone | None = None
     swept: int = 0
+    #: checkpoints that are let go, and may still be in the journal: their files stay until then
+    untrimmed: tuple[Checkpoint, ...] = ()
 
     def let_wait(self) -> None:
         """Leave a commit that may not be written: who asked for what is in it waits for another."""

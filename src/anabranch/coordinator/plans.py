@@ -243,8 +243,9 @@ def sweep_order(memory: Memory) -> SweepOrder | None:
     standing = memory.standing
     if standing.commit is None:
         return None
-    kept = [checkpoint.states for checkpoint in standing.checkpoints]
-    positions = [checkpoint.positions for checkpoint in standing.checkpoints]
+    checkpoints = (*standing.checkpoints, *memory.untrimmed)
+    kept = [checkpoint.states for checkpoint in checkpoints]
+    positions = [checkpoint.positions for checkpoint in checkpoints]
     codes = {standing.commit.code, _facts(memory).code}
     under_way = memory.checkpointing
     if under_way is not None:

@@ -31,6 +31,7 @@ from anabranch.coordinator.events import (
     Fenced,
     IdentityWritten,
     JournalRead,
+    JournalTrimmed,
     PlanWritten,
     RepairWritten,
     StepRead,
@@ -137,6 +138,7 @@ class Records:
                 event = self._make_branch(checkpoint)
             case Trim():
                 self._trim(effect)
+                event = JournalTrimmed(effect.checkpoints)
             case _:
                 assert_never(effect)
         return event
