@@ -197,7 +197,8 @@ class Trouble:
     def _damage(self) -> None:
         """Remove or shorten a file that the state needs and that no checkpoint does."""
         one = self._cluster.leading()
-        if one is None:
+        # One that was frozen knows only of checkpoints that were there before.
+        if one is None or one.leader != self._cluster.rules.leader:
             return
         standing = one.machine.memory.standing
         spare = files(*(state.runs for state in standing.states))
