@@ -187,7 +187,8 @@ class Machine:
         if isinstance(memory.phase, Meeting):
             return recovering.on_met(memory, told, seconds)
         if (other or self._opened_anew(told)) and not isinstance(memory.phase, Closing):
-            # Another process answers at this address: whatever we knew of the old one is lost.
+            # Another process answers at this address, or this one has begun anew: whatever we knew
+            # of what was open before is lost.
             memory.let_wait()
             memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
             return recovering.on_met(memory, told, seconds)
