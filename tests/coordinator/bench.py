@@ -25,9 +25,11 @@ from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import (
+    Checked,
     Closed,
     Done,
     Facts,
+    Failure,
     Offer,
     Open,
     OpenOrder,
@@ -178,6 +180,12 @@ class Bench:
         order = order_of(effects, OpenOrder)
         self.opened = order.number
         return self.told(Open(order.step), published={"out": order.step})
+
+    def verified(self, step: int, asked: int, failure: Failure | None = None) -> list[Effect]:
+        """The node has read the files of a checkpoint that somebody wants to load."""
+        at = self.machine.memory.step
+        checked = Checked(step, 3, 3, failure, asked)
+        return self.told(Open(at), checked=checked, published={"out": at})
 
     def step(self, number: int) -> list[Effect]:
         """One whole step, from the offer to the commit."""

@@ -13,7 +13,6 @@ from anabranch.coordinator.effects import (
     End,
     Fetch,
     FindNode,
-    MakeBranch,
     ReadStep,
     ReplaceNode,
     Take,
@@ -27,7 +26,6 @@ from anabranch.coordinator.effects import (
 )
 from anabranch.coordinator.events import (
     Asked,
-    BranchMade,
     CheckpointWritten,
     CommitWritten,
     EffectFailed,
@@ -71,7 +69,6 @@ from anabranch.node.port import (
     OpenOrder,
     Output,
     Running,
-    SinkFacts,
     StepFailure,
     StepOrder,
     SweepOrder,
@@ -671,47 +668,6 @@ def test_what_comes_after_a_shutdown_is_refused() -> None:
         assert isinstance(answer, Answer)
         assert answer.failure is not None
         assert "shut down" in answer.failure.what
-
-
-def test_load_makes_a_branch_and_opens_the_checkpoint() -> None:
-    bench = Bench()
-    bench.open(standing(7, checkpoints=(checkpoint(5),)))
-    assert bench.send(Asked(1, Load(5))) == [MakeBranch(checkpoint(5))]
-    branched = standing(5, branch=1, checkpoints=(checkpoint(5),))
-    effects = bench.send(BranchMade(branched))
-    assert effects[0] == Answer(1, step=5)
-    order = order_of(effects, OpenOrder)
-    assert (order.step, order.rewound, order.positions) == (5, 5, commit(5).positions)
-    bench.opened = order.number
-    bench.told(Open(5), published={"out": 5})
-    bench.told(Open(5), offer=bench.offer(6), published={"out": 5})
-    (written,) = bench.send(InputTaken(6, read(6)))
-    assert isinstance(written, WritePlan)
-    assert (written.branch, written.plan.step) == (1, 6)
-
-
-def test_load_is_refused_where_a_sink_cannot_take_back() -> None:
-    bench = Bench()
-    sinks = (SinkFacts("out", "parquet", True), SinkFacts("called", "parquet", False))
-    facts = msgspec.structs.replace(FACTS, sinks=sinks)
-    bench.begin(standing(7, checkpoints=(checkpoint(5),)))
-    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
-    bench.told(Open(7), facts=facts)
-    (answer,) = bench.send(Asked(1, Load(5)))
-    assert isinstance(answer, Answer)
-    assert answer.failure is not None
-    assert "'called'" in answer.failure.what
-    assert bench.send(Asked(2, Load(5, accept_duplicates=True))) == [MakeBranch(checkpoint(5))]
-
-
-def test_a_rewind_that_cannot_be_had_starts_nothing() -> None:
-    bench = Bench(options={"rewind": Load(4)})
-    effects = bench.open(standing(7, checkpoints=(checkpoint(5),)))
-    assert orders_of(effects) == [CloseOrder(exit=True)]
-    end = bench.told(Closed())[-1]
-    assert isinstance(end, End)
-    assert end.failure is not None
-    assert "Kept checkpoints: 5" in (end.failure.do or "")
 
 
 def test_the_end_answers_everybody() -> None:

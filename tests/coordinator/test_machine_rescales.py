@@ -295,6 +295,7 @@ def test_who_asks_before_a_rewind_is_told_that_it_was_not_heard() -> None:
     bench.send(ResultFetched(result(8)))
     bench.send(Asked(2, Rescaling(Scale(1))))
     bench.send(CommitWritten(commit(8), ours=True))
+    bench.verified(5, asked=1)
     found = answers(bench.send(BranchMade(standing(5, branch=1, checkpoints=(kept,)))))
     assert found[1] is None
     assert found[2] is not None

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from anabranch.coordinator.effects import Give
-from anabranch.coordinator.events import Asked, BranchMade, EffectFailed, NodeLost, TimePassed
+from anabranch.coordinator.events import (
+    Asked,
+    BranchMade,
+    EffectFailed,
+    NodeLost,
+    StepRead,
+    TimePassed,
+)
 from anabranch.coordinator.operations import Load, TakeCheckpoint
 from anabranch.node.port import (
     Checked,
@@ -17,7 +24,7 @@ from anabranch.node.port import (
     StepFailure,
     StepOrder,
 )
-from tests.coordinator.bench import Bench, checkpoint, order_of, orders_of, plan, standing
+from tests.coordinator.bench import Bench, checkpoint, commit, order_of, orders_of, plan, standing
 
 
 def test_sinks_take_back_also_when_whoever_rewound_has_died() -> None:
@@ -56,12 +63,28 @@ def test_a_rewind_that_waits_for_a_checkpoint_does_not_let_the_machine_spin() ->
     assert wakes > bench.seconds
 
 
+def test_a_checkpoint_whose_time_comes_in_a_replay_does_not_let_the_machine_spin() -> None:
+    bench = Bench()
+    bench.begin(standing(7, checkpoints=(checkpoint(5),), replayable=6))
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    lost = Failure("store.corrupt_run", "A file is damaged")
+    bench.opened = order_of(bench.told(Closed(), failed_open=lost), OpenOrder).number
+    bench.told(Open(5))
+    bench.seconds = 400.0
+    bench.send(StepRead(plan(6), commit(6)))
+    bench.told(Running(6, 0))
+    wakes = bench.machine.wakes_at()
+    assert wakes is not None
+    assert wakes > bench.seconds
+
+
 def test_an_order_that_did_not_arrive_before_a_rewind_is_not_repeated_after_it() -> None:
     bench = Bench()
     bench.open(standing(7, checkpoints=(checkpoint(5),)))
     bench.told(Open(7), offer=bench.offer(8), published={"out": 7})
     committed = order_of(bench.step(8), CommitOrder)
     bench.send(Asked(1, Load(5)))
+    bench.verified(5, asked=1)
     rewound = standing(5, branch=1, checkpoints=(checkpoint(5),), rewound=True)
     bench.opened = order_of(bench.send(BranchMade(rewound)), OpenOrder).number
     bench.send(EffectFailed(Give(committed), Failure("node.unreachable", "lost")))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.coordinator import lifecycle, recovering
+from anabranch.coordinator import loading, recovering
 from anabranch.messages import Control, Load, Message
 from anabranch.node import core, stepping
 from anabranch.node.port import StepResult
@@ -105,7 +105,7 @@ def crash_between_collect_and_acquire(patch: Patch) -> None:
         memory.rescale = msgspec.structs.replace(memory.rescale, handing=())
 
     patch.setattr(recovering, "know", forgetful)
-    patch.setattr(lifecycle, "know", forgetful)
+    patch.setattr(loading, "know", forgetful)
 
 
 Changed = Callable[[Plan, OperatorState, OperatorState], OperatorState]

@@ -15,9 +15,12 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.coordinator.records import read_standing
+from anabranch.errors import CorruptRun
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.server import Server
+from anabranch.state.journal import Journal
 from tests.http.documented import bounded, call, schema
 from tests.http.raw import Site, until
 
@@ -97,6 +100,38 @@ def test_a_life_over_http(site: Site) -> None:
     ended = client.shutdown(seconds=120)
     assert (ended.done, ended.status.phase) == (True, "stopped")
     site.post("/start").problem(409, "operation.refused")
+
+
+def test_a_damaged_checkpoint_is_not_loaded_and_the_pipeline_goes_on(
+    site: Site, tmp_path: Path
+) -> None:
+    client = Client(site.url)
+    step = client.checkpoint().step
+    assert step is not None
+    until(lambda: client.status().step >= step + 2)
+    client.pause()
+    until(lambda: client.status().phase == "paused")
+    checkpoint = read_standing(Journal(tmp_path / "journal")).checkpoints[-1]
+    damaged = tmp_path / checkpoint.states[0].runs[0].run.name
+    whole = damaged.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    replace_file(damaged, bytes(flipped))
+    with pytest.raises(CorruptRun, match=f"Checkpoint {step} cannot be loaded") as raised:
+        client.load(step, accept_duplicates=True)
+    assert str(damaged) in str(raised.value)
+    replace_file(damaged, whole)
+    assert client.status().branch == 0
+    reached = client.status().step
+    client.start()
+    until(lambda: client.status().step > reached)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put another file in its place: the one that is there may be mapped."""
+    aside = path.with_suffix(".aside")
+    aside.write_bytes(data)
+    aside.replace(path)
 
 
 def test_metrics_and_stats_agree_with_the_status(site: Site) -> None:

@@ -24,13 +24,24 @@ def last_kept(memory: Memory) -> int:
 
 def is_due(memory: Memory, now: float) -> bool:
     """Whether a checkpoint is wanted now: asked for, or its timer or its steps are over."""
-    behind = memory.step - last_kept(memory)
-    if memory.checkpointing is not None or memory.replay is not None or not memory.step:
+    if not _possible(memory):
         return False
     if memory.checkpoint_numbers:
         return True
+    behind = memory.step - last_kept(memory)
     over = now >= memory.checkpoint_at + memory.settings.checkpoint_seconds
     return behind > 0 and (over or behind >= memory.settings.checkpoint_steps)
+
+
+def may_come(memory: Memory) -> bool:
+    """Whether one is wanted as soon as its timer is over."""
+    return _possible(memory) and memory.step > last_kept(memory)
+
+
+def _possible(memory: Memory) -> bool:
+    # The node checks one thing at a time, and what a replay computes is no state of a commit yet.
+    busy = memory.checkpointing is not None or memory.verifying is not None
+    return memory.step > 0 and not busy and memory.replay is None
 
 
 def begin(memory: Memory, now: float) -> list[Effect]:
@@ -63,7 +74,7 @@ def on_told(memory: Memory, told: Told) -> list[Effect]:
     under_way, checked = memory.checkpointing, told.checked
     if under_way is None or under_way.writing or checked is None:
         return []
-    if checked.step != under_way.checkpoint.step:
+    if checked.asked is not None or checked.step != under_way.checkpoint.step:
         return []
     if checked.failure is not None:
         memory.lost = checked.failure

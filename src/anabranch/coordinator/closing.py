@@ -24,6 +24,11 @@ def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
     return [Give(CloseOrder(exit=True))]
 
 
+def refusal(what: str, do: str) -> Failure:
+    """Something that was asked for is not done."""
+    return Failure("operation.refused", what, do=do)
+
+
 def refuse(numbers: Iterable[int], why: str) -> list[Effect]:
     """Tell who has asked for a rescale that nothing will come of it."""
     failure = Failure("operation.refused", why, do="Look at the status, and ask again.")
@@ -72,5 +77,6 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
         waiting += memory.checkpointing.numbers
     memory.stop_numbers, memory.checkpoint_numbers, memory.checkpointing = (), (), None
     memory.rescale_numbers = ()
+    memory.verifying = None
     memory.loads.clear()
     return [*answers, *(Answer(number, over) for number in waiting), End(failure)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.coordinator import checkpointing, closing, recovering, stepping
+from anabranch.coordinator import checkpointing, closing, loading, recovering, stepping
 from anabranch.coordinator.effects import Effect, Fetch, Give, Take
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
@@ -16,7 +16,7 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.triggers import next_look
-from anabranch.node.port import CommitOrder, Failure, OpenOrder, Order, StepOrder
+from anabranch.node.port import CheckOrder, CommitOrder, Failure, OpenOrder, Order, StepOrder
 
 
 def on_time(memory: Memory, now: float) -> list[Effect]:
@@ -53,6 +53,10 @@ def _overdue(memory: Memory, now: float) -> list[Effect] | None:
                 return stepping.cancel(memory, phase, now)
             if phase.cancelled is not None and now >= phase.cancelled + limits.cancel:
                 return recovering.replace_node(memory, now, "it does not give up a step")
+        case Idle() if memory.verifying is not None:
+            if now >= memory.verifying.since + limits.check:
+                late = _late("A checkpoint's files were", limits.check)
+                return loading.not_loaded(memory, late, now)
     if memory.told is not None and now >= memory.heard + limits.silence:
         return recovering.replace_node(memory, now, "it has not said anything")
     return None
@@ -81,6 +85,10 @@ def _is_meant(memory: Memory, order: Order) -> bool:
             return isinstance(memory.phase, Opening) and memory.phase.order.number == number
         case StepOrder() | CommitOrder():
             return order.opened in (0, memory.opened)
+        case CheckOrder(step, asked=asked):
+            # The node checks one thing at a time: an order of before would take another's place.
+            under_way = memory.checkpointing if asked is None else memory.verifying
+            return under_way is not None and under_way.checkpoint.step == step
     return True
 
 
@@ -132,6 +140,8 @@ def wakes_at(memory: Memory) -> float | None:
             times.append(since + limits.step)
         case Stepping(cancelled=float(cancelled)):
             times.append(cancelled + limits.cancel)
+        case Idle() if memory.verifying is not None:
+            times.append(memory.verifying.since + limits.check)
         case Idle():
             look = next_look(stepping.waiting(memory), memory.settings)
             waits = memory.paused or memory.loads or memory.stopping is not None
@@ -143,7 +153,7 @@ def wakes_at(memory: Memory) -> float | None:
         times.append(memory.again_at)
     if memory.checkpointing is not None:
         times.append(memory.checkpointing.since + limits.check)
-    elif memory.opened is not None and memory.step > checkpointing.last_kept(memory):
+    elif memory.opened is not None and checkpointing.may_come(memory):
         times.append(memory.checkpoint_at + memory.settings.checkpoint_seconds)
     return min(times, default=None)
 

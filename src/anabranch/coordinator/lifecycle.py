@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator import checkpointing
-from anabranch.coordinator.closing import close, fail, refuse_waiting
-from anabranch.coordinator.effects import Answer, Effect, MakeBranch
+from anabranch.coordinator import checkpointing, loading
+from anabranch.coordinator.closing import close, refusal
+from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import (
     Load,
@@ -15,19 +15,14 @@ from anabranch.coordinator.operations import (
     Start,
     TakeCheckpoint,
 )
-from anabranch.coordinator.phases import Branching, Closing, Ended, Stepping
+from anabranch.coordinator.phases import Closing, Ended, Stepping
 from anabranch.coordinator.plans import where_bins_are
-from anabranch.coordinator.recovering import know, reopen
-from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.stepping import cancel, is_complete, look_for_step
 from anabranch.errors import OperationRefused
 from anabranch.failures import failure_of
 from anabranch.node.port import Failure
 from anabranch.rescale.asking import request
 from anabranch.rescale.requests import Request
-
-REWIND = 0
-"""The number of the wish that came with the start: if it cannot be had, nothing is started."""
 
 
 def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> list[Effect]:
@@ -59,43 +54,20 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
     match memory.phase, operation:
         case Ended(failure), _:
             why = "has failed" if failure is not None else "is over"
-            return _refusal(f"The pipeline {why}", "Run it again to go on.")
+            return refusal(f"The pipeline {why}", "Run it again to go on.")
         case _, Shutdown():
             return None
         case Closing(), _:
-            return _refusal("The pipeline is being shut down", "Run it again to go on.")
+            return refusal("The pipeline is being shut down", "Run it again to go on.")
     if memory.stopping is not None:
-        return _refusal("The pipeline is being shut down", "Run it again to go on.")
+        return refusal("The pipeline is being shut down", "Run it again to go on.")
     if isinstance(operation, TakeCheckpoint | Rescaling) and not memory.step:
-        return _refusal("There is no committed step yet", "Ask again after the first one.")
+        return refusal("There is no committed step yet", "Ask again after the first one.")
     if isinstance(operation, Load):
         if memory.loads:
-            return _refusal("Another checkpoint is being loaded", "Ask again when it is.")
-        return _unfit(memory, operation)
+            return refusal("Another checkpoint is being loaded", "Ask again when it is.")
+        return loading.unfit(memory, operation)
     return None
-
-
-def _unfit(memory: Memory, wish: Load) -> Failure | None:
-    """Why a checkpoint cannot be loaded."""
-    kept = [each.step for each in memory.standing.checkpoints]
-    if wish.step not in kept:
-        known = ", ".join(map(str, kept)) or "none"
-        return _refusal(f"Step {wish.step} is not kept", f"Kept checkpoints: {known}.")
-    facts = memory.facts
-    if facts is None or wish.accept_duplicates:
-        return None
-    stuck = [sink.name for sink in facts.sinks if not sink.takes_back]
-    if stuck and memory.step > wish.step:
-        names = ", ".join(repr(name) for name in stuck)
-        return _refusal(
-            f"Output after step {wish.step} has gone to {names}, which cannot take it back",
-            "Accept duplicates (accept_duplicates, --accept-duplicates) if they do no harm there.",
-        )
-    return None
-
-
-def _refusal(what: str, do: str) -> Failure:
-    return Failure("operation.refused", what, do=do)
 
 
 def _rescale(memory: Memory, number: int, asked: Request) -> list[Effect]:
@@ -121,7 +93,7 @@ def on_idle(memory: Memory, now: float) -> list[Effect]:
     if memory.stopping is not None:
         return _go_down(memory, now)
     if memory.loads:
-        return _load(memory, now)
+        return loading.load(memory, now)
     if memory.paused:
         return []
     if is_complete(memory):
@@ -131,6 +103,7 @@ def on_idle(memory: Memory, now: float) -> list[Effect]:
 
 def _go_down(memory: Memory, now: float) -> list[Effect]:
     """Keep a checkpoint, wait for the sinks, and close."""
+    memory.verifying = None
     if memory.stopping is not None and memory.stopping.at_once:
         return close(memory, now)
     if memory.checkpointing is not None:
@@ -140,26 +113,3 @@ def _go_down(memory: Memory, now: float) -> list[Effect]:
     if memory.outputs:
         return []
     return close(memory, now)
-
-
-def _load(memory: Memory, now: float) -> list[Effect]:
-    """Leave the branch after a checkpoint."""
-    if memory.checkpointing is not None:
-        return []
-    number, wish = memory.loads[0]
-    refused = _unfit(memory, wish)
-    if refused is not None:
-        memory.loads.popleft()
-        return fail(memory, refused, now) if number == REWIND else [Answer(number, refused)]
-    checkpoint = next(each for each in memory.standing.checkpoints if each.step == wish.step)
-    memory.phase = Branching(checkpoint, number)
-    return [MakeBranch(checkpoint)]
-
-
-def on_branch(memory: Memory, phase: Branching, standing: Standing, now: float) -> list[Effect]:
-    """The branch is there: open the checkpoint, and let the sinks take back what they can."""
-    memory.loads.popleft()
-    know(memory, standing)
-    answer = Answer(phase.number, step=standing.step)
-    others = refuse_waiting(memory, "The pipeline was rewound, without this request")
-    return [answer, *others, *reopen(memory, now, rewound=True)]

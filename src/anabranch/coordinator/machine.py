@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from anabranch.coordinator import checkpointing, closing, deadlines, lifecycle, recovering, stepping
+from anabranch.coordinator import (
+    checkpointing,
+    closing,
+    deadlines,
+    lifecycle,
+    loading,
+    recovering,
+    stepping,
+)
 from anabranch.coordinator.batching import BatchSize
 from anabranch.coordinator.effects import (
     Effect,
@@ -93,7 +101,7 @@ class Machine:
         batch = BatchSize(settings.target_latency_seconds)
         self.memory = Memory(settings, code, take_over, directory, batch=batch)
         if rewind is not None:
-            self.memory.loads.append((lifecycle.REWIND, rewind))
+            self.memory.loads.append((loading.REWIND, rewind))
         self._validate = validate
         self._story: deque[str] = deque(maxlen=STORY)
 
@@ -174,7 +182,7 @@ class Machine:
             case Repairing(), RepairWritten(repair):
                 return recovering.on_repaired(memory, repair, seconds)
             case Branching() as phase, BranchMade(standing):
-                return lifecycle.on_branch(memory, phase, standing, seconds)
+                return loading.on_branch(memory, phase, standing, seconds)
         return []
 
     def _told(self, now: Moment, told: Told) -> list[Effect]:
@@ -225,6 +233,10 @@ class Machine:
             case Closing() as phase:
                 closed = isinstance(told.state, Closed)
                 return closing.on_closed(memory, phase) if closed else []
+            case Idle():
+                effects = loading.on_told(memory, told, seconds)
+                if effects:
+                    return effects
         if told.opened == memory.opened and not isinstance(memory.phase, Ended):
             failure = told.sink_failure
             if failure is None and isinstance(memory.phase, Idle):

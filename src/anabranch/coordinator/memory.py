@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from anabranch.coordinator.batching import BatchSize
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Load, Shutdown
-from anabranch.coordinator.phases import AnyPhase, Checkpointing, Committing, NotBegun, Replay
+from anabranch.coordinator.phases import (
+    AnyPhase,
+    Checkpointing,
+    Committing,
+    NotBegun,
+    Replay,
+    Verifying,
+)
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
@@ -57,6 +64,7 @@ class Memory:
     stopping: Shutdown | None = None
     stop_numbers: tuple[int, ...] = ()
     loads: deque[tuple[int, Load]] = field(default_factory=deque)
+    verifying: Verifying | None = None
     checkpointing: Checkpointing | None = None
     checkpoint_numbers: tuple[int, ...] = ()
     checkpoint_at: float = 0.0

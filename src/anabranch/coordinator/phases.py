@@ -166,6 +166,21 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
+class Verifying:
+    """The node reads the files of a checkpoint that somebody wants to load; no step runs.
+
+    ``opened`` is what the node had open when it was ordered: it forgets the order with it.
+    ``since`` is when it was ordered, or has come on last.
+    """
+
+    checkpoint: Checkpoint
+    number: int
+    opened: int
+    since: float
+    files_done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpointing:
     """A checkpoint is being made of a committed step, beside the steps; these wait for it."""
 

@@ -129,6 +129,8 @@ def _waiting_for(memory: Memory) -> str | None:
                 return f"{len(memory.outputs)} steps to be published"
             if memory.stopping is not None and memory.checkpointing is not None:
                 return "the last checkpoint"
+            if memory.verifying is not None:
+                return f"the files of checkpoint {memory.verifying.checkpoint.step} to be read"
             if not memory.paused:
                 return stepping.blocked(memory)
     return None
@@ -215,7 +217,7 @@ def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
         return CheckpointUnderWay(None, 0, 0, why)
     step = under_way.checkpoint.step
     checked = None if memory.told is None else memory.told.checked
-    if checked is None or checked.step != step:
+    if checked is None or checked.asked is not None or checked.step != step:
         total = len(_files(under_way.checkpoint.states))
         return CheckpointUnderWay(step, total, 0, "the node to check its files")
     waiting = "its journal entry" if under_way.writing else None

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
-import msgspec
-
 from anabranch.errors import StoreError
 from anabranch.failures import failure_of
 from anabranch.node.checking import NeededFile, check_files, files_of
@@ -130,5 +128,4 @@ class Chores:
         with self._guard:
             if self._check is order:
                 self._files = files
-                told = Checked(order.step, len(files), done)
-                self._checked = msgspec.structs.replace(told, failure=failure)
+                self._checked = Checked(order.step, len(files), done, failure, order.asked)

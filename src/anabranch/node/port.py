@@ -126,12 +126,16 @@ class StepFailure(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """How far the check of a checkpoint's files is, and what is wrong with them, if anything."""
+    """How far the check of a checkpoint's files is, and what is wrong with them, if anything.
+
+    ``asked`` is that of the order.
+    """
 
     step: int
     files: int
     files_done: int
     failure: Failure | None = None
+    asked: int | None = None
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -238,13 +242,15 @@ class CancelOrder(msgspec.Struct, frozen=True, tag="cancel"):
 class CheckOrder(msgspec.Struct, frozen=True, tag="check"):
     """See whether all files of the state at a step are there, beside the steps.
 
-    ``whole``: read every file and compare its checksum, else only its size.
+    ``whole``: read every file and compare its checksum, else only its size. ``asked`` is the
+    number of the request that it is for; None where it is for a checkpoint that is to be kept.
     """
 
     step: int
     states: tuple[OperatorState, ...]
     positions: tuple[Input, ...]
     whole: bool = False
+    asked: int | None = None
 
 
 class SweepOrder(msgspec.Struct, frozen=True, tag="sweep"):

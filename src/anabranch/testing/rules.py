@@ -44,6 +44,8 @@ class Rules:
     replayed: set[str] = field(default_factory=set)
     positions: set[tuple[str, bytes]] = field(default_factory=set)
     published: dict[str, int] = field(default_factory=dict)
+    #: files that were damaged on purpose
+    damaged: set[str] = field(default_factory=set)
 
     def led(self, leader: int) -> None:
         """A coordinator leads."""
@@ -121,6 +123,13 @@ class Rules:
         self._stands(standing)
         for checkpoint in standing.checkpoints:
             self.kept(checkpoint)
+            self._whole(checkpoint)
+
+    def _whole(self, checkpoint: Checkpoint) -> None:
+        """Whoever reads of a checkpoint in the journal can open it."""
+        needed = files(*(state.runs for state in checkpoint.states)) - self.damaged
+        gone = sorted(name for name in needed if not (self.store / name).exists())
+        require(not gone, f"checkpoint {checkpoint.step} is kept without its files {gone}")
 
     def _stands(self, standing: Standing) -> None:
         self.branch, self.step = standing.branch, standing.step

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 QUERY_SECONDS = 2.0
 
+OLDER = 0.3
+"""How often it is an older checkpoint that is damaged, where there is one."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Query:
@@ -48,8 +51,6 @@ class Trouble:
         self._weights = list(WEIGHTS.values())
         self._mends_at: float | None = None
         self._queries: list[_Query] = []
-        #: files that were damaged on purpose
-        self.damaged: set[str] = set()
         self._acts: dict[Fault, Callable[[], None]] = {
             Fault.KILL_COORDINATOR: self._kill_coordinator,
             Fault.CRASH_COORDINATOR: self._crash_coordinator,
@@ -195,18 +196,27 @@ class Trouble:
             self._cluster.ask(one, Rescaling(asked))
 
     def _damage(self) -> None:
-        """Remove or shorten a file that the state needs and that no checkpoint does."""
+        """Remove or shorten a file of the state, or of a checkpoint that is not the newest.
+
+        What the newest one needs stays: somewhere it must be possible to begin anew.
+        """
         one = self._cluster.leading()
         # One that was frozen knows only of checkpoints that were there before.
         if one is None or one.leader != self._cluster.rules.leader:
             return
-        standing = one.machine.memory.standing
-        spare = files(*(state.runs for state in standing.states))
-        for checkpoint in standing.checkpoints:
-            spare -= files(*(state.runs for state in checkpoint.states))
-        under_way = one.machine.memory.checkpointing
+        memory = one.machine.memory
+        if memory.checkpointing is not None or memory.loads:
+            return
+        state = files(*(each.runs for each in memory.standing.states))
+        kept = [
+            files(*(each.runs for each in checkpoint.states))
+            for checkpoint in memory.standing.checkpoints
+        ]
+        spare = state.difference(*kept)
+        if kept[:-1] and self._random.random() < OLDER:
+            spare = kept[0].difference(state, *kept[1:])
         names = sorted(n for n in spare if (self._cluster.store / n).exists())
-        if not names or under_way is not None:
+        if not names:
             return
         name = self._random.choice(names)
         path = self._cluster.store / name
@@ -214,7 +224,7 @@ class Trouble:
         path.unlink()
         if self._random.random() < 0.5:
             path.write_bytes(data[: len(data) // 2])
-        self.damaged.add(name)
+        self._cluster.rules.damaged.add(name)
 
     def _read(self) -> bool:
         """Let a query read, if its time has come."""
@@ -233,7 +243,7 @@ class Trouble:
         cluster, snapshot = self._cluster, query.snapshot
         cluster.note("query", f"step {snapshot.step}")
         needed = files(*(state.runs for state in snapshot.states))
-        if needed & self.damaged:
+        if needed & cluster.rules.damaged:
             return
         for state in snapshot.states:
             try:

@@ -1,0 +1,177 @@
+"""Going back to a checkpoint: what is looked at before the branch is left, and what is refused."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.coordinator.effects import Answer, End, Give, MakeBranch, WritePlan
+from anabranch.coordinator.events import (
+    Asked,
+    BranchMade,
+    EffectFailed,
+    InputTaken,
+    NodeLost,
+    TimePassed,
+)
+from anabranch.coordinator.operations import Load, Shutdown, TakeCheckpoint
+from anabranch.coordinator.phases import Idle
+from anabranch.node.port import (
+    Checked,
+    CheckOrder,
+    Closed,
+    CloseOrder,
+    Failure,
+    Open,
+    OpenOrder,
+    SinkFacts,
+)
+from tests.coordinator.bench import (
+    FACTS,
+    Bench,
+    checkpoint,
+    commit,
+    kinds,
+    order_of,
+    orders_of,
+    read,
+    standing,
+)
+
+DAMAGED = Failure("store.corrupt_run", "A file is not the one that was committed", "runs/7", "Copy")
+GONE = Failure("node.unreachable", "gone")
+
+
+def asked_to_load(bench: Bench) -> CheckOrder:
+    """A pipeline at step 7 that keeps 3 and 5 is to go back to 5."""
+    bench.open(standing(7, checkpoints=(checkpoint(3), checkpoint(5))))
+    order: CheckOrder = order_of(bench.send(Asked(1, Load(5))), CheckOrder)
+    return order
+
+
+def test_load_reads_the_files_makes_a_branch_and_opens_the_checkpoint() -> None:
+    bench = Bench()
+    order = asked_to_load(bench)
+    assert (order.step, order.states, order.whole) == (5, checkpoint(5).states, True)
+    assert bench.verified(5, asked=1) == [MakeBranch(checkpoint(5))]
+    branched = standing(5, branch=1, checkpoints=(checkpoint(5),))
+    effects = bench.send(BranchMade(branched))
+    assert effects[0] == Answer(1, step=5)
+    opened = order_of(effects, OpenOrder)
+    assert (opened.step, opened.rewound, opened.positions) == (5, 5, commit(5).positions)
+    bench.opened = opened.number
+    bench.told(Open(5), published={"out": 5})
+    bench.told(Open(5), offer=bench.offer(6), published={"out": 5})
+    (written,) = bench.send(InputTaken(6, read(6)))
+    assert isinstance(written, WritePlan)
+    assert (written.branch, written.plan.step) == (1, 6)
+
+
+def test_a_damaged_checkpoint_is_not_loaded_and_the_pipeline_goes_on() -> None:
+    bench = Bench()
+    asked_to_load(bench)
+    (answer,) = bench.verified(5, asked=1, failure=DAMAGED)
+    assert isinstance(answer, Answer)
+    assert answer.failure is not None
+    assert (answer.failure.code, answer.failure.where) == (DAMAGED.code, "runs/7")
+    assert "Checkpoint 5 cannot be loaded" in answer.failure.what
+    assert "load another checkpoint (3)" in (answer.failure.do or "")
+    assert "CommitOrder" in kinds(bench.step(8))
+
+
+def test_a_damaged_checkpoint_that_the_start_wanted_starts_nothing() -> None:
+    bench = Bench(options={"rewind": Load(5)})
+    order_of(bench.open(standing(7, checkpoints=(checkpoint(5),))), CheckOrder)
+    effects = bench.verified(5, asked=0, failure=DAMAGED)
+    assert orders_of(effects) == [CloseOrder(exit=True)]
+    end = bench.told(Closed())[-1]
+    assert isinstance(end, End)
+    assert end.failure is not None
+    assert end.failure.code == DAMAGED.code
+
+
+def test_no_step_and_no_checkpoint_begins_while_files_are_read() -> None:
+    bench = Bench()
+    asked_to_load(bench)
+    bench.send(Asked(2, TakeCheckpoint()))
+    half = Checked(5, 3, 2, asked=1)
+    said = {"published": {"out": 7}, "offer": bench.offer(8)}
+    assert bench.told(Open(7), checked=half, **said) == []
+    assert isinstance(bench.machine.memory.phase, Idle)
+
+
+def test_what_was_read_for_another_purpose_does_not_count() -> None:
+    bench = Bench()
+    asked_to_load(bench)
+    for checked in (Checked(5, 3, 3), Checked(5, 3, 3, asked=9), Checked(3, 3, 3, asked=1)):
+        assert bench.told(Open(7), checked=checked, published={"out": 7}) == []
+
+
+def test_files_are_read_anew_by_the_next_node() -> None:
+    bench = Bench()
+    order = asked_to_load(bench)
+    bench.send(NodeLost(GONE))
+    bench.boot, bench.version = "b2", 0
+    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
+    assert order in orders_of(bench.told(Open(7), published={"out": 7}))
+    assert bench.verified(5, asked=1) == [MakeBranch(checkpoint(5))]
+
+
+def test_an_order_to_read_that_did_not_arrive_is_given_again_while_it_is_wanted() -> None:
+    bench = Bench()
+    order = asked_to_load(bench)
+    bench.send(EffectFailed(Give(order), GONE))
+    bench.seconds = 1.0
+    assert orders_of(bench.send(TimePassed())) == [order]
+    bench.send(EffectFailed(Give(order), GONE))
+    bench.verified(5, asked=1, failure=DAMAGED)
+    bench.seconds = 2.0
+    assert orders_of(bench.send(TimePassed())) == []
+
+
+def test_reading_that_does_not_come_on_is_given_up_and_reading_that_does_is_not() -> None:
+    bench = Bench()
+    asked_to_load(bench)
+    for done, bench.seconds in ((0, 400.0), (1, 500.0), (2, 1000.0)):
+        said = {"checked": Checked(5, 3, done, asked=1), "published": {"out": 7}}
+        assert bench.told(Open(7), **said) == []
+        assert bench.send(TimePassed()) == []
+    for bench.seconds in (1300.0, 1599.0):
+        assert bench.told(Open(7), checked=Checked(5, 3, 2, asked=1), published={"out": 7}) == []
+    assert bench.machine.wakes_at() == 1600.0
+    bench.seconds = 1600.0
+    answer, begun = bench.send(TimePassed())
+    assert isinstance(answer, Answer)
+    assert answer.failure is not None
+    assert answer.failure.code == "coordinator.deadline"
+    assert order_of([begun], CheckOrder).step == 7, "the checkpoint whose time is over"
+
+
+def test_a_shutdown_does_not_wait_for_files_that_are_read() -> None:
+    bench = Bench()
+    asked_to_load(bench)
+    assert order_of(bench.send(Asked(2, Shutdown())), CheckOrder).asked is None
+    assert bench.verified(5, asked=1) == []
+
+
+def test_load_is_refused_where_a_sink_cannot_take_back() -> None:
+    bench = Bench()
+    sinks = (SinkFacts("out", "parquet", True), SinkFacts("called", "parquet", False))
+    facts = msgspec.structs.replace(FACTS, sinks=sinks)
+    bench.begin(standing(7, checkpoints=(checkpoint(5),)))
+    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
+    bench.told(Open(7), facts=facts)
+    (answer,) = bench.send(Asked(1, Load(5)))
+    assert isinstance(answer, Answer)
+    assert answer.failure is not None
+    assert "'called'" in answer.failure.what
+    assert kinds(bench.send(Asked(2, Load(5, accept_duplicates=True)))) == ["CheckOrder"]
+
+
+def test_a_rewind_that_cannot_be_had_starts_nothing() -> None:
+    bench = Bench(options={"rewind": Load(4)})
+    effects = bench.open(standing(7, checkpoints=(checkpoint(5),)))
+    assert orders_of(effects) == [CloseOrder(exit=True)]
+    end = bench.told(Closed())[-1]
+    assert isinstance(end, End)
+    assert end.failure is not None
+    assert "Kept checkpoints: 5" in (end.failure.do or "")
