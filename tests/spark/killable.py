@@ -16,11 +16,14 @@ from typing import Any
 import anabranch as ab
 
 ROOT = Path(__file__).parents[2]
-SPARK = {
+SHORT_LIVED = {
     "spark.driver.memory": "1g",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+"""For a Spark that is killed after seconds: what it would compile for its rows is never used."""
+
+SPARK = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "2"}
 
 
 def command(program: str, base: Path, stop_at: str = "") -> list[str]:

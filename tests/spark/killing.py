@@ -26,16 +26,14 @@ from anabranch.http.client import Client
 from anabranch.node.address import NodeAddress
 from anabranch.node.address import read_address as read_node
 from anabranch.node.state_reader import read_snapshot, read_table
+from tests.spark.killable import SHORT_LIVED
 from tests.spark.test_kill import committed, rows_of
 
 FLOW = Path(__file__).with_name("process_flow.py")
 MODULUS = 2**61 - 1
 DEADLINE = 240.0
 BACKLOG = 12
-CONF = (
-    "spark.driver.memory=1g",
-    "spark.sql.codegen.wholeStage=false",
-)
+CONF = tuple(f"{key}={value}" for key, value in SHORT_LIVED.items())
 
 T = TypeVar("T")
 

@@ -33,16 +33,13 @@ from anabranch.node.port import (
 )
 from anabranch.plan.step import Input, Plan
 from anabranch.rescale.assignments import equal_shares
+from tests.spark.killable import SHORT_LIVED
 
 FLOW = Path(__file__).with_name("node_flow.py")
 REFERENCE = f"{FLOW}:flow"
 BINS = 8
 DEADLINE = 240.0
 LIMIT = InputLimit()
-CONF = {
-    "spark.driver.memory": "1g",
-    "spark.sql.codegen.wholeStage": "false",
-}
 
 PAGES = [
     [("ann", 3), ("bob", 5), ("ann", 4)],
@@ -66,7 +63,9 @@ class NodeProcess:
         self._state = base / "state"
         self._node: HttpNode | None = None
         self._log = (base / "log.txt").open("ab")
-        conf = [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
+        conf = [
+            part for name, value in SHORT_LIVED.items() for part in ("--conf", f"{name}={value}")
+        ]
         command = [sys.executable, "-m", "anabranch.cli.app", "node", REFERENCE]
         command += ["--directory", str(self._state), "--master", "local[2]", "--bins", str(BINS)]
         self.process = subprocess.Popen(
