@@ -39,6 +39,7 @@ from anabranch.node.port import (
     StepResult,
     Told,
 )
+from anabranch.plan.placed import fingerprint
 from anabranch.plan.step import (
     Assignment,
     Checkpoint,
@@ -64,6 +65,7 @@ FACTS = Facts(
     endings=(),
 )
 IDENTITY = Identity("pipeline-1", "orders", 4)
+WITHOUT_RUNS = fingerprint(())
 PLACED = (Assignment("by-name", 1, (0, 0, 1, 1)),)
 SHAPE = OperatorShape("total", "map", "by-name", "name string", "total long")
 
@@ -159,7 +161,18 @@ class Bench:
 
     def telling(self, state: Closed | Open | Running, **said: Any) -> Told:
         self.version += 1
-        made = Told(self.version, self.boot, "app-1", 1, FACTS, state, opened=self.opened)
+        made = Told(
+            self.version,
+            self.boot,
+            "app-1",
+            1,
+            FACTS,
+            state,
+            opened=self.opened,
+            branch=self.machine.memory.standing.branch,
+            stands=WITHOUT_RUNS,
+            reached=WITHOUT_RUNS,
+        )
         return msgspec.structs.replace(made, **said)
 
     def offer(self, step: int, rows: int = 1, *, ended: bool = False, **said: Any) -> Offer:

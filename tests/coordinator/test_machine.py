@@ -196,6 +196,26 @@ def test_a_node_that_stands_elsewhere_opens_again(state: Open | Running | Closed
     assert order_of(bench.told(state), OpenOrder).step == 7
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (Open(7), {"committed": 7, "stands": "another"}),
+        (Open(7), {"committed": 6, "done": Done(7, 0), "reached": "another"}),
+        (Open(7), {"committed": 7, "branch": 1}),
+        (Running(8, 0), {"committed": 7, "stands": "another"}),
+        (Running(8, 0), {"committed": 7, "branch": 1}),
+        (Open(8), {"committed": 7, "done": Done(8, 0), "stands": "another"}),
+    ],
+)
+def test_a_node_that_one_who_was_replaced_has_led_elsewhere_opens_again(
+    state: Open | Running, said: dict[str, Any]
+) -> None:
+    bench = Bench()
+    bench.begin(standing(7, plan=plan(8)))
+    order = order_of(bench.told(state, **said), OpenOrder)
+    assert (order.step, order.branch) == (7, 0)
+
+
 def test_a_node_in_the_middle_of_a_replay_opens_again() -> None:
     bench = Bench()
     bench.begin(standing(7))

@@ -435,6 +435,26 @@ def test_a_check_tells_how_far_it_is_and_what_is_missing(shop: CoreShop) -> None
     assert shop.told.checked.failure.code == "store.missing_run"
 
 
+def test_another_leader_does_not_get_the_check_of_the_one_before(shop: CoreShop) -> None:
+    shop.open()
+    shop.run_all()
+    states = shop.journal[-1].result.states
+    order = CheckOrder(4, states, shop.journal[-1].positions)
+    shop.give(order)
+    while shop.core.check_next():
+        pass
+    (shop.store / states[0].runs[0].run.name).unlink()
+    shop.leader += 1
+    assert shop.told.checked is None
+    shop.give(order)
+    while shop.core.check_next():
+        pass
+    checked = shop.told.checked
+    assert checked is not None
+    assert checked.failure is not None
+    assert checked.failure.code == "store.missing_run"
+
+
 def sweep_order(shop: CoreShop, *kept: int) -> SweepOrder:
     states = tuple(shop.journal[step - 1].result.states for step in kept)
     return SweepOrder(shop.step, states, (), (), ("code",))

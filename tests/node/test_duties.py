@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,10 @@ from anabranch.node.port import (
     StepOrder,
     StepResult,
 )
+from anabranch.plan.placed import OperatorShape, OperatorState, fingerprint
 from anabranch.plan.step import Plan
+from anabranch.state.bins import BinSet
+from anabranch.state.run_list import Listed, RunInfo
 
 LIMIT = InputLimit()
 
@@ -179,3 +183,46 @@ def test_an_order_that_comes_twice_changes_no_more_than_once(story: list[Order |
     running = isinstance(once.state, Running)
     assert running == (once.to_run is not None)
     assert not (once.cancelled and not running)
+
+
+def run(name: str, *bins: int) -> Listed:
+    return Listed(RunInfo(name, "total", 1, 10, "00000000"), BinSet.of(bins))
+
+
+def total(*runs: Listed) -> tuple[OperatorState, ...]:
+    return (OperatorState(OperatorShape("total", "map", "r", "k int", "n int"), runs, (1, 1)),)
+
+
+def test_what_a_node_stands_at_is_told_apart_before_and_after_the_commit() -> None:
+    duties = Duties()
+    duties.take_note(msgspec.structs.replace(opening(1), branch=3))
+    order = duties.begin_open()
+    assert order is not None
+    duties.has_opened(order, total(run("a", 0)))
+    before, after = (fingerprint(total(run(name, 0))) for name in "ab")
+    assert (duties.branch, duties.stands, duties.reached) == (3, before, "")
+    first = plan(1)
+    duties.take_note(StepOrder(first))
+    running = duties.to_run
+    assert running is not None
+    duties.has_run(running, msgspec.structs.replace(result(1), states=total(run("b", 0))))
+    assert (duties.stands, duties.reached) == (before, after)
+    duties.commit(commit(1))
+    assert duties.stands == after
+    duties.take_note(StepOrder(plan(2)))
+    assert (duties.stands, duties.reached) == (after, "")
+
+
+def test_a_fingerprint_is_of_the_runs_and_their_bins() -> None:
+    states = [
+        (),
+        total(run("a", 0)),
+        total(run("b", 0)),
+        total(run("a", 0, 1)),
+        total(run("a", 0), run("b", 0)),
+        total(run("b", 0), run("a", 0)),
+    ]
+    assert len({fingerprint(each) for each in states}) == len(states)
+    assert fingerprint(total()) == fingerprint(())
+    again = msgspec.json.decode(msgspec.json.encode(states[-1]), type=tuple[OperatorState, ...])
+    assert fingerprint(again) == fingerprint(states[-1])

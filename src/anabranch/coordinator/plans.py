@@ -235,6 +235,7 @@ def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) 
         limit=memory.limit,
         whole=memory.replay is not None,
         rewound=standing.step if rewound else None,
+        branch=standing.branch,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Closed, Done, Open, Running, Told
+from anabranch.plan.placed import fingerprint
 from anabranch.plan.step import Checkpoint, Plan
 
 
@@ -42,24 +43,27 @@ def meet(told: Told, standing: Standing, code: str | None) -> Meeting:
 
     Lost state sends all workers back together: a node that is anywhere but where the journal
     stands opens again, and so does one whose sinks may still have output of steps that were left
-    behind. ``code`` is the dataflow that is to run, None for whatever the node has.
+    behind. A node may be at the step where the journal stands and yet somewhere else: one that
+    was replaced, and did not know it, may have let it run a step that then was committed by
+    another one. ``code`` is the dataflow that is to run, None for whatever the node has.
     """
     if code is not None and told.facts.code != code:
         return Replace("the dataflow has changed since the node loaded it")
-    if standing.rewound:
+    if standing.rewound or told.branch != standing.branch:
         return Reopen()
-    plan = standing.plan
+    plan, here = standing.plan, fingerprint(standing.states)
     match told.state:
         case Running(step, revision):
             if plan is not None and (plan.step, plan.revision) == (step, revision):
-                return WaitFor(plan)
+                return WaitFor(plan) if told.stands == here else Reopen()
         case Open(step):
             if told.replaying:
                 return Reopen()
             if step == standing.step:
-                return GoOn()
+                at = told.stands if told.committed == step else told.reached
+                return GoOn() if at == here else Reopen()
             if plan is not None and told.done == Done(plan.step, plan.revision):
-                return WaitFor(plan)
+                return WaitFor(plan) if told.stands == here else Reopen()
         case Closed():
             pass
     return Reopen()

@@ -56,6 +56,11 @@ class Chores:
         with self._guard:
             self._sweep = order
 
+    def forget_check(self) -> None:
+        """Drop what was checked: another one leads, and wants to know how the files are now."""
+        with self._guard:
+            self._check = self._files = self._checked = None
+
     def forget(self) -> None:
         """Drop all orders: something else is opened."""
         with self._guard:

@@ -107,6 +107,9 @@ class NodeCore:
                 sink_failure=None if outbox is None else outbox.failure,
                 checked=self._chores.checked,
                 committed=duties.committed,
+                branch=duties.branch,
+                stands=duties.stands,
+                reached=duties.reached,
             )
 
     def take_order(self, leader: int, order: Order) -> None:
@@ -338,6 +341,7 @@ class NodeCore:
         before = self._duties.leader
         self._duties.fence(leader)
         if before != leader:
+            self._chores.forget_check()
             self._changed.notify_all()
         return self._duties
 

@@ -31,7 +31,8 @@ from anabranch.node.port import (
     StepOrder,
     StepResult,
 )
-from anabranch.plan.step import OperatorState, Plan
+from anabranch.plan.placed import OperatorState, fingerprint
+from anabranch.plan.step import Plan
 
 Ran: TypeAlias = tuple[Plan, StepResult]
 
@@ -60,6 +61,9 @@ class Duties:
         self.replaying = False
         #: the state at the last committed step
         self.states: tuple[OperatorState, ...] = ()
+        #: the branch that was opened, and the fingerprints of the states there and after the step
+        self.branch = 0
+        self.stands = self.reached = ""
         self._to_run_next: Plan | None = None
 
     # --------------------------------------------------------------------------------- the orders
@@ -108,6 +112,7 @@ class Duties:
         self.committed = order.step
         self.replaying = order.replayed
         self.states = self.ran[1].states
+        self.stands = self.reached
         self.grown()
         return self.ran
 
@@ -153,6 +158,8 @@ class Duties:
         self.opened = order.number
         self.failed_open = None
         self.states = states
+        self.branch = order.branch
+        self.stands, self.reached = fingerprint(states), ""
         self.committed = order.step
         self.replaying = False
         self.state = Open(order.step)
@@ -170,6 +177,7 @@ class Duties:
             self.to_run = None
             self.cancelled = False
             self.ran = (plan, result)
+            self.reached = fingerprint(result.states)
             self.state = Open(plan.step)
             self._go_on()
         self.grown()
@@ -203,6 +211,7 @@ class Duties:
     def _begin(self, plan: Plan) -> None:
         self.to_run = plan
         self.ran = self.failed_step = None
+        self.reached = ""
         self.state = Running(plan.step, plan.revision)
         self.grown()
 

@@ -146,6 +146,11 @@ class Told(msgspec.Struct, frozen=True):
     last step was committed before, and run again. ``published`` is the last step that each sink
     has, ``sink_failure`` why publishing has stopped. ``committed`` is the last step whose commit
     the node knows of: the next step runs only after it.
+
+    The same step may have been committed with another result than this node's, or in another
+    branch, since whoever was replaced may have led it without knowing. So the node says which
+    ``branch`` it was opened in, and the ``fingerprint`` of its state at ``committed``
+    (``stands``), and of that which the step after it came to (``reached``).
     """
 
     version: int
@@ -165,6 +170,9 @@ class Told(msgspec.Struct, frozen=True):
     sink_failure: Failure | None = None
     checked: Checked | None = None
     committed: int = 0
+    branch: int = 0
+    stands: str = ""
+    reached: str = ""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -191,6 +199,7 @@ class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
     every file and compare its checksum, else only its size. ``rewound`` is the step that the
     pipeline was set back to: sinks take back what they have published after it, before anything
     else. It is not ``step`` where that state is damaged and computed again from an older one.
+    ``branch`` is only told again.
     """
 
     number: int
@@ -206,6 +215,7 @@ class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
     limit: InputLimit
     whole: bool = False
     rewound: int | None = None
+    branch: int = 0
 
 
 class StepOrder(msgspec.Struct, frozen=True, tag="step"):

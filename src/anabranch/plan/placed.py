@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+
 import msgspec
 
 from anabranch.state.run_list import RunList
@@ -52,3 +55,15 @@ class OperatorState(msgspec.Struct, frozen=True):
     def operator(self) -> str:
         """The operator's name."""
         return self.shape.operator
+
+
+def fingerprint(states: Iterable[OperatorState]) -> str:
+    """A name for a state: equal only where the same runs count for the same bins.
+
+    No two runs of a step write the same files, so it tells one from another that has the same
+    rows. States without runs do not count.
+    """
+    found = {state.operator: state.runs for state in states if state.runs}
+    return hashlib.blake2b(
+        msgspec.msgpack.encode(found, order="sorted"), digest_size=16
+    ).hexdigest()
