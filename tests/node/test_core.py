@@ -23,6 +23,7 @@ from anabranch.node.port import (
 )
 from anabranch.plan.step import Plan
 from anabranch.sources.generator import GeneratorSource
+from anabranch.state.leadership import Leadership
 from tests.node.core_shop import CancellablePlane, CoreShop
 from tests.node.shop import PAGES, scripted
 
@@ -352,6 +353,28 @@ def test_a_rewind_takes_back_what_later_steps_published(tmp_path: Path) -> None:
     assert not (tmp_path / "counts" / "_manifest" / "step-000000000003.json").exists()
     shop.run_all()
     shop.check()
+
+
+def test_one_who_was_replaced_cannot_take_back_what_was_published(tmp_path: Path) -> None:
+    shop = CoreShop(tmp_path)
+    shop.open()
+    shop.run_all()
+    published = sorted((tmp_path / "counts").rglob("*"))
+    for host in ("first", "second"):
+        Leadership(shop.store / "journal").lead(True, host, 1, 0)
+    # It was stopped right after it had gone back to step 2, and leads a node that was just
+    # started, which has never heard of the other one.
+    shop.new_core()
+    shop.journal = shop.journal[:2]
+    positions = shop.journal[-1].positions
+    told = shop.open(rewound=2, positions=positions, outputs=(), published={"rows": 4})
+    assert told.state == Closed()
+    assert told.failed_open is not None
+    assert told.failed_open.code == "coordinator.fenced"
+    assert len(shop.rows.steps()) == 4
+    assert sorted((tmp_path / "counts").rglob("*")) == published
+    shop.leader = 2
+    assert shop.open(rewound=2, positions=positions, outputs=()).state == Open(2)
 
 
 def test_a_rewind_whose_state_is_computed_again_takes_back_no_more_than_that(

@@ -19,7 +19,7 @@ from anabranch.errors import DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.plan.step import Leader, decode_leader
 from anabranch.state import leadership as module
 from anabranch.state.journal import CommitName, Journal, LeaderName, PlanName, Taken, Won
-from anabranch.state.leadership import Leadership
+from anabranch.state.leadership import Leadership, check_leads
 from tests.state import leader_process
 
 CLOCK_NS = 1_700_000_000_000_000_000
@@ -148,6 +148,26 @@ def test_whoever_is_taken_over_is_told_by_whom(place: Path) -> None:
     first.release()
     second.check()
     assert second.journal.create(CommitName(1), b"{}", "b") == Won()
+
+
+def test_who_acts_in_the_name_of_a_leader_learns_that_it_was_replaced(place: Path) -> None:
+    check_leads(place, 1)  # nobody has led yet: there is no directory
+    first = lead(place)
+    check_leads(place, 1)
+    second = lead(place, take_over=True)
+    assert (first.number, second.number) == (1, 2)
+    check_leads(place, 2)
+    with pytest.raises(Fenced, match="Leader 1 gives orders, and leader 2 has taken over"):
+        check_leads(place, 1)
+
+
+def test_a_candidate_that_died_before_it_led_does_not_make_the_leader_a_stranger(
+    place: Path,
+) -> None:
+    first = lead(place)
+    (place / LeaderName.kind / "2").write_bytes(b"")
+    check_leads(place, 1)
+    first.check()
 
 
 def test_whoever_has_let_go_creates_nothing(place: Path) -> None:

@@ -41,6 +41,7 @@ from anabranch.node.stepping import run_plan
 from anabranch.plan.step import Input
 from anabranch.sinks.port import Frames, StagedFile
 from anabranch.sources.port import Opener
+from anabranch.state.leadership import check_leads
 
 
 class NodeCore:
@@ -199,7 +200,7 @@ class NodeCore:
         """Carry out the newest order to open: close what is open, and open anew."""
         duties = self._duties
         with self._changed:
-            order, before = duties.begin_open(), self._opened
+            order, before, leader = duties.begin_open(), self._opened, duties.leader
             if order is None:
                 return False
             self._opened = self._outbox = None
@@ -208,6 +209,9 @@ class NodeCore:
         if before is not None:
             before.close()
         try:
+            # Sinks give and take back what the order says: one that was replaced, and has led no
+            # node since, may not know what was committed after it.
+            check_leads(self._around.store / "journal", leader)
             opened = open_pipeline(self._program, order, self._around)
         except Exception as error:
             with self._changed:

@@ -270,6 +270,24 @@ class Leadership:
         return self._leaders / f"{_REMOVED}{secrets.token_hex(8)}"
 
 
+def check_leads(directory: Path, number: int) -> None:
+    """Raise ``Fenced`` if another leader has replaced this one: for whoever acts in its name.
+
+    ``directory`` is the journal's. A leader is replaced when its directory is gone, see above.
+    """
+    names = list_names(directory / LeaderName.kind)
+    asides = (_ASIDE.fullmatch(name) for name in names)
+    if any(found is not None and int(found[1]) == number for found in asides):
+        return
+    newest = max((name.number for name in Journal(directory).leaders()), default=0)
+    if newest > number:
+        raise Fenced(
+            f"Leader {number} gives orders, and leader {newest} has taken over",
+            where=str(directory),
+            do="End this coordinator: nothing of it counts any more.",
+        )
+
+
 def _described(leader: Leader | None, number: int) -> str:
     if leader is None:
         return f"Leader {number}"
