@@ -99,6 +99,18 @@ def test_no_step_and_no_checkpoint_begins_while_files_are_read() -> None:
     assert isinstance(bench.machine.memory.phase, Idle)
 
 
+def test_no_checkpoint_begins_while_the_branch_is_left() -> None:
+    bench = Bench()
+    asked_to_load(bench)
+    bench.send(Asked(2, TakeCheckpoint()))
+    assert bench.verified(5, asked=1) == [MakeBranch(checkpoint(5))]
+    bench.seconds = 400.0
+    assert bench.told(Open(7), published={"out": 7}) == []
+    effects = bench.send(BranchMade(standing(5, branch=1, checkpoints=(checkpoint(5),))))
+    assert Answer(2, step=5) in effects
+    assert order_of(effects, OpenOrder).step == 5
+
+
 def test_what_was_read_for_another_purpose_does_not_count() -> None:
     bench = Bench()
     asked_to_load(bench)

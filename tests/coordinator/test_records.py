@@ -191,6 +191,15 @@ def test_output_from_before_a_branch_is_still_published(office: Office) -> None:
     assert office.standing().outputs == (*outputs(2), *outputs(3, branch=1))
 
 
+def test_no_branch_is_made_without_its_checkpoint(office: Office) -> None:
+    office.step(1)
+    office.step(2)
+    told = office.perform(MakeBranch(checkpoint(1)))
+    assert isinstance(told, EffectFailed)
+    assert told.failure.code == "store.missing_entry"
+    assert (office.standing().branch, office.standing().step) == (0, 2)
+
+
 def test_a_branch_that_holds_nothing_is_not_made_twice(office: Office) -> None:
     office.step(1)
     kept = office.keep(checkpoint(1))

@@ -152,9 +152,21 @@ class Records:
     def _make_branch(self, checkpoint: Checkpoint) -> BranchMade:
         wanted = (checkpoint.branch, checkpoint.step)
         while not self._begins_at(wanted):
+            self._check_kept(CheckpointName(checkpoint.step, checkpoint.branch))
             branch = Branch(newest_branch(self._journal) + 1, *wanted)
             self._written(BranchName(branch.number), branch, decode_branch)
         return BranchMade(read_standing(self._journal))
+
+    def _check_kept(self, name: CheckpointName) -> None:
+        """Raise ``MissingEntry`` where a branch would begin with a checkpoint that is not there.
+
+        It could not be read, nor be left again.
+        """
+        if self._journal.find(name) is not None:
+            return
+        if self._journal.fence is not None:
+            self._journal.fence.check()  # whoever has taken over may have let it go
+        self._journal.read(name)
 
     def _begins_at(self, wanted: tuple[int, int]) -> bool:
         """Whether the newest branch leaves there and holds nothing yet.
