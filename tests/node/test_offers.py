@@ -139,6 +139,25 @@ def test_an_offer_grows_until_it_is_taken_and_then_the_next_one_does(tmp_path: P
     assert rows(following) == {"only": [(5, 9)]}
 
 
+def test_what_waits_behind_an_empty_offer_that_was_taken_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), only=0)
+    bench.offers.poll()
+    taken = bench.offers.take(1)
+    assert taken is not None
+    assert rows(taken) == {"only": []}
+    bench.arrive("only", 3)
+    bench.offers.poll()
+    offer = bench.offers.offer(running=False)
+    assert (offer.step, offer.rows) == (1, 3)
+    assert bench.offers.take(1) == taken
+    bench.offers.commit(1, taken, InputLimit())
+    offer = bench.offers.offer(running=False)
+    assert (offer.step, offer.rows) == (2, 3)
+    following = bench.offers.take(2)
+    assert following is not None
+    assert rows(following) == {"only": [(0, 3)]}
+
+
 def test_only_an_offer_that_nothing_can_be_added_to_is_settled(tmp_path: Path) -> None:
     bench = Bench(tmp_path, InputLimit(rows=10), only=7)
     bench.offers.poll()

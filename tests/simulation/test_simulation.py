@@ -67,7 +67,8 @@ def test_bins_move_in_every_way_that_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize(("name", "kept"), sorted(KEPT["schedules"].items()))
 def test_a_schedule_that_was_kept(name: str, kept: dict[str, Any]) -> None:
-    with Simulation(shop(customers=Customers(kept["customers"]))) as simulation:
+    scenario = shop(kept["script"], customers=Customers(kept["customers"]))
+    with Simulation(scenario) as simulation:
         simulation.run(kept["seed"])
 
 
@@ -100,12 +101,13 @@ def test_the_command_runs_a_seed_tells_its_story_and_keeps_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = tmp_path / "seeds.json"
-    arguments = ["--seed", "5", "--story", "--save", "an-odd-one", "--seeds", str(kept)]
+    arguments = ["--seed", "5", "--script", "2", "--story"]
+    arguments += ["--save", "an-odd-one", "--seeds", str(kept)]
     assert command.main(arguments) == 0
     text = capsys.readouterr().out
     assert "coordinator-1: handles Begun" in text
     assert "1 schedules, " in text
-    saved = {"an-odd-one": {"customers": "some", "seed": 5}}
+    saved = {"an-odd-one": {"customers": "some", "script": 2, "seed": 5}}
     assert json.loads(kept.read_text()) == {"schedules": saved, "bugs": {}}
 
 

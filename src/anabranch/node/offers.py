@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+import msgspec
+
 from anabranch.errors import StoreError
 from anabranch.failures import failure_of
 from anabranch.node.gathered import Gathered
@@ -97,11 +99,17 @@ class Offers:
             return next(iter(self._failed.values()), None)
 
     def offer(self, *, running: bool) -> Offer:
-        """What waits: for the next step, or, while that is ``running``, for the one after it."""
+        """What waits: for the next step, or, while that is ``running``, for the one after it.
+
+        Whoever took an offer without a row had a reason of its own for the step, and may be gone:
+        to its successor what waits behind it is told, or it would never take it again.
+        """
         with self._guard:
-            if self._taken_offer is not None and not running:
+            if self._taken_offer is None or running:
+                return self._told()
+            if self._taken_offer.rows:
                 return self._taken_offer
-            return self._told()
+            return msgspec.structs.replace(self._told(), step=self._step + 1)
 
     def settled(self, step: int) -> tuple[Input, ...] | None:
         """The input that a step will have, once nothing can be added to its offer; else None."""

@@ -24,20 +24,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--customers", type=Customers, default=Customers.SOME, help=", ".join(Customers)
     )
+    parser.add_argument("--script", type=int, default=0, help="which orders they give")
     parser.add_argument("--story", action="store_true", help="tell what happened in any case")
     parser.add_argument("--save", metavar="NAME", help="keep the seed as a test of this name")
     parser.add_argument("--seeds", type=Path, default=SEEDS, help="where seeds are kept")
     chosen = parser.parse_args(arguments)
     if chosen.save is not None:
-        save(chosen.seeds, chosen.save, chosen.seed, chosen.customers)
+        save(chosen.seeds, chosen.save, chosen.seed, chosen.customers, chosen.script)
     seeds = range(chosen.seed, chosen.seed + chosen.count)
-    return run(seeds, chosen.customers, story=chosen.story)
+    return run(seeds, chosen.customers, chosen.script, story=chosen.story)
 
 
-def run(seeds: range, customers: Customers, *, story: bool = False) -> int:
+def run(seeds: range, customers: Customers, script: int = 0, *, story: bool = False) -> int:
     """Run these schedules, and print the rate; the first that breaks a rule ends it."""
     started, spent = time.perf_counter(), time.process_time()
-    with Simulation(shop(customers=customers)) as simulation:
+    with Simulation(shop(script, customers=customers)) as simulation:
         for seed in seeds:
             try:
                 cluster = simulation.run(seed)
@@ -52,10 +53,10 @@ def run(seeds: range, customers: Customers, *, story: bool = False) -> int:
     return 0
 
 
-def save(path: Path, name: str, seed: int, customers: Customers) -> None:
+def save(path: Path, name: str, seed: int, customers: Customers, script: int) -> None:
     """Keep a seed under a name."""
     kept = json.loads(path.read_text()) if path.exists() else {"schedules": {}, "bugs": {}}
-    kept["schedules"][name] = {"seed": seed, "customers": customers}
+    kept["schedules"][name] = {"seed": seed, "customers": customers, "script": script}
     path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
 
 
