@@ -25,7 +25,7 @@ soak: setup ## the long runs; their seeds are in the output
 lint: setup ## ruff, mypy and the checks of the documents
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
-	@$(PYTHON) -m mypy $(TYPED)
+	@$(PYTHON) -m mypy --num-workers auto $(TYPED)
 	@$(PYTHON) scripts/check_docs.py
 
 format: setup ## let ruff put the code in order
