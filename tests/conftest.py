@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,11 @@ from tests.http.little import ended_afterwards
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("anabranch", deadline=None)
 settings.load_profile("anabranch")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program
+# that a test starts and sends one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SETTINGS = {
     "spark.ui.enabled": "false",
