@@ -12,6 +12,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,11 +31,22 @@ _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def options(*, short: bool) -> str:
-    """What a JVM of the tests is started with; the archive is made if there is none."""
-    archive = Path(sys.prefix) / "share" / "anabranch" / f"spark-{version('pyspark')}.jsa"
-    if not archive.exists():
-        _make(archive)
-    return f"{SHORT_RUNS if short else STACK} -XX:SharedArchiveFile={archive} {_SILENT}"
+    """What a JVM of the tests is started with. As long as there is no archive, it does without."""
+    return f"{SHORT_RUNS if short else STACK} -XX:SharedArchiveFile={_archive()} {_SILENT}"
+
+
+def begin() -> Callable[[], None]:
+    """Make the archive beside the first tests, if there is none; gives how to wait for it."""
+    archive = _archive()
+    if archive.exists():
+        return lambda: None
+    making = threading.Thread(target=_make, args=(archive,), name="jvm-archive")
+    making.start()
+    return making.join
+
+
+def _archive() -> Path:
+    return Path(sys.prefix) / "share" / "anabranch" / f"spark-{version('pyspark')}.jsa"
 
 
 def _make(archive: Path) -> None:
