@@ -32,4 +32,4 @@ def work() -> float:
 
 
 if __name__ == "__main__":
-    print(round(min(work() for _ in range(100)) * 1e6))
+    print(round(min(work() for _ in range(500)) * 1e6))
