@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
-from xdist.remote import Producer
-from xdist.scheduler import LoadGroupScheduling
 
 from anabranch.spark.jvm import keep_classes
 from anabranch.spark.session import use_session
@@ -42,8 +40,6 @@ SETTINGS = {
     "spark.python.daemon.module": "anabranch.spark.daemon",
 }
 
-TOGETHER = "spark"
-
 LONGEST = (
     "test_schedules_1.py",
     "test_schedules_2.py",
@@ -51,6 +47,7 @@ LONGEST = (
     "test_kill.py",
     "test_cluster.py",
     "test_rescale_kills.py",
+    "test_query.py",
 )
 """Begun first, they run beside everything else: a file stays with one process. Those without Spark
 are the first of all: the classes of Spark are not in their archive yet."""
@@ -86,35 +83,10 @@ def _write_to_memory(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(os.environ["SPARK_LOCAL_DIRS"], True))
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what shares a Spark first, then the longest files; the order is otherwise as it was."""
-    sharing = {item.path for item in items if "_started_spark" in _fixtures(item)}
+    """Put the longest files first; the order is otherwise as it was."""
     place = {name: number for number, name in enumerate(LONGEST)}
-    for item in items:
-        if item.path in sharing:
-            item.add_marker(pytest.mark.xdist_group(TOGETHER))
-    items.sort(key=lambda item: (item.path not in sharing, place.get(item.path.name, len(place))))
-
-
-def _fixtures(item: pytest.Item) -> list[str]:
-    return item.fixturenames if isinstance(item, pytest.Function) else []
-
-
-class _ByFile(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
-    """Whole files to each process, and to one of them all files that use the shared Spark.
-
-    A Spark is slow until it has compiled itself: one that has is faster than three that have not.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        return TOGETHER if nodeid.endswith(f"@{TOGETHER}") else nodeid.split("::", maxsplit=1)[0]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling:
-    """Let one process have the shared Spark."""
-    return _ByFile(config, log)
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 def pytest_collection_finish() -> None:
