@@ -59,13 +59,13 @@ def run_script(script: int, ends_at: float) -> tuple[int, list[int]]:
             try:
                 simulation.run(seed)
             except RuleBroken as error:
-                tell(f"script {script}, {customers.name}: {error}")
+                tell(f"script {script}, {customers}: {error}")
                 broken.append(seed)
             ran += 1
             if ran % TOLD == 0:
                 rate = ran / (time.process_time() - started)
                 tell(
-                    f"script {script}, {customers.name}, seeds {first} to {seed}: "
+                    f"script {script}, {customers}, seeds {first} to {seed}: "
                     f"{len(broken)} broke a rule, {rate:.1f} a second of a core"
                 )
     return ran, broken
