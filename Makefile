@@ -17,7 +17,7 @@ demo: setup ## run a stateful pipeline on embedded Spark, watch it, check its re
 	@.venv/bin/anabranch demo
 
 test: setup ## the tests, doctests included, without the long runs
-	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	@$(PYTHON) -m pytest -n 3 --no-loadscope-reorder
 
 soak: setup ## the long runs; their seeds are in the output
 	@$(PYTHON) -m pytest -m soak -s --timeout 14400

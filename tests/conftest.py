@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
 
 from anabranch.spark.jvm import keep_classes
 from anabranch.spark.session import use_session
 from tests import jvm_archive
 from tests.http.little import ended_afterwards
+from tests.spreading import ON_SHARED_SPARK, BySpark, uses_shared_spark
 
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("anabranch", deadline=None)
@@ -43,14 +45,14 @@ SETTINGS = {
 LONGEST = (
     "test_schedules_1.py",
     "test_schedules_2.py",
+    ON_SHARED_SPARK,
     "test_process_kills.py",
     "test_kill.py",
     "test_cluster.py",
     "test_rescale_kills.py",
-    "test_query.py",
 )
-"""Begun first, they run beside everything else: a file stays with one process. Those without Spark
-are the first of all: the classes of Spark are not in their archive yet."""
+"""Begun first, they run beside everything else. Those that start Spark again and again are not the
+first of all: its classes are not in their archive yet."""
 
 SHARED_MEMORY = Path("/dev/shm")
 ROOM = 8 << 30
@@ -86,7 +88,22 @@ def _write_to_memory(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the order is otherwise as it was."""
     place = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    items.sort(key=lambda item: place.get(_unit(item), len(place)))
+
+
+def _unit(item: pytest.Item) -> str:
+    """The file that a test is in, or that it is on the shared Spark."""
+    shared = uses_shared_spark(item.path)
+    assert shared or _started_spark.__name__ not in getattr(item, "fixturenames", ()), (
+        f"{item.path} uses the shared Spark and tests/spreading.py does not know"
+    )
+    return ON_SHARED_SPARK if shared else item.path.name
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySpark:
+    """How tests are spread over processes, if there are several."""
+    return BySpark(config, log)
 
 
 def pytest_collection_finish() -> None:

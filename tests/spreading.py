@@ -1,0 +1,38 @@
+"""Which test process runs what: a file stays in one, and so do all files that use the shared Spark.
+
+Most of what a test on Spark costs is Java code that runs for the first time. With one Spark for all
+of them, it does so once, and not in every process.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler.loadfile import LoadFileScheduling
+
+ON_SHARED_SPARK = "files that use the shared Spark"
+
+_USES_IT = re.compile(r'\bspark: SparkSession|_started_spark\b|usefixtures\("spark"')
+
+
+class BySpark(LoadFileScheduling):
+    """Hands out files, and those that use the shared Spark together."""
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        """``log`` is xdist's."""
+        super().__init__(config, log)
+        self._root = config.rootpath
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return ON_SHARED_SPARK if uses_shared_spark(self._root / file) else file
+
+
+@cache
+def uses_shared_spark(file: Path) -> bool:
+    """Whether a test in the file asks for the session that all tests share."""
+    return _USES_IT.search(file.read_text()) is not None

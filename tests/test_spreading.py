@@ -1,0 +1,27 @@
+"""Which files count as those that use the shared Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spreading import uses_shared_spark
+
+
+@pytest.mark.parametrize(
+    ("text", "uses"),
+    [
+        ("def test_a(spark: SparkSession, tmp_path: Path) -> None: ...", True),
+        ('pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]', True),
+        ("def ended(_started_spark: SparkSession) -> ab.Pipeline: ...", True),
+        ("@pytest.mark.spark\ndef test_of_a_process_of_its_own() -> None: ...", False),
+        ("from tests.spark import killable", False),
+    ],
+)
+def test_a_file_that_asks_for_the_session_of_all_tests(
+    tmp_path: Path, text: str, uses: bool
+) -> None:
+    file = tmp_path / "test_something.py"
+    file.write_text(text)
+    assert uses_shared_spark(file) is uses
