@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv=.venv
 stamp=$venv/.anabranch-setup
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+export DIST_EXTRA_CONFIG=$PWD/scripts/wheels.cfg
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
