@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from anabranch.sinks.staging import read_staged
 from anabranch.state import rows, stacked_runs
 from anabranch.state.leadership import Leadership
 from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.testing.rules import RuleBroken
+from anabranch.testing.simulation import Simulation
 from anabranch.testing.step_memo import DoneStep
 from tests.simulation.rescale_bugs import RESCALE_BUGS
 
@@ -95,8 +98,13 @@ def _cut(paths: Sequence[Path]) -> None:
 
 def commit_by_a_fenced_coordinator(patch: Patch) -> None:
     """Nobody keeps a coordinator from writing that was taken over from."""
+    fence = Duties.fence
+
+    def obeying(self: Duties, leader: int) -> None:
+        fence(self, max(leader, self.leader))
+
     patch.setattr(Leadership, "_remove_lower", lambda self, number: None)
-    patch.setattr(Duties, "fence", lambda self, leader: None)
+    patch.setattr(Duties, "fence", obeying)
 
 
 def publish_before_commit(patch: Patch) -> None:
@@ -117,10 +125,10 @@ def publish_twice(patch: Patch) -> None:
     """A sink that is given a step again adds its rows again."""
 
     def adding(self: MemoryPublisher, step: int, files: Sequence[Any]) -> None:
-        tables = [memory._decoded(read_staged(self.context.store, file)) for file in files]
+        data = [read_staged(self.context.store, file).to_pybytes() for file in files]
         published = memory._registry.setdefault(self.sink.id, memory._Published())
-        had = [published.steps[step]] if step in published.steps else []
-        published.steps[step] = pa.concat_tables([*had, *tables])
+        if data:
+            published.steps[step] = (*published.steps.get(step, ()), *data)
 
     patch.setattr(MemoryPublisher, "publish", adding)
 
@@ -175,6 +183,39 @@ BUGS: dict[str, Callable[[Patch], None]] = {
 }
 
 
+FOUND_BY = {
+    "a_source_partition_is_read_by_both": "R4: ",
+    "acknowledge_before_commit": "R5: ",
+    "acquire_after_the_data": "R2: ",
+    "an_operators_state_is_left_behind": "R2: ",
+    "cancel_that_forgets_a_bin": "R2: ",
+    "collect_before_the_steps_data": r"R2: |step \d+ of sink|state of",
+    "commit_by_a_fenced_coordinator": r"leader \d+ has committed step \d+ after leader \d+ came",
+    "commit_without_one_report": "R2: |R4: |R6: ",
+    "crash_between_collect_and_acquire": "R2: ",
+    "late_attempt_overwrites_a_file": r"the pipeline fails .*'store\.corrupt_",
+    "merge_that_drops_a_newer_row": r"R2: |step \d+ of sink|state of",
+    "publish_before_commit": r"R6: .* publishes step \d+ before its commit",
+    "publish_twice": r"step \d+ of sink 'rows' has",
+    "query_on_a_removed_file": r"a query of step \d+ fails",
+    "replay_with_other_slices": "R4: ",
+    "report_of_another_attempt": "R2: |R4: ",
+    "second_rescale_from_a_stale_assignment": "R2: ",
+    "two_owners_for_one_step": "R1: ",
+}
+"""What is wrong with each of them. A bug that only keeps everything from running shows nothing."""
+
+
+def is_found(name: str, simulation: Simulation, seed: int) -> bool:
+    """Whether a schedule, run while the bug is in place, breaks a rule as that bug does."""
+    try:
+        simulation.run(seed)
+    except RuleBroken as error:
+        wanted = rf"seed {seed}: (AssertionError: )?({FOUND_BY[name]})"
+        return re.match(wanted, str(error)) is not None
+    return False
+
+
 @contextlib.contextmanager
 def bug(name: str) -> Iterator[None]:
     """Put a bug in for a while."""
@@ -183,4 +224,4 @@ def bug(name: str) -> Iterator[None]:
         yield
 
 
-__all__ = ["BUGS", "bug"]
+__all__ = ["BUGS", "FOUND_BY", "bug", "is_found"]

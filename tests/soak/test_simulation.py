@@ -19,7 +19,7 @@ import pytest
 from anabranch.testing.rules import RuleBroken
 from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
-from tests.simulation.bugs import BUGS, bug
+from tests.simulation.bugs import BUGS, bug, is_found
 
 SCRIPTS = (
     *[(Customers.SOME, 6_000)] * 5,
@@ -88,9 +88,7 @@ def test_a_hundred_thousand_schedules_break_no_rule() -> None:
 def test_the_search_finds_a_bug_that_was_put_in(name: str) -> None:
     with Simulation() as simulation, bug(name):
         for seed in range(FIRST, FIRST + 1000):
-            try:
-                simulation.run(seed)
-            except RuleBroken as error:
-                sys.stdout.write(f"{name}: {str(error).splitlines()[0]}\n")
+            if is_found(name, simulation, seed):
+                tell(f"{name}: seed {seed}")
                 return
     pytest.fail(f"{name} was not found in 1000 schedules")
