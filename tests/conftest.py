@@ -20,7 +20,7 @@ from anabranch.spark.jvm import keep_classes
 from anabranch.spark.session import use_session
 from tests import jvm_archive
 from tests.http.little import ended_afterwards
-from tests.spreading import ON_SHARED_SPARK, BySpark, uses_shared_spark
+from tests.spreading import ON_SHARED_SPARK, BySpark, GiveWay, uses_shared_spark
 
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("anabranch", deadline=None)
@@ -61,7 +61,9 @@ ROOM = 8 << 30
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let every process and every Spark that a test starts start fast."""
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(GiveWay())
+    else:
         # Without compiled modules, each of some hundred processes would compile them all anew.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         short = "not soak" in config.getoption("markexpr")

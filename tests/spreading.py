@@ -1,11 +1,13 @@
 """Which test process runs what: a file stays in one, and so do all files that use the shared Spark.
 
 Most of what a test on Spark costs is Java code that runs for the first time. With one Spark for all
-of them, it does so once, and not in every process.
+of them, it does so once, and not in every process. What they run one after the other takes longer
+than anything else, so the other processes give way to theirs.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -15,6 +17,8 @@ from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 ON_SHARED_SPARK = "files that use the shared Spark"
+
+NICENESS = 5
 
 _USES_IT = re.compile(r'\bspark: SparkSession|_started_spark\b|usefixtures\("spark"')
 
@@ -30,6 +34,21 @@ class BySpark(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         return ON_SHARED_SPARK if uses_shared_spark(self._root / file) else file
+
+
+class GiveWay:
+    """A plugin for a test process among several: unless it has the shared Spark, it is nice."""
+
+    def __init__(self) -> None:
+        """Its first test will tell which process this is."""
+        self._knows = False
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Step back, and with this process all that it will start."""
+        if not self._knows:
+            self._knows = True
+            if not uses_shared_spark(item.path):
+                os.nice(NICENESS)
 
 
 @cache
