@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -527,6 +528,30 @@ def test_closing_publishes_first_and_lets_go(shop: CoreShop) -> None:
     assert (shop.told.state, shop.core.exit_asked) == (Closed(), True)
     assert shop.told.published == {"rows": 1, "counts": 1}
     assert shop.core.snapshot.step == 1
+
+
+def test_closing_acknowledges_the_last_commit_before_it_lets_go(shop: CoreShop) -> None:
+    told: list[bytes] = []
+
+    class Attentive:
+        def __init__(self, inner: Any) -> None:
+            self.next, self.files = inner.next, inner.files
+
+        def acknowledge(self, position: bytes) -> None:
+            told.append(position)
+
+        def close(self) -> None:
+            told.append(b"closed")
+
+    shop.new_core(open_source=lambda name, source, at, log: Attentive(source.open(at, log)))
+    shop.open()
+    shop.one_step()
+    shop.publish_all()
+    assert told == [], "nobody has looked at the sources since the commit"
+    shop.give(CloseOrder(exit=True))
+    assert shop.core.close_pending()
+    [read] = shop.journal[-1].positions
+    assert told == [bytes(read.position), b"closed"]
 
 
 def test_late_orders_for_something_else_that_was_open_change_nothing(shop: CoreShop) -> None:

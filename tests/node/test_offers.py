@@ -28,6 +28,7 @@ class Counter:
     told: list[str] = field(default_factory=list)
     fails: int = 0
     clings: bool = False
+    hears: bool = True
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
         if self.fails:
@@ -45,6 +46,8 @@ class Counter:
         return frozenset()
 
     def acknowledge(self, position: bytes) -> None:
+        if not self.hears:
+            raise OSError("no line")
         self.told.append(position.decode())
 
     def forget(self, positions: Sequence[bytes]) -> None:
@@ -263,6 +266,36 @@ def test_r5_only_those_that_want_to_are_told_each_its_own_position(tmp_path: Pat
     assert bench.offers.failure is None
     assert bench.open_ones["a"].told == ["1", "4"]
     assert bench.open_ones["b"].told == ["2"]
+
+
+def test_r5_the_last_commit_is_acknowledged_before_the_sources_let_go(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), a=2, b=2)
+    bench.offers.poll()
+    taken = bench.offers.take(1)
+    assert taken is not None
+    bench.offers.commit(1, taken, InputLimit())
+    told = [bench.open_ones[name].told for name in ("a", "b")]
+    bench.offers.acknowledge()
+    bench.offers.acknowledge()
+    bench.offers.poll()
+    bench.offers.close()
+    assert told == [["2", "closed"]] * 2
+
+
+def test_a_source_that_cannot_be_told_of_the_last_commit_keeps_nobody_from_closing(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, InputLimit(), bad=2, good=2)
+    bench.offers.poll()
+    taken = bench.offers.take(1)
+    assert taken is not None
+    bench.offers.commit(1, taken, InputLimit())
+    bench.open_ones["bad"].hears = False
+    bench.offers.acknowledge()
+    assert bench.offers.failure is not None
+    bench.offers.close()
+    assert bench.open_ones["good"].told == ["2", "closed"]
+    assert bench.open_ones["bad"].told == ["closed"]
 
 
 def test_what_was_committed_before_is_acknowledged_by_whoever_opens(tmp_path: Path) -> None:

@@ -297,7 +297,10 @@ class NodeCore:
         return opened is not None and self._chores.sweep(opened, states, staged)
 
     def close_pending(self) -> bool:
-        """Let go of sources and sinks, once no step runs and everything is published."""
+        """Let go of sources and sinks, once no step runs and everything is published.
+
+        Sources hear of the last commit first: a pipeline that is complete is not opened again.
+        """
         duties = self._duties
         with self._changed:
             order, opened = duties.to_close, self._opened
@@ -308,6 +311,7 @@ class NodeCore:
             self._opened = duties.to_close = None
             duties.forget()
         if opened is not None:
+            opened.offers.acknowledge()
             self._chores.sweep(opened, [duties.states], [])
             opened.close()
         with self._changed:

@@ -179,6 +179,18 @@ class Offers:
                     self._to_acknowledge = None
             return changed or self.failure != before
 
+    def acknowledge(self) -> None:
+        """Tell sources of the last commit where they were not told yet: they are about to close.
+
+        One that fails is not tried again: whoever opens it next tells it.
+        """
+        with self._asking:
+            with self._guard:
+                committed, self._to_acknowledge = self._to_acknowledge, None
+            for name in list(self._enumerators):
+                with self._watched(name):
+                    self._acknowledge(name, committed or ())
+
     def files(self) -> frozenset[str]:
         """The files of the source log that are needed: by sources, offers and the last commit."""
         with self._asking:
