@@ -52,6 +52,11 @@ def acknowledge_before_commit(patch: Patch) -> None:
     patch.setattr(Offers, "take", taken)
 
 
+def commit_without_an_acknowledgement(patch: Patch) -> None:
+    """Sources are never told what is committed."""
+    patch.setattr(Offers, "_acknowledge", lambda self, name, committed: None)
+
+
 def commit_without_one_report(patch: Patch) -> None:
     """Nobody misses a task that did not report."""
     patch.setattr(stepping, "expected_tasks", lambda physical, plan: [])
@@ -169,6 +174,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
     bug.__name__: bug
     for bug in (
         acknowledge_before_commit,
+        commit_without_an_acknowledgement,
         commit_without_one_report,
         report_of_another_attempt,
         late_attempt_overwrites_a_file,
@@ -191,6 +197,7 @@ FOUND_BY = {
     "cancel_that_forgets_a_bin": "R2: ",
     "collect_before_the_steps_data": r"R2: |step \d+ of sink|state of",
     "commit_by_a_fenced_coordinator": r"leader \d+ has committed step \d+ after leader \d+ came",
+    "commit_without_an_acknowledgement": "R5: 'orders' was last told of ",
     "commit_without_one_report": "R2: |R4: |R6: ",
     "crash_between_collect_and_acquire": "R2: ",
     "late_attempt_overwrites_a_file": r"the pipeline fails .*'store\.corrupt_",

@@ -89,7 +89,10 @@ class Coordination:
         cluster.note(each.name, f"ended: {phase.failure}")
         each.leadership.release()
         cluster.coordinators.remove(each)
-        if phase.failure is None and each.machine.memory.stopping is None:
+        stopping = each.machine.memory.stopping
+        if phase.failure is None and (stopping is None or not stopping.at_once):
+            cluster.rules.closed()
+        if phase.failure is None and stopping is None:
             cluster.complete = True
         elif phase.failure is not None and cluster.weather is CALM:
             # Any number of coordinators may have been frozen, to find that another one leads.

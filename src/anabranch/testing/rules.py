@@ -43,6 +43,8 @@ class Rules:
     #: files of steps that were replayed: a repair names the last ones, queries may read them all
     replayed: set[str] = field(default_factory=set)
     positions: set[tuple[str, bytes]] = field(default_factory=set)
+    #: what each source was last told to be committed
+    heard: dict[str, bytes] = field(default_factory=dict)
     published: dict[str, int] = field(default_factory=dict)
     #: files that were damaged on purpose
     damaged: set[str] = field(default_factory=set)
@@ -175,6 +177,17 @@ class Rules:
             (source, position) in self.positions,
             f"R5: {source!r} is told that {position!r} is committed",
         )
+        self.heard[source] = position
+
+    def closed(self) -> None:
+        """The pipeline has ended in order: its sources know what is committed (R5)."""
+        last = self.commits.get((self.branch, self.step))
+        for each in () if last is None else last.positions:
+            require(
+                self.heard.get(each.source) == bytes(each.position),
+                f"R5: {each.source!r} was last told of {self.heard.get(each.source)!r}, and "
+                f"{bytes(each.position)!r} is committed",
+            )
 
     def publishing(self, sink: str, step: int) -> None:
         """A sink is about to be given a step (R6)."""
