@@ -15,8 +15,7 @@ REMARKS: dict[str, str] = {
     "steps. Both are in the table below.",
     "rescale-step": "while bins are copied, the tasks of the new workers come on top of those of "
     "the old ones, and two cores run them one after the other; what is copied is also checked, "
-    "opened and looked up in. Rounds are halved after a step that took too long, so that one step "
-    "has shown it by then.",
+    "opened and looked up in.",
     "rescale-gap-1m": "the longest gap is the longest step of the rescale, and a step of 20,000 "
     "rows takes most of that time without a rescale, too.",
     "rescale-gap-100k": "the longest gap is one step. With few keys Spark's own way takes little "

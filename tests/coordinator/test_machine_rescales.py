@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -23,7 +25,7 @@ from anabranch.node.port import Closed, Done, Failure, Open, OpenOrder, Running
 from anabranch.plan.step import Assignment, Commit, Plan
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
-from anabranch.rescale.phases import Interrogating
+from anabranch.rescale.phases import Interrogating, Moving
 from anabranch.rescale.requests import Request, Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.coordinator.bench import (
@@ -98,12 +100,12 @@ def next_plan(bench: Bench, number: int, rows: int = 1) -> Plan:
     return written.plan
 
 
-def run(bench: Bench, planned: Plan) -> Commit:
+def run(bench: Bench, planned: Plan, **changes: Any) -> Commit:
     """Run a plan, and commit it."""
     number, told = planned.step, {"published": {"out": planned.step - 1}}
     bench.send(PlanWritten(planned))
     bench.told(Open(number), done=Done(number, planned.revision), **told)
-    (written,) = bench.send(ResultFetched(result(number, planned.revision)))
+    (written,) = bench.send(ResultFetched(result(number, planned.revision, **changes)))
     assert isinstance(written, WriteCommit)
     bench.send(CommitWritten(written.commit, ours=True))
     return written.commit
@@ -130,6 +132,17 @@ def test_a_request_is_durable_with_the_plan_that_was_made_from_it() -> None:
     assert isinstance(written, WriteCommit)
     assert written.commit.rescale.number == 1
     assert [m.end for m in written.commit.rescale.handing] == [m.end for m in planned.moves.collect]
+
+
+@pytest.mark.parametrize(("cost", "pace"), [(0.0, 1.0), (9.0, 0.5)])
+def test_what_moving_cost_a_step_sets_the_pace_of_the_next(cost: float, pace: float) -> None:
+    copying = Settings(rescale=RescaleSettings(answer_steps=0), isolate_workers=True)
+    bench = Bench(copying)
+    bench.open(standing(7, commit=commit(7, workers=2)))
+    bench.send(Asked(1, Rescaling(Scale(4))))
+    made = run(bench, next_plan(bench, 8), moving_seconds=cost)
+    assert isinstance(made.rescale.phase, Moving)
+    assert made.rescale.phase.course.pace == pace
 
 
 def test_a_start_with_fewer_workers_tells_those_that_have_no_bins_any_more() -> None:

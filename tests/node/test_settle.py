@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.messages import Attempt, Report, StateReport, Tally
+from anabranch.node.interrogation import moving_seconds
 from anabranch.node.settle import Disagreement, Settled, Task, rows_read, settle, task_of
 from anabranch.plan.lower import lower
 from anabranch.plan.step import Count, OperatorShape, OperatorState
@@ -234,3 +236,21 @@ def test_rows_are_counted_where_a_source_is_read_or_else_behind_its_transform() 
     # The relay's rows, or those of the outer transform, which has rows of "more" too.
     assert rows_read(physical, counts) == 5 + 3
     assert rows_read(physical, counts[:1]) == 5
+
+
+def test_moving_costs_what_the_worker_that_spends_most_on_it_spends() -> None:
+    """Tasks of one worker may come one after the other; those of others run beside them."""
+    spent = {
+        (1, "a", 0): {"acquire": 0.01, "prefetch": 0.02, "write": 9.0},
+        (1, "a", 1): {"prefetch": 0.04},
+        (2, "b", 0): {"acquire": 0.03},
+        (2, "b", 2): {"write": 9.0},
+    }
+    reports = [
+        report(Attempt(level, group, worker, "x"), seconds=seconds)
+        for (level, group, worker), seconds in spent.items()
+    ]
+    found = settle((), reports, spent)
+    assert isinstance(found, Settled)
+    assert round(moving_seconds(found), 6) == 0.06
+    assert moving_seconds(replace(found, moving={})) == 0.0

@@ -120,19 +120,34 @@ def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
     assert len(course.intent(view).collect) == 1, "in the end it goes without"
 
 
-def test_steps_that_take_too_long_are_followed_by_smaller_rounds() -> None:
-    """With 10 ms for copying, and a little less than one for a bin."""
+def _rounds(reports: list[Reports]) -> list[int]:
+    """How many bins each step copies, with 10 ms for it and a little less than one for a bin."""
     costs = CostModel(bytes_per_second=1e12, seconds_per_bin=0.00099)
     view = View(placed(*[0] * 50), loads([100] * 50), (), RescaleSettings(budget_ms=10), costs)
     course = Course((Shares(REGION, (1,) * 50),), 0.1, announced=True)
-    rounds = []
-    for took in (0.2, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1):
+    found = []
+    for report in reports:
         intent = course.intent(view)
-        assert intent.bound == 0.1 + 0.01
-        rounds.append(len(intent.prefetch))
-        after = course.after(intent.prefetch, intent.collect, Reports(took), intent.bound)
+        assert intent.allowed == 0.01
+        found.append(len(intent.prefetch))
+        after = course.after(intent.prefetch, intent.collect, report, intent.allowed)
         course = msgspec.structs.replace(after, copying=())
-    assert rounds == [10, 5, 2, 3, 3, 4, 6, 7, 9]
+    return found
+
+
+def test_steps_in_which_moving_cost_too_much_are_followed_by_smaller_rounds() -> None:
+    cost = (0.02, 0.02, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01)
+    took = [Reports(0.1, moving_seconds=each) for each in cost]
+    assert _rounds(took) == [10, 5, 2, 3, 3, 4, 6, 7, 9]
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 0.01)), min_size=1, max_size=20))
+def test_steps_that_are_long_for_other_reasons_slow_nothing_down(
+    steps: list[tuple[float, float]],
+) -> None:
+    """More tasks than cores, a busy machine, more rows: copying less would not help."""
+    took = [Reports(seconds, moving_seconds=moving) for seconds, moving in steps]
+    assert _rounds(took) == [10] * len(steps)
 
 
 def test_a_budget_as_bytes() -> None:

@@ -126,7 +126,13 @@ def rescaled(rescale: Rescale, plan: Plan, result: StepResult, seconds: float) -
     """How far a rescale is after the commit of a step."""
     if plan.moves is None:
         return rescale
-    told = Reports(seconds, result.loads, result.prefetched, result.homes.moved_bytes)
+    told = Reports(
+        seconds,
+        result.loads,
+        result.prefetched,
+        result.homes.moved_bytes,
+        result.moving_seconds,
+    )
     return after_commit(rescale, plan.moves, told)
 
 

@@ -74,6 +74,18 @@ def prefetched(physical: Physical, settled: Settled) -> tuple[Prefetched, ...]:
     return tuple(found)
 
 
+def moving_seconds(settled: Settled) -> float:
+    """What moving cost the step: the time of the worker that spent most on it.
+
+    Workers copy beside each other, and a step waits for the slowest; a worker's own tasks may come
+    one after the other.
+    """
+    spent: dict[int, float] = {}
+    for (_, _, worker), seconds in settled.moving.items():
+        spent[worker] = spent.get(worker, 0.0) + seconds
+    return max(spent.values(), default=0.0)
+
+
 def _rows(physical: Physical, assignment: Assignment, settled: Settled) -> dict[int, int]:
     """The rows that came to each bin of a region, or that were read of each partition."""
     if assignment.source:

@@ -292,7 +292,8 @@ class StepResult(msgspec.Struct, frozen=True):
     """What a step came to: everything of its commit that only the node can know.
 
     ``loads`` are the workers' answers, where they were interrogated; ``prefetched`` are the bins
-    that their next owners have copied, ``homes`` what was read and copied.
+    that their next owners have copied, ``homes`` what was read and copied, ``moving_seconds`` what
+    that cost the slowest of them.
     """
 
     step: int
@@ -306,6 +307,7 @@ class StepResult(msgspec.Struct, frozen=True):
     loads: tuple[WorkerLoad, ...] = ()
     prefetched: tuple[Prefetched, ...] = ()
     homes: HomeUse = HomeUse()
+    moving_seconds: float = 0.0
 
 
 class Node(Protocol):

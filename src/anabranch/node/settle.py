@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.messages import (
@@ -28,6 +28,9 @@ Task = tuple[int, str, int]
 USEFUL = ("lookup", "operator", "write")
 """What a task does for its keys, of the seconds that it reports."""
 
+MOVING = ("acquire", "prefetch")
+"""What it does for bins that change their owner."""
+
 _WRAP = 1 << 64
 
 
@@ -35,10 +38,10 @@ _WRAP = 1 << 64
 class Settled:
     """What a step came to, from one consistent set of attempts.
 
-    ``useful`` is how long each task was busy with its operators and their state. ``registered``
-    and ``read`` are what operators and read tasks have told: keys, and rows by partition.
-    ``copied`` are the bins that each task has copied to its home, ``homes`` is what all of them
-    read and copied.
+    ``useful`` is how long each task was busy with its operators and their state, ``moving`` how
+    long with bins that change their owner. ``registered`` and ``read`` are what operators and read
+    tasks have told: keys, and rows by partition. ``copied`` are the bins that each task has copied
+    to its home, ``homes`` is what all of them read and copied.
     """
 
     states: tuple[OperatorState, ...]
@@ -51,6 +54,7 @@ class Settled:
     read: tuple[PartitionRead, ...] = ()
     homes: HomeUse = field(default_factory=HomeUse)
     copied: dict[Task, tuple[BinCopied, ...]] = field(default_factory=dict)
+    moving: dict[Task, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,12 @@ def settle(
         _counts([tally for report in ordered for tally in report.tallies]),
         sum(state.rows_merged for report in ordered for state in report.states),
         _added(report.seconds for report in ordered),
-        {task: sum(r.seconds.get(part, 0.0) for part in USEFUL) for task, r in chosen.items()},
+        _spent(chosen, USEFUL),
         tuple(each for report in ordered for each in report.registered),
         tuple(read),
         added(report.homes for report in ordered),
         {task: report.copied for task, report in chosen.items()},
+        _spent(chosen, MOVING),
     )
 
 
@@ -223,6 +228,11 @@ def _count(place: str, bins: dict[int, tuple[int, int]]) -> Count:
         tuple(bins[number][0] for number in numbers),
         tuple(f"{bins[number][1]:016x}" for number in numbers),
     )
+
+
+def _spent(chosen: Mapping[Task, Report], parts: Iterable[str]) -> dict[Task, float]:
+    """How long each task was busy with these parts together."""
+    return {task: sum(r.seconds.get(part, 0.0) for part in parts) for task, r in chosen.items()}
 
 
 def _added(each: Iterable[dict[str, float]]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from anabranch.errors import AttemptsDisagree
 from anabranch.node.data_plane import DataPlane, RunAgain
 from anabranch.node.identity import check_sources
-from anabranch.node.interrogation import prefetched, worker_loads
+from anabranch.node.interrogation import moving_seconds, prefetched, worker_loads
 from anabranch.node.offers import Offers
 from anabranch.node.opening import Surroundings
 from anabranch.node.port import StepResult
@@ -41,6 +41,7 @@ def run_plan(
         loads=worker_loads(program.physical, plan, settled),
         prefetched=prefetched(program.physical, settled),
         homes=settled.homes,
+        moving_seconds=moving_seconds(settled),
     )
 
 

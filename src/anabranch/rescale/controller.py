@@ -82,7 +82,7 @@ def plan_step(
         ahead=intent.ahead,
         allowance=intent.allowance,
         joining=intent.joining,
-        bound=intent.bound,
+        allowed=intent.allowed,
     )
 
 

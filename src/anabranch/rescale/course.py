@@ -40,13 +40,14 @@ class Reports(msgspec.Struct, frozen=True):
     """What a committed step has told: how long it took, what workers and homes have answered.
 
     Answers may be missing, late or doubled. ``copied_bytes`` is what homes have copied for bins
-    that move.
+    that move, ``moving_seconds`` what that cost the worker which spent most on it.
     """
 
     seconds: float = 0.0
     loads: tuple[WorkerLoad, ...] = ()
     prefetched: tuple[Prefetched, ...] = ()
     copied_bytes: int = 0
+    moving_seconds: float = 0.0
 
 
 class Copying(msgspec.Struct, frozen=True):
@@ -67,8 +68,8 @@ class Copying(msgspec.Struct, frozen=True):
 class Intent:
     """What a phase wants of the next step.
 
-    ``joining`` are workers that will have bins of a region, by its name; ``bound`` is how many
-    seconds the step may take.
+    ``joining`` are workers that will have bins of a region, by its name; ``allowed`` is how many
+    seconds the step may spend on moving.
     """
 
     ask: bool = False
@@ -79,7 +80,7 @@ class Intent:
     ahead: tuple[Move, ...] = ()
     allowance: int | None = None
     joining: tuple[tuple[str, int], ...] = ()
-    bound: float | None = None
+    allowed: float | None = None
     course: Course | None = None
 
 
@@ -89,7 +90,8 @@ class Course(msgspec.Struct, frozen=True):
     ``usual_seconds`` is what a step took before the course was begun: the budget is measured by it,
     so that it does not grow with the steps that it makes longer. ``copying`` and ``ready`` are bins
     on their way to, and in, the homes of their new owners: a help, which may be lost or wrong.
-    ``pace`` is the share of the budget that is spent on copying, less after steps that took long.
+    ``pace`` is the share of the budget that is spent on copying, less after rounds that cost more
+    than they were allowed to.
     """
 
     target: tuple[Shares, ...]
@@ -120,7 +122,7 @@ class Course(msgspec.Struct, frozen=True):
             return Intent(announce=announce, collect=collect, joining=joining)
         if announce and any(move.bytes for move in left):
             return Intent(announce=announce, joining=joining)
-        bound = None if budget.seconds is None else self.usual_seconds + budget.seconds
+        allowed = budget.seconds
         budget = paced(budget, self.pace)
         purse = Purse(budget, view.costs)
         allowance = allowed_bytes(budget, view.costs)
@@ -145,7 +147,7 @@ class Course(msgspec.Struct, frozen=True):
             ahead=(*going, *new, *waiting, *collect),
             allowance=allowance,
             joining=joining,
-            bound=bound,
+            allowed=allowed,
         )
 
     def after(
@@ -153,9 +155,9 @@ class Course(msgspec.Struct, frozen=True):
         prefetch: Sequence[Move],
         collect: Sequence[Move],
         reports: Reports,
-        bound: float | None = None,
+        allowed: float | None = None,
     ) -> Course:
-        """The course after a step that did this, and was to take no longer than ``bound``."""
+        """The course after a step that did this, and was ``allowed`` so many seconds for it."""
         arrived = {each.end for each in reports.prefetched}
         gone = {move.end for move in collect}
         ordered = {move.end for move in prefetch}  # none while it is paused: that is no waiting
@@ -172,7 +174,7 @@ class Course(msgspec.Struct, frozen=True):
             ),
             ready=tuple(end for end in ready if end not in gone),
             moved=_added(self.moved, collect, reports),
-            pace=next_pace(self.pace, reports.seconds, bound),
+            pace=next_pace(self.pace, reports.moving_seconds, allowed),
         )
 
     def is_done(self, placement: Sequence[Assignment], collect: Sequence[Move]) -> bool:

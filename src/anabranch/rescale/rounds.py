@@ -91,19 +91,21 @@ def paced(budget: Budget, pace: float) -> Budget:
 SLOWER, FASTER, SLOWEST = 0.5, 1.25, 1 / 16
 
 
-def next_pace(pace: float, took: float, bound: float | None) -> float:
-    """The share of the budget to spend next, after a step that took so long.
+def next_pace(pace: float, cost: float, allowed: float | None) -> float:
+    """The share of the budget to spend next, after a step in which moving cost so many seconds.
 
-    What is copied is not all that moving costs: files are opened, pieces are looked up in, bins
-    that are copied are not merged. So a step that took longer than it may is followed by smaller
-    rounds, until steps are short enough again.
+    What a round costs is an estimate: files are opened, what a step adds to bins on their way is
+    copied after them, and all of it takes longer on a busy machine. So a round that cost more than
+    it was allowed to is followed by smaller ones. How long the whole step took is not looked at:
+    where new workers come on top of the cores that there are, every step is longer, and moving
+    less would only make more of them.
 
-    >>> next_pace(1.0, took=0.6, bound=0.5), next_pace(0.5, took=0.4, bound=0.5)
+    >>> next_pace(1.0, cost=0.06, allowed=0.05), next_pace(0.5, cost=0.04, allowed=0.05)
     (0.5, 0.625)
     """
-    if bound is None:
+    if allowed is None:
         return pace
-    return max(pace * SLOWER, SLOWEST) if took > bound else min(pace * FASTER, 1.0)
+    return max(pace * SLOWER, SLOWEST) if cost > allowed else min(pace * FASTER, 1.0)
 
 
 LEAST_ALLOWANCE = 1 << 20

@@ -35,8 +35,8 @@ class StepMoves(msgspec.Struct, frozen=True):
     ``collect`` is copied when they are acquired, after its commit. ``asked``:
     workers report their loads. ``course``: a target was made, and is followed from here on.
     ``shutdown`` are workers without bins: this is their last step, and their homes may go after it.
-    ``joining`` are workers that will have bins of a region. ``bound`` is how many seconds the step
-    may take. ``turn`` says which request it was planned for.
+    ``joining`` are workers that will have bins of a region. ``allowed`` is how many seconds it may
+    spend on moving. ``turn`` says which request it was planned for.
     """
 
     turn: int
@@ -52,7 +52,7 @@ class StepMoves(msgspec.Struct, frozen=True):
     ahead: tuple[Move, ...] = ()
     allowance: int | None = None
     joining: tuple[tuple[str, int], ...] = ()
-    bound: float | None = None
+    allowed: float | None = None
 
     def owned(self, region: str, worker: int) -> BinSet:
         """The bins that a worker has in this step (R1: no other one has them)."""
