@@ -6,9 +6,11 @@ import os
 import zlib
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 
 from anabranch.errors import CorruptStaged, NameTaken, StoreUnavailable
 from anabranch.sinks.file import FileSink
@@ -32,7 +34,7 @@ def test_a_staged_file_is_described_exactly(tmp_path: Path) -> None:
         sink="out",
         rows=3,
         bytes=len(data),
-        checksum=f"{zlib.crc32(data):08x}",
+        checksum=xxhash.xxh3_64_hexdigest(data),
     )
     assert (tmp_path / "staged/one.json").read_bytes() == data
 
@@ -77,8 +79,17 @@ def test_bytes_are_given_back_also_of_an_empty_file(tmp_path: Path) -> None:
     assert read_staged(tmp_path, file).to_pybytes() == b'{"a":1}\n{"a":2}\n{"a":3}\n'
     empty = Rows("staged/empty.json", "out", FileSink("o", "json"), TABLE[:0])
     (nothing,) = stage(tmp_path, [empty])
-    assert (nothing.bytes, nothing.rows, nothing.checksum) == (0, 0, "00000000")
+    assert (nothing.bytes, nothing.rows, nothing.checksum) == (0, 0, "2d06800538d394c2")
     assert read_staged(tmp_path, nothing).to_pybytes() == b""
+
+
+def test_what_an_earlier_version_staged_with_a_crc_is_read(tmp_path: Path) -> None:
+    file = staged(tmp_path)
+    data = read_staged(tmp_path, file)
+    earlier = msgspec.structs.replace(file, checksum=f"{zlib.crc32(data):08x}")
+    assert read_staged(tmp_path, earlier) == data
+    with pytest.raises(CorruptStaged):
+        read_staged(tmp_path, msgspec.structs.replace(file, checksum=f"{zlib.crc32(b'x'):08x}"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from anabranch.errors import MissingRun
 from anabranch.state import home_directory
 from anabranch.state.bins import BinSet
+from anabranch.state.checksums import crc_of
 from anabranch.state.home import HomeFiles
 from anabranch.state.home_directory import HomeDirectory
 from anabranch.state.layout import Layout
 from anabranch.state.merge_policy import Limits
 from anabranch.state.pieces import forget_pieces
 from anabranch.state.region_state import OperatorState
-from anabranch.state.run_file import checksum_of, forget_runs
+from anabranch.state.run_file import forget_runs
 from anabranch.state.run_list import BlobInfo, restrict
 from tests.state.kind_store import KindStore, Put, plain_create
 from tests.state.state_model import key_schema
@@ -235,7 +236,7 @@ def test_a_large_value_is_copied_in_parts_and_read_at_home(tmp_path: Path) -> No
 def test_a_part_that_is_not_what_its_name_says_is_begun_anew(tmp_path: Path) -> None:
     home = HomeDirectory(tmp_path)
     data = pa.py_buffer(os.urandom(10 * MIB))
-    blob = BlobInfo("run/a-0.blob", data.size, checksum_of(data), 0)
+    blob = BlobInfo("run/a-0.blob", data.size, crc_of(data), 0)
     assert home.add_part(blob, data, 1) == (4 * MIB, False)
     (part,) = (tmp_path / "run").iterdir()
     part.write_bytes(b"torn")

@@ -10,11 +10,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 
 from anabranch.errors import CorruptRun, FutureFormat, MissingRun, NameTaken, StoreUnavailable
 from anabranch.state.bins import BinSet, bin_of
+from anabranch.state.checksums import checksum_of
 from anabranch.state.layout import Layout
-from anabranch.state.run_file import Run, checksum_of, forget_runs, open_run, write_run
+from anabranch.state.run_file import Run, forget_runs, open_run, write_run
 from anabranch.state.run_list import RunInfo
 from anabranch.state.sorted_rows import hash_column
 from tests.state.state_model import key_schema
@@ -48,12 +50,21 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     batch = rows([0, 0, 3, 9, 15], ["x", None, "", "é", "y"])
     info = write(tmp_path, batch)
     data = (tmp_path / "run/a").read_bytes()
-    assert info == RunInfo("run/a", "totals", 5, len(data), f"{zlib.crc32(data):08x}", 1)
+    assert info == RunInfo("run/a", "totals", 5, len(data), xxhash.xxh3_64_hexdigest(data), 1)
     run = open_run(tmp_path, info)
     assert everything(run) == pa.Table.from_batches([batch])
     assert run.bins == BINS
     assert run.bin_rows.tolist() == [2, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
     assert len(run.rows) == 5
+
+
+def test_a_run_that_an_earlier_version_wrote_with_a_crc_is_read(tmp_path: Path) -> None:
+    info = write(tmp_path, rows([0, 3]))
+    crc = zlib.crc32((tmp_path / "run/a").read_bytes())
+    run = open_run(tmp_path, msgspec.structs.replace(info, checksum=f"{crc:08x}"))
+    assert len(run.rows) == 2
+    with pytest.raises(CorruptRun):
+        open_run(tmp_path, msgspec.structs.replace(info, checksum=f"{crc ^ 1:08x}"))
 
 
 def test_the_information_survives_json() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from anabranch.errors import CorruptRun, MissingRun
 from anabranch.node.retention import LOG_ROOM
 from anabranch.plan.step import OperatorState
-from anabranch.sinks.staging import checksum_of_file
+from anabranch.sinks.staging import bytes_of_file
+from anabranch.state.checksums import agrees
 from anabranch.state.files import store_errors
 
 _RESTORE = "Open an older checkpoint and replay, or restore the file from a copy of the store."
@@ -59,10 +60,9 @@ def _check(path: str, file: NeededFile, *, whole: bool) -> None:
             ) from error
         if file.bytes is not None and size != file.bytes:
             raise _corrupt(path, f"it has {size} bytes instead of {file.bytes}")
-        if whole and file.checksum is not None:
-            _, crc = checksum_of_file(path)
-            if crc != file.checksum:
-                raise _corrupt(path, f"its checksum is {crc} instead of {file.checksum}")
+        told = file.checksum if whole else None
+        if told is not None and not agrees(bytes_of_file(path), told):
+            raise _corrupt(path, f"its checksum is not {told}")
 
 
 def _corrupt(path: str, why: str) -> CorruptRun:

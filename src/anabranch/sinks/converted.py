@@ -175,12 +175,12 @@ class ConvertedPublisher:
         for number, path in enumerate(made):
             inner = path.relative_to(attempt)
             name = data_name(step, number, path.name.partition(".")[2])
-            size, crc = checksum_of_file(path)
+            size, checksum = checksum_of_file(path)
             published.append(
                 PublishedFile(
                     name=str(inner.with_name(name)),
                     bytes=size,
-                    checksum=crc,
+                    checksum=checksum,
                     staged=str((decided / inner).relative_to(self.target)),
                 )
             )

@@ -27,7 +27,7 @@ class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
     sink: str
     rows: int
     bytes: int
-    #: crc32 of the whole file, eight hexadecimal digits
+    #: of the whole file, see ``state/checksums.py``
     checksum: str
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from anabranch.errors import CorruptStaged
 from anabranch.sinks.port import Sink, StagedFile
+from anabranch.state.checksums import agrees, checksum_of
 from anabranch.state.disk import disk
 from anabranch.state.files import create_bulk_many, store_errors
 
@@ -43,7 +43,7 @@ def stage(store: Path, rows: Sequence[Rows]) -> tuple[StagedFile, ...]:
             sink=each.sink_name,
             rows=each.table.num_rows,
             bytes=len(memoryview(data)),
-            checksum=checksum(data),
+            checksum=checksum_of(data),
         )
         for each, data in encoded
     )
@@ -65,25 +65,21 @@ def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
             raise _corrupt(path, file, "is missing") from error
     if size != file.bytes:
         raise _corrupt(path, file, f"has {size} bytes instead of {file.bytes}")
-    if checksum(data) != file.checksum:
+    if not agrees(data, file.checksum):
         raise _corrupt(path, file, "has another content than the one that was committed")
     return data
 
 
 def checksum_of_file(path: Path | str) -> tuple[int, str]:
-    """Give size and crc32 of a file."""
+    """Give size and checksum of a file."""
+    data = bytes_of_file(path)
+    return data.size, checksum_of(data)
+
+
+def bytes_of_file(path: Path | str) -> pa.Buffer:
+    """Give the bytes of a file, mapped."""
     with store_errors(path, "read"):
-        size = os.stat(path).st_size
-        return size, checksum(_mapped(path, size))
-
-
-def checksum(data: bytes | pa.Buffer) -> str:
-    """Give the crc32 of some bytes as it stands in a commit.
-
-    >>> checksum(b"123456789")
-    'cbf43926'
-    """
-    return f"{zlib.crc32(data):08x}"
+        return _mapped(path, os.stat(path).st_size)
 
 
 def _mapped(path: Path | str, size: int) -> pa.Buffer:

@@ -23,7 +23,8 @@ from anabranch.errors import (
     TargetTaken,
 )
 from anabranch.sinks.port import SinkContext, StagedFile
-from anabranch.sinks.staging import checksum, read_staged
+from anabranch.sinks.staging import read_staged
+from anabranch.state.checksums import agrees
 from anabranch.state.files import (
     create_file,
     ensure_directory,
@@ -182,7 +183,7 @@ def _later(names: list[str], step: int) -> list[str]:
 def _check_same(file: StagedFile, final: Path) -> None:
     """Accept a file that an interrupted attempt put there; never touch anything else."""
     with store_errors(final, "read"):
-        if final.is_file() and checksum(final.read_bytes()) == file.checksum:
+        if final.is_file() and agrees(final.read_bytes(), file.checksum):
             return
     raise PublishFailed(
         f"Sink {file.sink!r} cannot publish under a name that is taken by a file with another "

@@ -25,9 +25,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.state.bins import Mask
+from anabranch.state.checksums import crc_of
 from anabranch.state.keys import Index
 from anabranch.state.layout import BLOB_TYPE
-from anabranch.state.run_file import Create, checksum_of, corrupt
+from anabranch.state.run_file import Create, corrupt
 from anabranch.state.sorted_rows import concat_rows
 from anabranch.state.state_files import StateFiles
 
@@ -66,7 +67,7 @@ def write_blobs(
         data = _encode(values.slice(row, 1))
         blob = f"{name}-{number}.blob"
         create(root / blob, data)
-        kept[row] = {"name": blob, "bytes": data.size, "checksum": checksum_of(data)}
+        kept[row] = {"name": blob, "bytes": data.size, "checksum": crc_of(data)}
     return pa.array(kept, BLOB_TYPE) if large else None
 
 

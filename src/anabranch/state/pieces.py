@@ -17,21 +17,22 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.state.bins import BinSet
+from anabranch.state.checksums import checksum_of
 from anabranch.state.kept_open import KeptOpen
-from anabranch.state.run_file import Run, checksum_of, encode_piece, load_piece
+from anabranch.state.run_file import Run, encode_piece, load_piece
 from anabranch.state.run_list import RunInfo
 from anabranch.state.sorted_rows import SortedRows
 
 KEPT = 1024
 """How many pieces, and runs made of them, a process keeps open."""
 
-_NAME = re.compile(r"(?P<run>.+)\.(?P<checksum>[0-9a-f]{8})-(?P<size>\d+)\.piece")
+_NAME = re.compile(r"(?P<run>.+)\.(?P<checksum>[0-9a-f]{16})-(?P<size>\d+)\.piece")
 
 
 def run_of_piece(name: str) -> str | None:
     """The name of the run that a file is a piece of; None if it is none.
 
-    >>> run_of_piece("7-a.arrow.0badf00d-512.piece")
+    >>> run_of_piece("7-a.arrow.00000000badf00d5-512.piece")
     '7-a.arrow'
     """
     found = _NAME.fullmatch(name)

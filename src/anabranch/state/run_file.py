@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from anabranch.errors import CorruptRun, FutureFormat, MissingRun, StoreError
 from anabranch.state.bins import BinSet, Mask, bin_of, bin_offsets
+from anabranch.state.checksums import agrees, checksum_of
 from anabranch.state.disk import disk
 from anabranch.state.expiry import Histogram, histogram_of
 from anabranch.state.files import create_bulk, store_errors
@@ -111,11 +112,6 @@ def write_run(
     return info
 
 
-def checksum_of(data: pa.Buffer) -> str:
-    """The CRC-32 of some bytes as eight hexadecimal digits."""
-    return format(zlib.crc32(data), "08x")
-
-
 def open_run(root: Path, info: RunInfo) -> Run:
     """Map a run, after making sure that it is the one that was committed.
 
@@ -184,7 +180,7 @@ def mapped(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
                 data = file.read_buffer()
         except FileNotFoundError as error:
             raise _missing(path, what) from error
-    if checksum_of(data) != checksum:
+    if not agrees(data, checksum):
         raise corrupt(path, what, "its checksum is not the one that was committed")
     return data
 

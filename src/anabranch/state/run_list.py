@@ -29,8 +29,8 @@ class BlobInfo(msgspec.Struct, frozen=True):
 class RunInfo(msgspec.Struct, frozen=True):
     """What a commit says about a run: enough to find the file and to know that it is whole.
 
-    ``name`` is the path below the store's root; ``checksum`` is the CRC-32 of the whole file.
-    ``blobs`` are the files that values of its rows are in.
+    ``name`` is the path below the store's root; ``checksum`` is that of the whole file. ``blobs``
+    are the files that values of its rows are in.
     """
 
     name: str
