@@ -15,7 +15,8 @@ Guarantees
 Non-guarantees
     Nothing is synced: after a power cut what is torn is noticed, and copied again. Of a run the
     bins that are needed are copied, as a piece; a piece stays until no bin of its run is needed.
-    Copying a piece reads the whole run in the store once per process, to compare its checksum.
+    Of a large run in the store the record batches with these bins are read, which may have some of
+    their neighbours too.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from anabranch.state.bins import BinSet
 from anabranch.state.files import create_bulk
 from anabranch.state.home_directory import Found, HomeDirectory, step_of
 from anabranch.state.pieces import cut_piece, open_pieces
-from anabranch.state.run_file import Run, mapped, open_run
+from anabranch.state.run_file import Run, mapped, open_part, open_run
 from anabranch.state.run_list import BlobInfo, Listed, RunInfo, RunList, files, restrict
 
 NOTHING = BinSet()
@@ -191,15 +192,14 @@ class HomeFiles:
 
     def _fetch(self, info: RunInfo, bins: BinSet, *, moved: bool) -> Run:
         """Copy bins of a run; gives what is here then, or the store's where it cannot be kept."""
-        stored = open_run(self.root, info)
-        name, data = cut_piece(stored, bins)
+        name, data = cut_piece(open_part(self.root, info, bins), bins)
         self._count(data.size, moved=moved)
         try:
             self._home.put(name, data)
         except OSError:
-            return stored
+            return open_run(self.root, info)
         self._rooms.pop(name.rpartition("/")[0], None)
-        return self._held(info) or stored
+        return self._held(info) or open_run(self.root, info)
 
     def _found(self, room: str) -> Found:
         if room not in self._rooms:

@@ -1,7 +1,8 @@
 """Runs: immutable files of one operator's state rows, sorted by (hash, key, sub-key).
 
 Operations
-    ``write_run`` makes one under a name that is its own; ``open_run`` maps it.
+    ``write_run`` makes one under a name that is its own; ``open_run`` maps it, ``open_part`` some
+    of its bins.
 
 Guarantees
     A run is an Arrow IPC file whose schema metadata (repeated in the footer) has the format, the
@@ -9,7 +10,8 @@ Guarantees
     and the blobs that values are in.
     Record batches end where bins do: neighbouring bins share a batch up to 1 MiB, a larger bin has
     one of its own, so that a bin is one byte range. Opening compares size and checksum with what
-    was committed; a run that opens is whole. Opening executes nothing that the file says: there
+    was committed; a run that opens is whole, and so are the bins of one that opens in part (see
+    ``blocks``). Opening executes nothing that the file says: there
     is no pickle in it.
 
 Non-guarantees
@@ -28,12 +30,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import CorruptRun, FutureFormat, MissingRun, StoreError
 from anabranch.state.bins import BinSet, Mask, bin_of, bin_offsets
+from anabranch.state.blocks import bins_in, blocks_told, blocks_with, is_whole
 from anabranch.state.checksums import agrees, checksum_of
 from anabranch.state.disk import disk
 from anabranch.state.expiry import Histogram, histogram_of
@@ -42,20 +44,14 @@ from anabranch.state.kept_open import KeptOpen
 from anabranch.state.keys import Index
 from anabranch.state.layout import Layout
 from anabranch.state.row_bytes import bytes_between
-from anabranch.state.run_list import FORMAT, BlobInfo, RunInfo
+from anabranch.state.run_list import FORMAT, BlobInfo, RunInfo, Tail
+from anabranch.state.run_metadata import RunMetadata, format_of
 from anabranch.state.sorted_rows import SortedRows, hash_column
 
 BATCH_BYTES = 1 << 20
 CACHED_RUNS = 512
 """How many runs a process keeps open, the last ones used."""
 
-_FORMAT = b"anabranch.format"
-_BINS = b"anabranch.bins"
-_ROWS = b"anabranch.bin_rows"
-_BYTES = b"anabranch.bin_bytes"
-_EDGES = b"anabranch.expiry"
-_EXPIRY = b"anabranch.bin_expiry"
-_BLOBS = b"anabranch.blobs"
 _PIECE = b"anabranch.piece"
 
 Create = Callable[[Path, pa.Buffer], None]
@@ -69,13 +65,17 @@ class Run:
     """
 
     info: RunInfo
-    bins: int
     rows: SortedRows
     bin_rows: Index
     bin_bytes: Index
     expiry: Histogram | None = None
     #: the bins whose rows are here, of a run that lies in pieces; None: all are
     here: Mask | None = None
+
+    @property
+    def bins(self) -> int:
+        """How many bins there are."""
+        return len(self.bin_rows)
 
     def select(self, chosen: Mask) -> Iterator[pa.RecordBatch]:
         """The rows of these bins in order, without a copy, neighbouring bins together."""
@@ -103,8 +103,8 @@ def write_run(
     with a new bin. ``create`` is how the file is made, ``create_bulk`` unless told otherwise.
     """
     blobs = _blobs(layout, batches, bins) if layout.blobs else ()
-    data, rows = _encode(layout, batches, bins, blobs)
-    info = RunInfo(name, operator, rows, data.size, checksum_of(data), blobs=blobs)
+    data, rows, tail = _encode(layout, batches, bins, blobs)
+    info = RunInfo(name, operator, rows, data.size, checksum_of(data), blobs=blobs, tail=tail)
     if create is None:
         create_bulk(root / name, data, within=root)
     else:
@@ -125,6 +125,24 @@ def open_run(root: Path, info: RunInfo) -> Run:
     return run
 
 
+def open_part(root: Path, info: RunInfo, bins: BinSet) -> Run:
+    """Map some bins of a run, after making sure that these are the ones that were committed.
+
+    Of a large run only the batches that they are in are read; nothing is kept open. A run that is
+    small, or open as a whole, is given as a whole.
+    """
+    path = root / info.name
+    run = _open.get((path, info))
+    if run is not None or info.tail is None:
+        return run or open_run(root, info)
+    _check_format(path, info)
+    data = _mapped(path, info.bytes, "run")
+    if not agrees(data[data.size - info.tail.bytes :], info.tail.checksum):
+        raise corrupt(path, "run", "its end is not the one that was committed")
+    part, _ = _decode(path, info, data, bins)
+    return part
+
+
 def forget_runs() -> None:
     """Let go of all open runs, as a new process would."""
     _open.clear()
@@ -138,37 +156,63 @@ _open: KeptOpen[tuple[Path, RunInfo], Run] = KeptOpen(CACHED_RUNS, _is_there)
 
 
 def _load(path: Path, info: RunInfo) -> Run:
-    if info.format > FORMAT:
-        raise _future(path, info.format)
+    _check_format(path, info)
     data = mapped(path, info.bytes, info.checksum, "run")
     run, _ = _decode(path, info, data)
-    if not len(run.rows) == int(run.bin_rows.sum()) == info.rows or len(run.bin_rows) != run.bins:
+    if not len(run.rows) == int(run.bin_rows.sum()) == info.rows:
         raise corrupt(path, "run", f"it has {len(run.rows)} rows, not {info.rows}")
     return run
 
 
-def _decode(path: Path, info: RunInfo, data: pa.Buffer) -> tuple[Run, dict[bytes, bytes]]:
+def _check_format(path: Path, info: RunInfo) -> None:
+    if info.format > FORMAT:
+        raise _future(path, info.format)
+
+
+def _decode(
+    path: Path, info: RunInfo, data: pa.Buffer, part: BinSet | None = None
+) -> tuple[Run, dict[bytes, bytes]]:
+    """A run and its metadata; only the rows of a part of its bins, where one is asked for."""
     try:
         reader = pa.ipc.open_file(data)
         metadata = reader.schema.metadata or {}
-        if int(metadata[_FORMAT]) > FORMAT:
-            raise _future(path, int(metadata[_FORMAT]))
-        bins = int(metadata[_BINS])
+        if format_of(metadata) > FORMAT:
+            raise _future(path, format_of(metadata))
+        told = RunMetadata.decode(metadata)
+        if part is None:
+            batches = [reader.get_batch(n) for n in range(reader.num_record_batches)]
+            here = None
+        else:
+            numbers = blocks_with(metadata, told.bin_rows, part)
+            batches = [_checked(path, reader, metadata, n) for n in numbers.tolist()]
+            here = bins_in(metadata, told.bin_rows, numbers)
         schema = reader.schema.remove_metadata()
-        batches = [
-            reader.get_batch(number).replace_schema_metadata(None)
-            for number in range(reader.num_record_batches)
-        ]
-        rows = SortedRows(schema, batches)
-        bin_rows, bin_bytes = _unpacked(metadata[_ROWS]), _unpacked(metadata[_BYTES])
-        run = Run(info, bins, rows, bin_rows, bin_bytes, _histogram(metadata, bins))
+        rows = SortedRows(schema, [batch.replace_schema_metadata(None) for batch in batches])
+        run = Run(info, rows, told.bin_rows, told.bin_bytes, told.expiry, here)
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
         raise corrupt(path, "run", f"it is not a run ({error})") from error
     return run, dict(metadata)
 
 
+def _checked(
+    path: Path, reader: pa.RecordBatchFileReader, metadata: Mapping[bytes, bytes], number: int
+) -> pa.RecordBatch:
+    batch = reader.get_batch(number)
+    if not is_whole(metadata, number, batch):
+        raise corrupt(path, "run", f"its batch {number} is not the one that was committed")
+    return batch
+
+
 def mapped(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
     """The bytes of a run or a blob, after making sure that they are those that were committed."""
+    data = _mapped(path, size, what)
+    if not agrees(data, checksum):
+        raise corrupt(path, what, "its checksum is not the one that was committed")
+    return data
+
+
+def _mapped(path: Path | str, size: int, what: str) -> pa.Buffer:
+    """The bytes of a file of this size; they are not looked at."""
     with store_errors(path, f"read the {what}"):
         try:
             disk().reading(path)
@@ -177,12 +221,9 @@ def mapped(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
                 raise corrupt(path, what, f"it has {found} bytes, not {size}")
             # The buffer keeps the mapping alive; the descriptor is not needed any more.
             with pa.memory_map(str(path)) as file:
-                data = file.read_buffer()
+                return file.read_buffer()
         except FileNotFoundError as error:
             raise _missing(path, what) from error
-    if not agrees(data, checksum):
-        raise corrupt(path, what, "its checksum is not the one that was committed")
-    return data
 
 
 def _missing(path: Path | str, what: str) -> StoreError:
@@ -228,47 +269,35 @@ def blob_rows(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _encode(
     layout: Layout, batches: Sequence[pa.RecordBatch], bins: int, blobs: tuple[BlobInfo, ...]
-) -> tuple[pa.Buffer, int]:
-    """The bytes of a run and the number of its rows."""
+) -> tuple[pa.Buffer, int, Tail | None]:
+    """The bytes of a run, the number of its rows, and the end of a run of several batches."""
     _check_order(batches, bins)
     offsets = [bin_offsets(hash_column(batch), bins) for batch in batches]
     sizes = [bytes_between(batch, at) for batch, at in zip(batches, offsets, strict=True)]
     none = np.zeros(bins, dtype=np.int64)
     bin_rows = sum((np.diff(at) for at in offsets), start=none)
     histogram = histogram_of(layout, batches, bins) if layout.expires else None
-    metadata = _metadata(bins, bin_rows, sum(sizes, start=none), histogram, blobs)
+    metadata = RunMetadata(bin_rows, sum(sizes, start=none), histogram).encode(blobs)
+    written = [
+        batch.slice(start, stop - start)
+        for batch, at, size in zip(batches, offsets, sizes, strict=True)
+        for start, stop in _cuts(at, size)
+    ]
+    blocks = blocks_told(written)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, layout.schema.with_metadata(metadata)) as writer:
-        for batch, at, size in zip(batches, offsets, sizes, strict=True):
-            for start, stop in _cuts(at, size):
-                writer.write_batch(batch.slice(start, stop - start))
-    return sink.getvalue(), int(bin_rows.sum())
-
-
-def _metadata(
-    bins: int,
-    bin_rows: Index,
-    bin_bytes: Index,
-    histogram: Histogram | None,
-    blobs: tuple[BlobInfo, ...],
-) -> dict[bytes, bytes]:
-    found = {
-        _FORMAT: str(FORMAT).encode(),
-        _BINS: str(bins).encode(),
-        _ROWS: _packed(bin_rows),
-        _BYTES: _packed(bin_bytes),
-    }
-    if histogram is not None:
-        found[_EDGES] = _packed(histogram.edges)
-        found[_EXPIRY] = _packed(histogram.counts)
-    if blobs:
-        found[_BLOBS] = msgspec.json.encode(blobs)
-    return found
+    with pa.ipc.new_file(sink, layout.schema.with_metadata(metadata | blocks)) as writer:
+        for batch in written:
+            writer.write_batch(batch)
+        end = sink.tell()
+    data = sink.getvalue()
+    tail = Tail(data.size - end, checksum_of(data[end:])) if blocks else None
+    return data, int(bin_rows.sum()), tail
 
 
 def encode_piece(run: Run, chosen: BinSet) -> pa.Buffer:
     """Some bins of a run as a file of their own, which says of the others what the run says."""
-    metadata = _metadata(run.bins, run.bin_rows, run.bin_bytes, run.expiry, run.info.blobs)
+    told = RunMetadata(run.bin_rows, run.bin_bytes, run.expiry)
+    metadata = told.encode(run.info.blobs)
     metadata[_PIECE] = chosen.hex.encode()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, run.rows.schema.with_metadata(metadata)) as writer:
@@ -322,19 +351,3 @@ def _cuts(offsets: Index, sizes: Index) -> Iterator[tuple[int, int]]:
         held += int(sizes[number])
     if held:
         yield start, int(offsets[-1])
-
-
-def _histogram(metadata: Mapping[bytes, bytes], bins: int) -> Histogram | None:
-    if _EDGES not in metadata:
-        return None
-    edges = _unpacked(metadata[_EDGES])
-    return Histogram(edges, _unpacked(metadata[_EXPIRY]).reshape(bins, len(edges)))
-
-
-def _packed(numbers: Index) -> bytes:
-    """Numbers as little-endian 64-bit integers, deflated: most bins of a small run are empty."""
-    return zlib.compress(numbers.astype("<i8").tobytes(), 1)
-
-
-def _unpacked(data: bytes) -> Index:
-    return np.frombuffer(zlib.decompress(data), dtype="<i8").astype(np.int64)

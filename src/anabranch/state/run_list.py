@@ -26,11 +26,19 @@ class BlobInfo(msgspec.Struct, frozen=True):
     bin: int
 
 
+class Tail(msgspec.Struct, frozen=True):
+    """The end of a run's file, which says what its parts are."""
+
+    bytes: int
+    checksum: str
+
+
 class RunInfo(msgspec.Struct, frozen=True):
     """What a commit says about a run: enough to find the file and to know that it is whole.
 
     ``name`` is the path below the store's root; ``checksum`` is that of the whole file. ``blobs``
-    are the files that values of its rows are in.
+    are the files that values of its rows are in. ``tail`` is the end of a file whose parts can be
+    read and checked one by one; None where it is read as a whole.
     """
 
     name: str
@@ -40,6 +48,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     checksum: str
     format: int = FORMAT
     blobs: tuple[BlobInfo, ...] = ()
+    tail: Tail | None = None
 
 
 class Listed(msgspec.Struct, frozen=True):
