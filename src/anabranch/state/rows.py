@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from anabranch.state.bins import Hashes, Mask, bin_of, check_hashes
+from anabranch.state.bins import Hashes, Mask, bin_of, bin_offsets, check_hashes
 from anabranch.state.expiry import expired_rows
 from anabranch.state.keys import (
     Index,
@@ -143,23 +143,23 @@ def lookup(
     """
     place = np.zeros(len(hashes), dtype=np.int64)
     found = np.zeros(len(hashes), dtype=np.bool_)
-    settled = np.zeros(len(hashes), dtype=np.bool_)
-    numbers = bin_of(hashes, bins)
+    missing = np.ones(len(hashes), dtype=np.bool_)
+    per_bin = np.diff(bin_offsets(hashes, bins))
+    columns = [*layout.payload_columns, layout.tombstone_column]
     pieces: list[pa.RecordBatch] = []
     taken = 0
-    missing = np.arange(len(hashes))
     for rows, counts in stack:
-        asked = missing if counts.all() else missing[counts[numbers[missing]]]
+        asked = np.flatnonzero(missing & np.repeat(counts, per_bin))
         match = rows.match_entries if layout.has_subkeys else rows.match
-        matched, piece = match(layout, hashes, keys, asked)
+        matched, positions = match(layout, hashes, keys, asked)
         if not len(matched):
             continue
-        found[matched] = ~to_mask(piece.column(layout.tombstone_column))
+        piece = rows.take(positions, columns)
+        found[matched] = ~to_mask(piece.column(len(columns) - 1))
         place[matched] = np.arange(taken, taken + len(matched))
         taken += len(matched)
         pieces.append(piece)
-        settled[matched] = True
-        missing = missing[~settled[missing]]
+        missing[matched] = False
     return _held(layout, pieces, place, found, now_ns)
 
 
@@ -175,7 +175,8 @@ def _held(
         rows = pa.concat_batches(pieces)
         if layout.expires:
             found = found & ~expired_rows(layout, rows, now_ns)[place]
-        kept = rows.select(layout.payload_columns).take(pa.array(place, mask=~found)).columns
+        chosen = pa.array(place, mask=None if found.all() else ~found)
+        kept = rows.select(range(len(layout.payload_columns))).take(chosen).columns
     else:
         types = [layout.schema.field(column).type for column in layout.payload_columns]
         kept = [pa.nulls(len(place), kind) for kind in types]

@@ -163,7 +163,7 @@ def _decode(path: Path, info: RunInfo, data: pa.Buffer) -> tuple[Run, dict[bytes
             reader.get_batch(number).replace_schema_metadata(None)
             for number in range(reader.num_record_batches)
         ]
-        rows = SortedRows(schema, batches)
+        rows = SortedRows(schema, batches, data)
         bin_rows, bin_bytes = _unpacked(metadata[_ROWS]), _unpacked(metadata[_BYTES])
         run = Run(info, bins, rows, bin_rows, bin_bytes, _histogram(metadata, bins))
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
