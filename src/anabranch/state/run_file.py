@@ -241,12 +241,33 @@ def _encode(
     bin_rows = sum((np.diff(at) for at in offsets), start=none)
     histogram = histogram_of(layout, batches, bins) if layout.expires else None
     metadata = _metadata(bins, bin_rows, sum(sizes, start=none), histogram, blobs)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, layout.schema.with_metadata(metadata)) as writer:
-        for batch, at, size in zip(batches, offsets, sizes, strict=True):
-            for start, stop in _cuts(at, size):
-                writer.write_batch(batch.slice(start, stop - start))
-    return sink.getvalue(), int(bin_rows.sum())
+    parts = [
+        batch.slice(start, stop - start)
+        for batch, at, size in zip(batches, offsets, sizes, strict=True)
+        for start, stop in _cuts(at, size)
+    ]
+    return _file_of(layout.schema.with_metadata(metadata), parts), int(bin_rows.sum())
+
+
+def _file_of(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
+    """The bytes of an Arrow IPC file.
+
+    They are counted first: a buffer that grows is copied each time, which takes longer.
+    """
+    counted = pa.MockOutputStream()
+    _write_batches(counted, schema, batches)
+    data = pa.allocate_buffer(counted.size())
+    with pa.FixedSizeBufferWriter(data) as sink:
+        _write_batches(sink, schema, batches)
+    return data
+
+
+def _write_batches(
+    sink: pa.NativeFile, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
+) -> None:
+    with pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
 
 
 def _metadata(
@@ -274,11 +295,8 @@ def encode_piece(run: Run, chosen: BinSet) -> pa.Buffer:
     """Some bins of a run as a file of their own, which says of the others what the run says."""
     metadata = _metadata(run.bins, run.bin_rows, run.bin_bytes, run.expiry, run.info.blobs)
     metadata[_PIECE] = chosen.hex.encode()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, run.rows.schema.with_metadata(metadata)) as writer:
-        for batch in _gathered(run.select(chosen.mask(run.bins))):
-            writer.write_batch(batch)
-    return sink.getvalue()
+    batches = list(_gathered(run.select(chosen.mask(run.bins))))
+    return _file_of(run.rows.schema.with_metadata(metadata), batches)
 
 
 def _gathered(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
