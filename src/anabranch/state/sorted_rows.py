@@ -126,6 +126,10 @@ class SortedRows:
             held = self.take(positions, layout.key_columns)
             wanted = keys if len(asked) == keys.num_rows else keys.take(pa.array(asked))
             same = same_keys(wanted.columns, held.columns, len(asked))
+            if same.all():
+                places.append(asked)
+                found.append(positions)
+                break
             places.append(asked[same])
             found.append(positions[same])
             # Another key of the same hash stands there: look one row further.
