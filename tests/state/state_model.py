@@ -145,3 +145,16 @@ def scanned(layout: Layout, table: pa.Table) -> dict[Any, tuple[Any, ...]]:
         assert key not in found, key
         found[key] = tuple(parts[at] for at in layout.value_columns)
     return found
+
+
+def in_one_buffer(
+    schema: pa.Schema, batches: Sequence[pa.RecordBatch]
+) -> tuple[pa.Buffer, list[pa.RecordBatch]]:
+    """The bytes of an Arrow IPC file with these batches, and the batches as they lie in it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data = sink.getvalue()
+    reader = pa.ipc.open_file(data)
+    return data, [reader.get_batch(number) for number in range(reader.num_record_batches)]

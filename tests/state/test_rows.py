@@ -2,14 +2,17 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import InvalidSchema
+from anabranch.state import sorted_rows
 from anabranch.state.bins import BinSet, bin_of, bin_offsets
 from anabranch.state.changed import sorted_order, to_rows
 from anabranch.state.keys import same_keys
@@ -25,6 +28,7 @@ from tests.state.state_model import (
     chunked,
     frozen,
     hashes_of,
+    in_one_buffer,
     key_schema,
     keys_of,
     scanned,
@@ -214,6 +218,15 @@ def test_tombstones_go_only_where_a_bin_is_at_its_bottom(
     assert set(scanned(layout, pa.Table.from_batches([rows]))) == kept
 
 
+def as_in_a_file(layout: Layout, batch: pa.RecordBatch, bins: int) -> SortedRows:
+    """The same rows in one buffer, each bin in a batch of its own."""
+    edges = bin_offsets(hash_column(batch), bins).tolist()
+    parts = [batch.slice(start, stop - start) for start, stop in pairwise(edges)]
+    whole, batches = in_one_buffer(layout.schema, parts)
+    return SortedRows(layout.schema, batches, whole)
+
+
+@mock.patch.object(sorted_rows, "MANY", 1)
 @given(ages(), SPACES, BINS, st.data())
 def test_lookup_finds_what_the_newest_listed_run_says(
     drawn: tuple[tuple[str, ...], list[dict[Any, Any]], list[list[Key]]],
@@ -226,7 +239,10 @@ def test_lookup_finds_what_the_newest_listed_run_says(
     stack, counted = [], []
     for age, some in zip(said, keys, strict=True):
         listed = BinSet.of(data.draw(st.sets(st.integers(0, bins - 1)))) | BinSet.of([0])
-        rows = SortedRows(layout.schema, [rows_of(layout, age, some, space)])
+        batch = rows_of(layout, age, some, space)
+        rows = SortedRows(layout.schema, [batch])
+        if data.draw(st.booleans()):
+            rows = as_in_a_file(layout, batch, bins)
         stack.append((rows, listed.mask(bins)))
         in_bins = {frozen(k) for k in some if weak_hash(k, space) * bins // 2**64 in listed}
         counted.append({key: value for key, value in age.items() if key in in_bins})
@@ -273,6 +289,39 @@ def many_batches() -> SortedRows:
     return SortedRows(layout.schema, [whole.slice(a, b - a) for a, b in cuts])
 
 
+@pytest.mark.parametrize("rows", [40, 3000])
+def test_signposts_and_binary_searches_find_the_same(rows: int) -> None:
+    layout = Layout(key_schema("int64"), VALUES)
+    chance = np.random.default_rng(rows)
+    keys = chance.permutation(4 * rows)[:rows]
+    # Every fifth key has the hash of another one.
+    hashes = np.sort(chance.integers(0, 2**64, rows, dtype=np.uint64))
+    hashes[1::5] = hashes[::5][: len(hashes[1::5])]
+    place = pa.array(np.lexsort((keys, hashes)))
+    held = pa.record_batch(
+        [
+            pa.array(hashes),
+            pa.array(keys),
+            pa.array(keys, mask=keys % 7 == 0),
+            pa.array(keys / 2),
+            pa.array(keys % 3 == 0),
+        ],
+        schema=layout.schema,
+    ).take(place)
+    query = held.take(pa.array(np.arange(0, rows, 2)))
+    others = pc.add(query.column(1), pa.scalar(4 * rows))
+    wanted = pa.record_batch({"k": pc.if_else(pc.equal(query.column(4), True), others, query[1])})
+    plain = SortedRows(layout.schema, [held])
+    counts = np.ones(16, dtype=np.bool_)
+    found = []
+    with mock.patch.object(sorted_rows, "MANY", 1):
+        for each in (plain, as_in_a_file(layout, held, 16)):
+            answer = lookup(layout, [(each, counts)], 16, hash_column(query), wanted)
+            found.append((answer.found.tolist(), answer.values.to_pylist()))
+    assert found[0] == found[1]
+    assert any(found[0][0])
+
+
 def test_rows_are_numbered_through_their_batches() -> None:
     rows = many_batches()
     assert len(rows) == 10
@@ -294,4 +343,4 @@ def test_a_search_goes_through_all_batches(asked: set[int]) -> None:
     places, found = rows.match(layout, hashes, query, np.arange(len(hashes)))
     expected = [n for n in sorted(asked) if n % 10 == 0 and n < 100]
     assert hashes[places].tolist() == expected
-    assert found.column("v_n").to_pylist() == expected
+    assert rows.take(found).column("v_n").to_pylist() == expected

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from anabranch.state.bins import Mask, bin_of
 from anabranch.state.keys import Index, to_mask
-from anabranch.state.layout import Layout
+from anabranch.state.layout import EXPIRY, Layout
 from anabranch.state.sorted_rows import hash_column
 
 #: Into how many parts of about the same size a run's rows are put, by their expiry.
@@ -28,9 +28,12 @@ def clock_of(layout: Layout, now_ns: int | None) -> int | None:
 
 
 def expired_rows(layout: Layout, rows: pa.RecordBatch, now_ns: int | None) -> Mask:
-    """Which rows have expired: those whose time is the clock's or before."""
+    """Which rows have expired: those whose time is the clock's or before.
+
+    The rows have the column of expiry under its name; the others may be missing.
+    """
     now = pa.scalar(clock_of(layout, now_ns), pa.int64())
-    return to_mask(pc.fill_null(pc.less_equal(rows.column(layout.expiry_column), now), False))
+    return to_mask(pc.fill_null(pc.less_equal(rows.column(EXPIRY), now), False))
 
 
 def bury_expired(

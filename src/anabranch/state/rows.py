@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from anabranch.state.bins import Hashes, Mask, bin_of, check_hashes
+from anabranch.state.bins import Hashes, Mask, bin_of, bin_offsets, check_hashes
 from anabranch.state.expiry import expired_rows
 from anabranch.state.keys import (
     Index,
@@ -58,7 +58,7 @@ def group_keys(hashes: Hashes, keys: pa.Table | pa.RecordBatch) -> Groups:
     check_hashes(hashes)
     check_key_types(keys.schema)
     keys = one_batch(keys)
-    order, first = _ordered(hashes, keys)
+    order, first = _ordered(_order_by_hash(hashes), hashes, keys)
     starts = np.flatnonzero(first)
     group_of_row = np.empty(len(order), dtype=np.int64)
     group_of_row[order] = np.cumsum(first) - 1
@@ -82,7 +82,7 @@ def merge_rows(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatc
     hashes = hash_column(whole)
     if is_ascending(hashes):
         return whole
-    order, first = _ordered(hashes, whole.select(layout.key_columns))
+    order, first = _ordered(_order_of_parts(hashes), hashes, whole.select(layout.key_columns))
     return whole.take(pa.array(order[first]))
 
 
@@ -96,8 +96,11 @@ def _merge_entries(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.Record
 
 
 def newest_entries(groups: Hashes, keys: pa.RecordBatch) -> Index:
-    """The last row of every key in the batch, in the order by (group, key)."""
-    order, first = _ordered(groups, keys)
+    """The last row of every key in the batch, in the order by (group, key).
+
+    The batch is made of a few parts that are sorted.
+    """
+    order, first = _ordered(_order_of_parts(groups), groups, keys)
     return order[np.roll(first, -1)]
 
 
@@ -143,23 +146,23 @@ def lookup(
     """
     place = np.zeros(len(hashes), dtype=np.int64)
     found = np.zeros(len(hashes), dtype=np.bool_)
-    settled = np.zeros(len(hashes), dtype=np.bool_)
-    numbers = bin_of(hashes, bins)
+    missing = np.ones(len(hashes), dtype=np.bool_)
+    per_bin = np.diff(bin_offsets(hashes, bins))
+    columns = [*layout.payload_columns, layout.tombstone_column]
     pieces: list[pa.RecordBatch] = []
     taken = 0
-    missing = np.arange(len(hashes))
     for rows, counts in stack:
-        asked = missing if counts.all() else missing[counts[numbers[missing]]]
+        asked = np.flatnonzero(missing & np.repeat(counts, per_bin))
         match = rows.match_entries if layout.has_subkeys else rows.match
-        matched, piece = match(layout, hashes, keys, asked)
+        matched, positions = match(layout, hashes, keys, asked)
         if not len(matched):
             continue
-        found[matched] = ~to_mask(piece.column(layout.tombstone_column))
+        piece = rows.take(positions, columns)
+        found[matched] = ~to_mask(piece.column(len(columns) - 1))
         place[matched] = np.arange(taken, taken + len(matched))
         taken += len(matched)
         pieces.append(piece)
-        settled[matched] = True
-        missing = missing[~settled[missing]]
+        missing[matched] = False
     return _held(layout, pieces, place, found, now_ns)
 
 
@@ -175,7 +178,8 @@ def _held(
         rows = pa.concat_batches(pieces)
         if layout.expires:
             found = found & ~expired_rows(layout, rows, now_ns)[place]
-        kept = rows.select(layout.payload_columns).take(pa.array(place, mask=~found)).columns
+        chosen = pa.array(place, mask=None if found.all() else ~found)
+        kept = rows.select(range(len(layout.payload_columns))).take(chosen).columns
     else:
         types = [layout.schema.field(column).type for column in layout.payload_columns]
         kept = [pa.nulls(len(place), kind) for kind in types]
@@ -190,9 +194,11 @@ def _held(
     )
 
 
-def _ordered(hashes: Hashes, keys: pa.RecordBatch) -> tuple[Index, Mask]:
-    """The stable order by (hash, key), and in it which rows are the first of their key."""
-    order = _order_by_hash(hashes)
+def _ordered(order: Index, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Index, Mask]:
+    """The stable order by (hash, key), and in it which rows are the first of their key.
+
+    ``order`` is the stable order by hash, which is changed where hashes collide.
+    """
     ordered = hashes[order]
     first, mixed = _first_of_key(ordered, keys, order)
     if mixed.any():
@@ -231,6 +237,14 @@ def _order_by_hash(hashes: Hashes) -> Index:
     if np.all(almost[1:] >= almost[:-1]):
         return order
     return order[np.argsort(almost, kind="stable")]
+
+
+def _order_of_parts(hashes: Hashes) -> Index:
+    """The same for a few ascending sequences one after the other.
+
+    NumPy's stable sort finds and merges them, in a third of the time of sorting numbers anew.
+    """
+    return np.argsort(hashes, kind="stable")
 
 
 def _first_of_key(ordered: Hashes, keys: pa.RecordBatch, order: Index) -> tuple[Mask, Mask]:

@@ -187,7 +187,8 @@ def _decode(
             batches = [_checked(path, reader, metadata, n) for n in numbers.tolist()]
             here = bins_in(metadata, told.bin_rows, numbers)
         schema = reader.schema.remove_metadata()
-        rows = SortedRows(schema, [batch.replace_schema_metadata(None) for batch in batches])
+        plain = [batch.replace_schema_metadata(None) for batch in batches]
+        rows = SortedRows(schema, plain, data)
         run = Run(info, rows, told.bin_rows, told.bin_bytes, told.expiry, here)
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
         raise corrupt(path, "run", f"it is not a run ({error})") from error
@@ -278,20 +279,36 @@ def _encode(
     bin_rows = sum((np.diff(at) for at in offsets), start=none)
     histogram = histogram_of(layout, batches, bins) if layout.expires else None
     metadata = RunMetadata(bin_rows, sum(sizes, start=none), histogram).encode(blobs)
-    written = [
+    parts = [
         batch.slice(start, stop - start)
         for batch, at, size in zip(batches, offsets, sizes, strict=True)
         for start, stop in _cuts(at, size)
     ]
-    blocks = blocks_told(written)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, layout.schema.with_metadata(metadata | blocks)) as writer:
-        for batch in written:
-            writer.write_batch(batch)
-        end = sink.tell()
-    data = sink.getvalue()
+    blocks = blocks_told(parts)
+    data, end = _file_of(layout.schema.with_metadata(metadata | blocks), parts)
     tail = Tail(data.size - end, checksum_of(data[end:])) if blocks else None
     return data, int(bin_rows.sum()), tail
+
+
+def _file_of(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> tuple[pa.Buffer, int]:
+    """The bytes of an Arrow IPC file, and where its batches end.
+
+    They are counted first: a buffer that grows is copied each time, which takes longer.
+    """
+    counted = pa.MockOutputStream()
+    _write_batches(counted, schema, batches)
+    data = pa.allocate_buffer(counted.size())
+    with pa.FixedSizeBufferWriter(data) as sink:
+        return data, _write_batches(sink, schema, batches)
+
+
+def _write_batches(
+    sink: pa.NativeFile, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
+) -> int:
+    with pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+        return int(sink.tell())
 
 
 def encode_piece(run: Run, chosen: BinSet) -> pa.Buffer:
@@ -299,11 +316,9 @@ def encode_piece(run: Run, chosen: BinSet) -> pa.Buffer:
     told = RunMetadata(run.bin_rows, run.bin_bytes, run.expiry)
     metadata = told.encode(run.info.blobs)
     metadata[_PIECE] = chosen.hex.encode()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, run.rows.schema.with_metadata(metadata)) as writer:
-        for batch in _gathered(run.select(chosen.mask(run.bins))):
-            writer.write_batch(batch)
-    return sink.getvalue()
+    batches = list(_gathered(run.select(chosen.mask(run.bins))))
+    data, _ = _file_of(run.rows.schema.with_metadata(metadata), batches)
+    return data
 
 
 def _gathered(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -8,9 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from anabranch.state.bins import Hashes, Mask
+from anabranch.state.bins import Hashes
+from anabranch.state.flat_columns import Flat, FlatColumn, Spread, flat_columns
 from anabranch.state.keys import Index, comes_before, same_keys
 from anabranch.state.layout import Layout
+from anabranch.state.signposts import Signposts, make_signposts
+
+#: From how many hashes on a search is worth signposts: to make them reads all hashes once.
+MANY = 1024
 
 
 def hash_column(batch: pa.RecordBatch) -> Hashes:
@@ -30,19 +35,41 @@ class SortedRows:
     """Immutable state rows sorted by (hash, key, sub-key), numbered through all their batches.
 
     Rows of one hash lie in one batch: a batch ends where a bin does. Nothing is copied; when the
-    batches lie in a mapped file, only the pages that a search touches are read.
+    batches lie in a mapped file, only the pages that a search touches are read, but for the
+    first search for many hashes, which reads all hashes.
     """
 
-    __slots__ = ("_firsts", "_hashes", "batches", "schema", "starts")
+    __slots__ = (
+        "_firsts",
+        "_flat",
+        "_hashes",
+        "_signposts",
+        "_words",
+        "batches",
+        "schema",
+        "starts",
+    )
 
-    def __init__(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
-        """Keep the batches that have rows."""
+    def __init__(
+        self,
+        schema: pa.Schema,
+        batches: Sequence[pa.RecordBatch],
+        whole: pa.Buffer | None = None,
+    ) -> None:
+        """Keep the batches that have rows; ``whole`` is the buffer in which they lie, if one."""
         self.schema = schema
         self.batches = tuple(batch for batch in batches if batch.num_rows)
         lengths = [batch.num_rows for batch in self.batches]
         self.starts: Index = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         self._hashes = tuple(hash_column(batch) for batch in self.batches)
         self._firsts = np.array([column[0] for column in self._hashes], dtype=np.uint64)
+        self._flat: tuple[Flat | None, ...] = (None,) * len(schema)
+        if whole is not None:
+            self._flat = flat_columns(schema, self.batches, self.starts, whole)
+        self._signposts: Signposts | None = None
+        # None where signposts cannot be.
+        hashes = self._flat[0]
+        self._words = hashes if isinstance(hashes, FlatColumn) else None
 
     def __len__(self) -> int:
         """How many rows."""
@@ -60,44 +87,70 @@ class SortedRows:
 
     def take(self, positions: Index, columns: Sequence[int] | None = None) -> pa.RecordBatch:
         """The rows at these positions, which do not descend; all columns, or some."""
+        columns = range(len(self.schema)) if columns is None else columns
         edges = np.searchsorted(positions, self.starts)
-        local = pa.array(positions - np.repeat(self.starts[:-1], np.diff(edges)))
-        schema, pieces = self.schema, []
-        if columns is not None:
-            schema = pa.schema([schema.field(column) for column in columns])
-        for chunk, start, stop in _chunks(edges):
-            batch = self.batches[chunk]
-            shown = batch if columns is None else batch.select(columns)
-            pieces.append(shown.take(local.slice(start, stop - start)))
-        return concat_rows(schema, pieces)
+        spread = Spread(positions, np.diff(edges))
+        slow = [column for column in columns if self._flat[column] is None]
+        taken = iter(self._take_by_batch(spread, edges, slow).columns if slow else ())
+        arrays = []
+        for column in columns:
+            flat = self._flat[column]
+            arrays.append(next(taken) if flat is None else flat.take(spread))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._shown(columns))
+
+    def _shown(self, columns: Sequence[int]) -> pa.Schema:
+        return pa.schema([self.schema.field(column) for column in columns])
+
+    def _take_by_batch(
+        self, spread: Spread, edges: Index, columns: Sequence[int]
+    ) -> pa.RecordBatch:
+        local = pa.array(spread.shifted(-self.starts[:-1]))
+        pieces = [
+            self.batches[chunk].select(columns).take(local.slice(start, stop - start))
+            for chunk, start, stop in _chunks(edges)
+        ]
+        return concat_rows(self._shown(columns), pieces)
 
     def match(
         self, layout: Layout, hashes: Hashes, keys: pa.RecordBatch, asked: Index
-    ) -> tuple[Index, pa.RecordBatch]:
-        """Which of the keys asked for (places in ``hashes`` and ``keys``) are here, and their rows.
+    ) -> tuple[Index, Index]:
+        """Which of the keys asked for (places in ``hashes`` and ``keys``) are here, and where.
 
-        The places are ascending and so are the hashes at them. The places returned need not be.
+        The places are ascending and so are the hashes at them. Those returned need not be, but
+        the positions are.
         """
-        positions, hit = self._find(hashes[asked])
-        asked, positions = asked[hit], positions[hit]
-        places, pieces = [asked[:0]], []
+        hit, positions = self._find(hashes if len(asked) == len(hashes) else hashes[asked])
+        asked = asked[hit]
+        places, found = [asked[:0]], [positions[:0]]
         while len(asked):
-            rows = self.take(positions)
+            held = self.take(positions, layout.key_columns)
             wanted = keys if len(asked) == keys.num_rows else keys.take(pa.array(asked))
-            held = [rows.column(number) for number in layout.key_columns]
-            alike = hash_column(rows) == hashes[asked]
-            same = alike & same_keys(wanted.columns, held, len(asked))
+            same = same_keys(wanted.columns, held.columns, len(asked))
+            if same.all():
+                places.append(asked)
+                found.append(positions)
+                break
             places.append(asked[same])
-            pieces.append(rows if same.all() else rows.filter(pa.array(same)))
-            # Another key of the same hash stood there: look one row further.
-            further = alike & ~same & (positions + 1 < len(self))
-            asked, positions = asked[further], positions[further] + 1
-        return np.concatenate(places), concat_rows(self.schema, pieces)
+            found.append(positions[same])
+            # Another key of the same hash stands there: look one row further.
+            asked, positions = self._further(hashes, asked[~same], positions[~same])
+        if len(found) <= 2:
+            return places[-1], found[-1]
+        place, position = np.concatenate(places), np.concatenate(found)
+        order = np.argsort(position)
+        return place[order], position[order]
+
+    def _further(self, hashes: Hashes, asked: Index, positions: Index) -> tuple[Index, Index]:
+        """Those of these places whose hash also stands one row further, and these rows."""
+        inside = positions + 1 < len(self)
+        asked, positions = asked[inside], positions[inside] + 1
+        alike = hash_column(self.take(positions, [0])) == hashes[asked]
+        return asked[alike], positions[alike]
 
     def match_entries(
         self, layout: Layout, hashes: Hashes, entries: pa.RecordBatch, asked: Index
-    ) -> tuple[Index, pa.RecordBatch]:
-        """Which of the entries asked for are here, and their rows, as ``match`` does for keys.
+    ) -> tuple[Index, Index]:
+        """Which of the entries asked for are here, and where, as ``match`` does for keys.
 
         ``entries`` has key and sub-key columns. A key may have any number of entries, so they are
         not tried one after the other but searched by halves, all at the same time.
@@ -115,9 +168,9 @@ class SortedRows:
             low[open_[before]] = middle[before] + 1
             high[open_[~before]] = middle[~before]
         inside = low < ends
-        asked, wanted, rows = asked[inside], wanted.filter(pa.array(inside)), self.take(low[inside])
-        same = same_keys(wanted.columns, rows.select(columns).columns, len(asked))
-        return asked[same], rows.filter(pa.array(same))
+        asked, low, wanted = asked[inside], low[inside], wanted.filter(pa.array(inside))
+        same = same_keys(wanted.columns, self.take(low, columns).columns, len(asked))
+        return asked[same], low[same]
 
     def entries(
         self, layout: Layout, hashes: Hashes, keys: pa.RecordBatch, asked: Index
@@ -157,17 +210,32 @@ class SortedRows:
             stop[first:last] = np.searchsorted(column, wanted, "right") + self.starts[chunk]
         return start, stop
 
-    def _find(self, hashes: Hashes) -> tuple[Index, Mask]:
-        """The first position with each of these ascending hashes, and whether there is one."""
+    def _find(self, hashes: Hashes) -> tuple[Index, Index]:
+        """Which of these ascending hashes are here, and the first position of each."""
+        edges = np.append(np.searchsorted(hashes, self._firsts), len(hashes))
+        signposts = self._marked(len(hashes))
+        if signposts is not None and self._words is not None:
+            found, words = signposts.find(hashes)
+            counts = np.diff(np.searchsorted(found, edges))
+            return found, words - np.repeat(self._words.shifts, counts)
         positions = np.zeros(len(hashes), dtype=np.int64)
         hit = np.zeros(len(hashes), dtype=np.bool_)
-        edges = np.append(np.searchsorted(hashes, self._firsts), len(hashes))
         for chunk, start, stop in _chunks(edges):
-            column, wanted = self._hashes[chunk], hashes[start:stop]
-            local = np.searchsorted(column, wanted)
+            held, wanted = self._hashes[chunk], hashes[start:stop]
+            local = np.searchsorted(held, wanted)
             positions[start:stop] = local + self.starts[chunk]
-            hit[start:stop] = column[np.minimum(local, len(column) - 1)] == wanted
-        return positions, hit
+            hit[start:stop] = held[np.minimum(local, len(held) - 1)] == wanted
+        found = np.flatnonzero(hit)
+        return found, positions[found]
+
+    def _marked(self, asked: int) -> Signposts | None:
+        """The signposts, made when they are first worth it; None if they are not or cannot be."""
+        if self._signposts is None and self._words is not None and asked >= MANY:
+            places = (self._words.shifts + self.starts[:-1]).tolist()
+            self._signposts = make_signposts(self._hashes, self._words.words, places)
+            if self._signposts is None:
+                self._words = None
+        return self._signposts
 
 
 def _chunks(edges: Index) -> Iterator[tuple[int, int, int]]:

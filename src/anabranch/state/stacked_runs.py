@@ -129,7 +129,7 @@ class StackedRuns:
             held = SortedRows(layout.schema, [kept])
             match = held.match_entries if layout.has_subkeys else held.match
             _, dead = match(layout, hashes, keys, np.arange(len(hashes)))
-            gone = [hash_column(dead)]
+            gone = [hash_column(kept)[dead]]
             if layout.expires:
                 gone.append(hash_column(kept)[expired_rows(layout, kept, now_ns)])
             numbers = np.unique(bin_of(np.concatenate(gone), self._bins))
