@@ -20,7 +20,13 @@ from anabranch.spark.jvm import keep_classes
 from anabranch.spark.session import use_session
 from tests import jvm_archive
 from tests.http.little import ended_afterwards
-from tests.spreading import ON_SHARED_SPARK, BySpark, GiveWay, uses_shared_spark
+from tests.spreading import (
+    ON_SHARED_SPARK,
+    BySpark,
+    GiveWay,
+    check_names,
+    uses_shared_spark,
+)
 
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("anabranch", deadline=None)
@@ -89,6 +95,7 @@ def _write_to_memory(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the order is otherwise as it was."""
+    check_names(item.nodeid for item in items)
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(_unit(item), len(place)))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +51,13 @@ class GiveWay:
             self._knows = True
             if not uses_shared_spark(item.path):
                 os.nice(NICENESS)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse tests of the same name: of these a process among several runs one, silently."""
+    often = [name for name, times in Counter(names).items() if times > 1]
+    if often:
+        raise pytest.UsageError(f"several tests have the same name: {', '.join(often)}")
 
 
 @cache

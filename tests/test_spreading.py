@@ -1,4 +1,4 @@
-"""Which files count as those that use the shared Spark."""
+"""Which files count as those that use the shared Spark, and what names tests may have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spreading import uses_shared_spark
+from tests.spreading import check_names, uses_shared_spark
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,9 @@ def test_a_file_that_asks_for_the_session_of_all_tests(
     file = tmp_path / "test_something.py"
     file.write_text(text)
     assert uses_shared_spark(file) is uses
+
+
+def test_tests_of_the_same_name_are_refused() -> None:
+    check_names(["a.py::test[GET /x]", "a.py::test[GET /y]", "b.py::test"])
+    with pytest.raises(pytest.UsageError, match=r"the same name: a\.py::test"):
+        check_names(["a.py::test", "b.py::test", "a.py::test"])

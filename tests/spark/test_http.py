@@ -63,11 +63,15 @@ def site(spark: SparkSession, tmp_path: Path) -> Iterator[Site]:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["sums"])
 def shared(
     _started_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    """A pipeline for all tests that do not end it."""
+    """A pipeline for all tests that do not end it.
+
+    It has a parameter because schemathesis names the test of a call after the call only where
+    there is one: without it all have the same name, and one of them is run.
+    """
     with served(tmp_path_factory.mktemp("shared")) as found:
         yield found
 
