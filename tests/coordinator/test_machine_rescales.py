@@ -134,7 +134,7 @@ def test_a_request_is_durable_with_the_plan_that_was_made_from_it() -> None:
     assert [m.end for m in written.commit.rescale.handing] == [m.end for m in planned.moves.collect]
 
 
-@pytest.mark.parametrize(("cost", "pace"), [(0.0, 1.0), (9.0, 0.5)])
+@pytest.mark.parametrize(("cost", "pace"), [(0.0, 1.25), (9.0, 0.75)])
 def test_what_moving_cost_a_step_sets_the_pace_of_the_next(cost: float, pace: float) -> None:
     copying = Settings(rescale=RescaleSettings(answer_steps=0), isolate_workers=True)
     bench = Bench(copying)

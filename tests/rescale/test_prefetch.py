@@ -138,7 +138,7 @@ def _rounds(reports: list[Reports]) -> list[int]:
 def test_steps_in_which_moving_cost_too_much_are_followed_by_smaller_rounds() -> None:
     cost = (0.02, 0.02, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01)
     took = [Reports(0.1, moving_seconds=each) for each in cost]
-    assert _rounds(took) == [10, 5, 2, 3, 3, 4, 6, 7, 9]
+    assert _rounds(took) == [10, 7, 5, 7, 8, 11, 13, 17, 21]
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 0.01)), min_size=1, max_size=20))
@@ -147,7 +147,9 @@ def test_steps_that_are_long_for_other_reasons_slow_nothing_down(
 ) -> None:
     """More tasks than cores, a busy machine, more rows: copying less would not help."""
     took = [Reports(seconds, moving_seconds=moving) for seconds, moving in steps]
-    assert _rounds(took) == [10] * len(steps)
+    rounds = _rounds(took)
+    assert rounds[0] == 10
+    assert rounds == sorted(rounds)
 
 
 def test_a_budget_as_bytes() -> None:

@@ -14,7 +14,17 @@ from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.phases import Moving, Steady
 from anabranch.rescale.requests import Scale
-from anabranch.rescale.rounds import Budget, RescaleSettings, Way, budget_for, rounds, usual_seconds
+from anabranch.rescale.rounds import (
+    Budget,
+    Purse,
+    RescaleSettings,
+    Way,
+    budget_for,
+    next_pace,
+    paced,
+    rounds,
+    usual_seconds,
+)
 from anabranch.rescale.shares import Shares
 from tests.rescale.placed import REGION, all_told, loads, placed
 
@@ -138,6 +148,31 @@ def test_the_rate_of_copying_is_learnt() -> None:
     assert model.seconds(10_000_000) == pytest.approx(2.0, rel=0.01)
     assert model.learnt([Prefetched("r", 0, 1, 10, 1.0)]) == model, "tiny copies say nothing"
     assert model.learnt([Prefetched("r", 0, 1, 0, 0.0)]) == model
+
+
+@given(st.floats(0.0, 0.04), st.floats(2e7, 1e9))
+def test_rounds_come_to_what_they_may_cost(fixed: float, rate: float) -> None:
+    """A round costs something whatever is copied, and that is learnt from rounds alone.
+
+    None is far above what it may cost, and after some they are not far below it either.
+    """
+    model, pace, size, allowed, costs = CostModel(), 1.0, 160_000, 0.05, []
+    todo = [Move(REGION, bin, 0, 1, 1, size) for bin in range(10_000)]
+    for _ in range(40):
+        taken = Purse(paced(Budget(seconds=allowed), pace), model).take(todo, copies=True)
+        costs.append(fixed + len(taken) * size / rate)
+        share = costs[-1] / len(taken)
+        model = model.learnt(Prefetched(*move.end, size, share) for move in taken)
+        pace = next_pace(pace, costs[-1], allowed)
+    assert max(costs) <= 3 * allowed
+    assert sum(costs[20:]) / 20 >= 0.6 * allowed
+
+
+def test_new_owners_copy_beside_each_other() -> None:
+    todo = [Move(REGION, bin, 0, 1 + bin % 4, 1, 0) for bin in range(100)]
+    purse = Purse(Budget(seconds=0.055), CostModel(seconds_per_bin=0.01))
+    assert len(purse.take(todo, copies=True)) == 20
+    assert purse.seconds == pytest.approx(0.05)
 
 
 def test_a_forecast_says_what_will_be_moved() -> None:

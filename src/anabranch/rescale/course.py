@@ -90,8 +90,7 @@ class Course(msgspec.Struct, frozen=True):
     ``usual_seconds`` is what a step took before the course was begun: the budget is measured by it,
     so that it does not grow with the steps that it makes longer. ``copying`` and ``ready`` are bins
     on their way to, and in, the homes of their new owners: a help, which may be lost or wrong.
-    ``pace`` is the share of the budget that is spent on copying, less after rounds that cost more
-    than they were allowed to.
+    ``pace`` is how much of the budget is planned for, by what rounds before have cost.
     """
 
     target: tuple[Shares, ...]
@@ -174,7 +173,7 @@ class Course(msgspec.Struct, frozen=True):
             ),
             ready=tuple(end for end in ready if end not in gone),
             moved=_added(self.moved, collect, reports),
-            pace=next_pace(self.pace, reports.moving_seconds, allowed),
+            pace=next_pace(self.pace, reports.moving_seconds, allowed if ordered or gone else None),
         )
 
     def is_done(self, placement: Sequence[Assignment], collect: Sequence[Move]) -> bool:

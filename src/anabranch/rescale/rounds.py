@@ -79,7 +79,7 @@ def budget_for(settings: RescaleSettings, usual: float) -> Budget:
 
 
 def paced(budget: Budget, pace: float) -> Budget:
-    """A share of a budget's time.
+    """A budget whose time is spent more slowly, or faster, than moves are estimated to take.
 
     >>> paced(Budget(seconds=0.1), 0.5)
     Budget(bytes=None, seconds=0.05, bins=None)
@@ -88,24 +88,26 @@ def paced(budget: Budget, pace: float) -> Budget:
     return msgspec.structs.replace(budget, seconds=seconds)
 
 
-SLOWER, FASTER, SLOWEST = 0.5, 1.25, 1 / 16
+SLOWER, FASTER = 0.75, 1.25
+SLOWEST, FASTEST = 1 / 16, 16.0
 
 
 def next_pace(pace: float, cost: float, allowed: float | None) -> float:
-    """The share of the budget to spend next, after a step in which moving cost so many seconds.
+    """How much of the budget to plan for next, after a step in which moving cost so many seconds.
 
-    What a round costs is an estimate: files are opened, what a step adds to bins on their way is
-    copied after them, and all of it takes longer on a busy machine. So a round that cost more than
-    it was allowed to is followed by smaller ones. How long the whole step took is not looked at:
-    where new workers come on top of the cores that there are, every step is longer, and moving
-    less would only make more of them.
+    What a round costs is an estimate, and a poor one: a part of it does not depend on how much is
+    copied, and all of it takes longer on a busy machine. So a round that cost more than it was
+    allowed to is followed by smaller ones, and one that did not by larger ones, also beyond what
+    the estimate would allow. How long the whole step took is not looked at: where new workers come
+    on top of the cores that there are, every step is longer, and moving less would only make more
+    of them.
 
-    >>> next_pace(1.0, cost=0.06, allowed=0.05), next_pace(0.5, cost=0.04, allowed=0.05)
-    (0.5, 0.625)
+    >>> next_pace(1.0, cost=0.06, allowed=0.05), next_pace(1.0, cost=0.04, allowed=0.05)
+    (0.75, 1.25)
     """
     if allowed is None:
         return pace
-    return max(pace * SLOWER, SLOWEST) if cost > allowed else min(pace * FASTER, 1.0)
+    return max(pace * SLOWER, SLOWEST) if cost > allowed else min(pace * FASTER, FASTEST)
 
 
 LEAST_ALLOWANCE = 1 << 20
@@ -129,14 +131,15 @@ class Purse:
     A bin is paid for if it fits. The first one is always paid for, so that a rescale goes on
     whatever the budget is: a budget is never exceeded by more than one bin. A bin that holds
     nothing is free. Bins that are copied and bins that are handed over are counted apart: with
-    ``fluid``, one is copied while the one before it is handed over.
+    ``fluid``, one is copied while the one before it is handed over. Time is counted for each new
+    owner apart: they copy beside each other, and a step waits for the slowest.
     """
 
     def __init__(self, budget: Budget, costs: CostModel) -> None:
         self._budget = budget
         self._costs = costs
         self.bytes = 0
-        self.seconds = 0.0
+        self._seconds: dict[int, float] = {}
         self._copied = 0
         self._handed = 0
 
@@ -145,13 +148,16 @@ class Purse:
         """How many bins were paid for."""
         return self._copied + self._handed
 
+    @property
+    def seconds(self) -> float:
+        """What the new owner spends that has most to do."""
+        return max(self._seconds.values(), default=0.0)
+
     def pay(self, move: Move, *, copies: bool) -> bool:
         """Pay for a move if it fits; ``copies`` if its bytes are copied in this step."""
         if move.is_empty:
             return True
-        size = move.bytes if copies else 0
-        seconds = self._costs.seconds(size)
-        if self.bins and not self._fits(size, seconds, self._copied if copies else self._handed):
+        if self.bins and not self._fits(move, copies):
             return False
         self.owe(move, copies=copies)
         return True
@@ -160,15 +166,19 @@ class Purse:
         """Pay for a move whether it fits or not: it was begun before."""
         size = move.bytes if copies else 0
         self.bytes += size
-        self.seconds += self._costs.seconds(size)
+        self._seconds[move.to_worker] = self._with(move, size)
         self._copied += copies
         self._handed += not copies
 
-    def _fits(self, size: int, seconds: float, bins: int) -> bool:
-        budget = self._budget
+    def _with(self, move: Move, size: int) -> float:
+        return self._seconds.get(move.to_worker, 0.0) + self._costs.seconds(size)
+
+    def _fits(self, move: Move, copies: bool) -> bool:
+        budget, size = self._budget, move.bytes if copies else 0
+        bins = self._copied if copies else self._handed
         return (
             (budget.bytes is None or self.bytes + size <= budget.bytes)
-            and (budget.seconds is None or self.seconds + seconds <= budget.seconds)
+            and (budget.seconds is None or self._with(move, size) <= budget.seconds)
             and (budget.bins is None or bins < budget.bins)
         )
 
