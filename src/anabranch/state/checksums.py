@@ -1,7 +1,7 @@
 """Checksums of the files that commits name: which bytes were committed.
 
 A checksum says of what kind it is by its length: 16 hexadecimal digits are XXH3, which costs a
-twentieth of a CRC-32 and so next to nothing where every file is read once by every process; 8 are
+tenth of a CRC-32 and so next to nothing where every file is read once by every process; 8 are
 a CRC-32, which can be carried on from one part of a large file to the next.
 """
 
