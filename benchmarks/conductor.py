@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.cases import Case
 from benchmarks.child import WORKERS, Spec
 from benchmarks.core_speed import core_speed
-from benchmarks.measure import Outcome
+from benchmarks.measure import Outcome, stretches
 from benchmarks.results import Result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,6 +116,8 @@ def _read(case: Case, path: Path) -> Result:
         outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
     except (OSError, msgspec.MsgspecError) as error:
         return _failed(case, f"no result: {error}")
+    if case.peer is not None:
+        outcome = msgspec.structs.replace(outcome, batches=stretches(outcome.batches))
     return Result(case.workload, case.subject, case.warm, outcome)
 
 

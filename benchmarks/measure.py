@@ -75,6 +75,30 @@ def measured(outcome: Outcome, warm: int) -> tuple[Batch, ...]:
     return outcome.batches[max(min(warm, third, done - 1), 0) :]
 
 
+def stretches(batches: Sequence[Batch], least: float = 1.0) -> tuple[Batch, ...]:
+    """Batches joined to stretches of at least so many seconds; what is left goes to the last one.
+
+    For systems that finish several batches at once: the time between the first and the second of
+    them says nothing about how fast they are.
+
+    >>> stretches([Batch(5, 24.0), Batch(5, 0.5)])
+    (Batch(rows=10, seconds=24.5, parts={}),)
+    """
+    found: list[Batch] = []
+    for batch in batches:
+        if found and found[-1].seconds < least:
+            found[-1] = _joined(found[-1], batch)
+        else:
+            found.append(batch)
+    if len(found) > 1 and found[-1].seconds < least:
+        found[-2:] = [_joined(*found[-2:])]
+    return tuple(found)
+
+
+def _joined(first: Batch, second: Batch) -> Batch:
+    return Batch(first.rows + second.rows, first.seconds + second.seconds)
+
+
 def rates(batches: Sequence[Batch]) -> Spread:
     """Rows per second, batch by batch."""
     return spread([batch.rows / batch.seconds for batch in batches])

@@ -84,13 +84,9 @@ class Progress:
 
 
 def slices(marks: list[tuple[float, int]]) -> list[dict[str, float]]:
-    """Progress in stretches of a second or more: the engine finishes several times at once."""
-    kept = marks[:1]
-    for mark in marks[1:]:
-        if mark[0] - kept[-1][0] >= 1 or mark is marks[-1]:
-            kept.append(mark)
+    """What was done between each two marks."""
     return [
-        {"rows": rows - had, "seconds": at - since} for (since, had), (at, rows) in pairwise(kept)
+        {"rows": rows - had, "seconds": at - since} for (since, had), (at, rows) in pairwise(marks)
     ]
 
 

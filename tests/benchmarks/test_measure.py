@@ -12,6 +12,7 @@ from benchmarks.measure import (
     part_medians,
     rates,
     spread,
+    stretches,
 )
 
 
@@ -46,3 +47,29 @@ def test_rates_are_per_batch_and_overall_counts_the_end() -> None:
 def test_a_part_that_a_batch_lacks_counts_as_nothing() -> None:
     batches = [Batch(1, 1.0, {"a": 1.0}), Batch(1, 1.0, {"a": 3.0, "b": 4.0}), Batch(1, 1.0)]
     assert part_medians(batches) == {"a": 1.0, "b": 0.0}
+
+
+def stretch(rows: int, seconds: float) -> Batch:
+    return Batch(rows, seconds)
+
+
+@pytest.mark.parametrize(
+    ("told", "joined"),
+    [
+        ([], []),
+        ([stretch(7, 0.1)], [stretch(7, 0.1)]),
+        ([stretch(5, 24.0), stretch(5, 0.5)], [stretch(10, 24.5)]),
+        (
+            [stretch(1, 0.5), stretch(2, 0.25), stretch(3, 0.25), stretch(4, 2.0)],
+            [stretch(6, 1.0), stretch(4, 2.0)],
+        ),
+        (
+            [stretch(1, 1.0), stretch(2, 0.5), stretch(0, 0.5), stretch(9, 0.5)],
+            [stretch(1, 1.0), stretch(11, 1.5)],
+        ),
+    ],
+)
+def test_stretches_that_are_too_short_to_tell_a_rate_are_joined(
+    told: list[Batch], joined: list[Batch]
+) -> None:
+    assert list(stretches(told)) == joined
