@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_the_outcome_is_read_and_nothing_is_left(
     assert found.outcome is not None
     assert found.outcome.batches == (Batch(7, 2.0),)
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_what_another_system_finishes_at_once_is_one_stretch(
+    program: Callable[[str], Case], tmp_path: Path
+) -> None:
+    halves = GOOD.replace("[batch]", '[batch, {**batch, "seconds": 0.25}]')
+    case = program(halves)
+    ours = run_case(case, tmp_path, tmp_path / "ours", 5.0).outcome
+    theirs = run_case(replace(case, peer="other"), tmp_path, tmp_path / "theirs", 5.0).outcome
+    assert ours is not None
+    assert theirs is not None
+    assert ours.batches == (Batch(7, 2.0), Batch(7, 0.25))
+    assert theirs.batches == (Batch(14, 2.25),)
 
 
 def test_a_failure_is_told_by_its_last_line(program: Callable[[str], Case], tmp_path: Path) -> None:

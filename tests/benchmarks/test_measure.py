@@ -49,23 +49,19 @@ def test_a_part_that_a_batch_lacks_counts_as_nothing() -> None:
     assert part_medians(batches) == {"a": 1.0, "b": 0.0}
 
 
-def stretch(rows: int, seconds: float) -> Batch:
-    return Batch(rows, seconds)
-
-
 @pytest.mark.parametrize(
     ("told", "joined"),
     [
         ([], []),
-        ([stretch(7, 0.1)], [stretch(7, 0.1)]),
-        ([stretch(5, 24.0), stretch(5, 0.5)], [stretch(10, 24.5)]),
+        ([Batch(7, 0.1)], [Batch(7, 0.1)]),
+        ([Batch(5, 24.0), Batch(5, 0.5)], [Batch(10, 24.5)]),
         (
-            [stretch(1, 0.5), stretch(2, 0.25), stretch(3, 0.25), stretch(4, 2.0)],
-            [stretch(6, 1.0), stretch(4, 2.0)],
+            [Batch(1, 0.5), Batch(2, 0.25), Batch(3, 0.25), Batch(4, 2.0)],
+            [Batch(6, 1.0), Batch(4, 2.0)],
         ),
         (
-            [stretch(1, 1.0), stretch(2, 0.5), stretch(0, 0.5), stretch(9, 0.5)],
-            [stretch(1, 1.0), stretch(11, 1.5)],
+            [Batch(1, 1.0), Batch(2, 0.5), Batch(0, 0.5), Batch(9, 0.5)],
+            [Batch(1, 1.0), Batch(11, 1.5)],
         ),
     ],
 )

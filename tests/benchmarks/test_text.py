@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import doctest
 
-from benchmarks import measure, text
+from benchmarks import measure, steps_picture, text
 
 
 def test_examples_in_the_docstrings() -> None:
-    for module in (measure, text):
+    for module in (measure, steps_picture, text):
         found = doctest.testmod(module)
         assert found.attempted > 0
         assert found.failed == 0
