@@ -152,6 +152,14 @@ def test_steps_that_are_long_for_other_reasons_slow_nothing_down(
     assert rounds == sorted(rounds)
 
 
+def test_steps_that_move_nothing_do_not_set_the_pace() -> None:
+    """While a rescale is paused, its steps cost nothing; that says nothing about the rounds."""
+    course = Course((Shares(REGION, (1,)),), 0.1, announced=True, pace=0.5)
+    for _ in range(10):
+        course = course.after((), (), Reports(0.1), 0.01)
+    assert course.pace == 0.5
+
+
 def test_a_budget_as_bytes() -> None:
     costs = CostModel(bytes_per_second=1e9)
     assert allowed_bytes(Budget(), costs) is None
