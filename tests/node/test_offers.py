@@ -16,7 +16,8 @@ from anabranch.node.offers import Offers
 from anabranch.node.port import InputLimit
 from anabranch.plan.lower import lower
 from anabranch.plan.step import Input
-from anabranch.sources.port import NO_LIMIT, Batch, Limit, RangeSlice
+from anabranch.sources.files import FileEnumerator
+from anabranch.sources.port import NO_LIMIT, Batch, FileSlice, Limit, RangeSlice
 
 
 @dataclass
@@ -105,6 +106,10 @@ def rows(inputs: tuple[Input, ...]) -> dict[str, list[tuple[int, int]]]:
     }
 
 
+def names(inputs: tuple[Input, ...]) -> list[str]:
+    return [Path(p.path).name for g in inputs for p in g.slices if isinstance(p, FileSlice)]
+
+
 def test_the_first_source_does_not_take_the_whole_limit(tmp_path: Path) -> None:
     bench = Bench(tmp_path, InputLimit(rows=10), first=1000, second=1000)
     bench.offers.poll()
@@ -159,6 +164,36 @@ def test_what_waits_behind_an_empty_offer_that_was_taken_is_told(tmp_path: Path)
     following = bench.offers.take(2)
     assert following is not None
     assert rows(following) == {"only": [(0, 3)]}
+
+
+def test_an_offer_that_is_taken_while_a_directory_is_listed_leaves_the_next_one_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    flow = ab.Dataflow("offers")
+    source = ab.FileSource(place, "json", "k string", max_files_per_step=1)
+    flow.source("files", source).sink("out", ab.MemorySink())
+    physical = lower(validate(flow.graph()))
+    offers = Offers(physical, tmp_path / "store", (), (), 0, InputLimit(), lambda: 0.0)
+    (place / "a.json").write_text('{"k": "a"}')
+    offers.poll()
+    (place / "b.json").write_text('{"k": "b"}')
+    list_files, taken = FileEnumerator.more, list[tuple[Input, ...] | None]()
+
+    def taken_meanwhile(enumerator: FileEnumerator, limit: Limit = NO_LIMIT) -> Batch:
+        batch = list_files(enumerator, limit)
+        taken.append(offers.take(1))
+        return batch
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileEnumerator, "more", taken_meanwhile)
+        offers.poll()
+    assert [names(each or ()) for each in taken] == [["a.json"]]
+    offers.poll()
+    assert offers.offer(running=True).rows == 1
+    offers.commit(1, taken[0] or (), InputLimit())
+    assert names(offers.take(2) or ()) == ["b.json"]
 
 
 def test_only_an_offer_that_nothing_can_be_added_to_is_settled(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -273,8 +274,9 @@ class Offers:
     def _ask(self, name: str) -> bool:
         """Ask one source for what its share has room for."""
         with self._guard:
+            asked = self._growing
             room = self._room(name)
-            begun = name in self._growing.shares and bool(self._growing.shares[name].slices)
+            begun = name in asked.shares and bool(asked.shares[name].slices)
         if room is None:
             return False
         enumerator = self._enumerators[name]
@@ -285,6 +287,9 @@ class Offers:
         else:
             return False
         with self._guard:
+            if self._growing is not asked:
+                # It was taken meanwhile: that one is full, not the one after it.
+                batch = replace(batch, full=False)
             known = name in self._growing.shares
             fuller = known and self._growing.shares[name].full != batch.full
             self._growing.add(name, batch)
