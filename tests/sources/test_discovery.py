@@ -35,6 +35,7 @@ TREE = [
     "in/b.csv",
     "in/.hidden",
     "in/_done",
+    "in/_day=1",
     "in/c.json._COPYING_",
     "in/2024-01/d.json",
     "in/2024-02/e.json",
@@ -42,6 +43,7 @@ TREE = [
     "in/_tmp/g.json",
     "in/.git/h.json",
     "in/2024-02/_SUCCESS",
+    "in/2024-02/_day=2",
     "in/x[1]/i.json",
 ]
 
@@ -53,7 +55,7 @@ TREE = [
         ("in/", ["in/a.json", "in/b.csv"]),
         ("in/../in/./", ["in/a.json", "in/b.csv"]),
         ("in/a.json", ["in/a.json"]),
-        ("in/_done", ["in/_done"]),
+        ("in/_day=1", ["in/_day=1"]),
         ("in/_tmp", ["in/_tmp/g.json"]),
         ("in/_tmp/*.json", ["in/_tmp/g.json"]),
         ("in/*.json", ["in/a.json"]),
@@ -65,7 +67,7 @@ TREE = [
         ("in/*/deep/*", ["in/2024-02/deep/f.json"]),
         ("in/*/deep/f.json", ["in/2024-02/deep/f.json"]),
         ("in/*/absent/*", []),
-        ("in/*/_SUCCESS", ["in/2024-02/_SUCCESS"]),
+        ("in/*/_day=2", ["in/2024-02/_day=2"]),
         ("in/x[[]1]/*", ["in/x[1]/i.json"]),
         ("in/_*", []),
         (
@@ -195,6 +197,14 @@ def test_a_name_that_spark_cannot_open_is_refused(tmp_path: Path, name: str | by
         file.write("x")
     with pytest.raises(UnreadableFile, match="Rename it"):
         names(tmp_path, "in")
+
+
+@pytest.mark.parametrize("name", ["_done", ".hidden", "c.json._COPYING_"])
+def test_a_name_is_refused_that_spark_would_read_as_nothing(tmp_path: Path, name: str) -> None:
+    put(tmp_path, f"in/{name}")
+    for path in (f"in/{name}", f"*/{name}"):
+        with pytest.raises(UnreadableFile, match="no data to it"):
+            names(tmp_path, path)
 
 
 def test_a_file_that_vanishes_while_listed_is_left_out(

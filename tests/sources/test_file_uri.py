@@ -11,6 +11,7 @@ import pytest
 from pyarrow import orc
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.sources.discovery import overlooked
 from anabranch.sources.file_uri import file_tag, file_uri, spark_path
 from anabranch.sources.files import FileSource
 from anabranch.sources.memory_log import MemoryLog
@@ -88,3 +89,18 @@ def test_spark_cannot_open_a_name_with_a_colon(spark: SparkSession, tmp_path: Pa
     reader = spark.read.schema("v bigint").json([spark_path(str(tmp_path / "10:30.json"))])
     with pytest.raises(Exception, match="FAILED_READ_FILE"):
         reader.collect()
+
+
+@pytest.mark.spark
+def test_spark_reads_nothing_from_names_that_it_overlooks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    names = [*("a", "_a", ".a", "_day=1", "_metadata", "_metadata.json", "_common_metadata=1")]
+    names += ["a._COPYING_", "_day=1._COPYING_", "._a", "a=_b", "a.b"]
+    for name in names:
+        (tmp_path / name).write_text('{"v":1}\n')
+    found = {
+        name: spark.read.schema("v bigint").json([spark_path(str(tmp_path / name))]).count()
+        for name in names
+    }
+    assert found == {name: int(not overlooked(name)) for name in names}

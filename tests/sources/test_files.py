@@ -397,6 +397,7 @@ def test_a_relative_path_becomes_absolute_when_it_is_opened(
         ({"format": None}, TypeError, "format must be text"),
         ({"schema": 7}, TypeError, "schema must be DDL text"),
         ({"schema": pa.schema([])}, ValueError, "at least one column"),
+        ({"schema": "v bigint, _Metadata string"}, ValueError, "a column named _Metadata"),
         ({"schema": pa.schema([("a", pa.int8())] * 2)}, ValueError, "more than one column named a"),
         ({"max_files_per_step": 0}, ValueError, "max_files_per_step must be at least 1"),
         ({"max_files_per_step": True}, TypeError, "max_files_per_step must be a whole number"),

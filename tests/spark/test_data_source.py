@@ -8,15 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    ReadMaxRows,
+)
 
 import anabranch as ab
 from anabranch.errors import ChangedDataflow, ReadFailed, UserFunctionFailed
 from anabranch.plan.step import Plan, decode_plan
-from anabranch.sources.port import OffsetSlice
+from anabranch.sources.port import Limit, OffsetSlice
+from anabranch.spark.data_source import DataSourceEnumerator
 from anabranch.state.journal import Journal, PlanName
 from tests.spark.data_sources import (
     EndingNumbers,
     Numbers,
+    NumbersReader,
     OldNumbers,
     SimpleNumbers,
     TypedNumbers,
@@ -114,6 +122,40 @@ def test_the_readers_own_limits(
     pipeline = completed(flow_of(described, sink), tmp_path / "state")
     assert pipeline.status().step == steps
     assert bag(read_rows(sink)) == bag(expected(100))
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "wanted", "told"),
+    [
+        (None, ReadMaxFiles(3), 10, ReadMaxFiles(3)),
+        (None, ReadAllAvailable(), 10, ReadAllAvailable()),
+        (None, ReadMaxRows(50), 10, ReadMaxRows(10)),
+        (None, ReadMaxRows(50), None, ReadMaxRows(50)),
+        (40, ReadMaxFiles(3), 10, ReadMaxRows(10)),
+        (40, ReadMaxRows(50), None, ReadMaxRows(40)),
+    ],
+)
+def test_a_reader_is_told_of_rows_only_where_it_is_used_to_them(
+    tmp_path: Path, given: int | None, own: ReadLimit, wanted: int | None, told: ReadLimit
+) -> None:
+    heard: list[ReadLimit] = []
+
+    class Reader(NumbersReader):
+        def getDefaultReadLimit(self) -> ReadLimit:
+            return own
+
+        def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+            heard.append(limit)
+            return start
+
+    class Source(Numbers):
+        def streamReader(self, schema: Any) -> NumbersReader:
+            return Reader(self.options)
+
+    options = {"home": str(home_with(tmp_path, 100))}
+    source = ab.PythonDataSource(Source, options, "k string, n bigint", max_rows_per_step=given)
+    DataSourceEnumerator("numbers", source, None).next(Limit(rows=wanted))
+    assert [(type(each), vars(each)) for each in heard] == [(type(told), vars(told))]
 
 
 @pytest.mark.parametrize("source", [OldNumbers, SimpleNumbers])

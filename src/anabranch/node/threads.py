@@ -2,12 +2,13 @@
 
 They wait for one condition, which every order and every change notifies: nothing on the way of a
 step sleeps. Sources cannot say when they have something, so they are asked when a step begins,
-when a commit comes, and every ``IDLE_SECONDS`` between.
+when a commit comes, and every ``IDLE_SECONDS`` between, or less often where asking takes long.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ from anabranch.node.queries import Queries, QueryLimits
 from anabranch.plan.step import Input
 
 IDLE_SECONDS = 0.05
+LONGEST_IDLE_SECONDS = 2.0
 CHORES_SECONDS = 0.5
 JOIN_SECONDS = 10.0
 
@@ -95,6 +97,7 @@ class ThreadedNode:
     def shut(self) -> None:
         """End the threads and let go of everything; a step under way is given up."""
         self._stopping.set()
+        self._poll_now.set()
         self.core.give_up_step()
         self.core.wake()
         for thread in self._threads:
@@ -137,8 +140,9 @@ class ThreadedNode:
 
     def _inputs(self) -> float | None:
         self._poll_now.clear()
-        self.core.poll_inputs()
-        self._poll_now.wait(IDLE_SECONDS)
+        begun = time.monotonic()
+        changed = self.core.poll_inputs()
+        self._poll_now.wait(idle_seconds(time.monotonic() - begun, changed=changed))
         return 0.0
 
     def _publish(self) -> float | None:
@@ -151,3 +155,19 @@ class ThreadedNode:
             self._stopping.wait(CHORES_SECONDS)
             return 0.0
         return 0.0 if busy else core.chores_pause()
+
+
+def idle_seconds(took: float, *, changed: bool) -> float:
+    """How long sources are left alone after a look at them that took so long.
+
+    To list a directory with very many files takes a while, and nothing is gained by doing nothing
+    else: looks that find nothing take a fifth of the time at most.
+
+    >>> idle_seconds(0.001, changed=False), idle_seconds(0.1, changed=False)
+    (0.05, 0.4)
+    >>> idle_seconds(0.1, changed=True), idle_seconds(60, changed=False)
+    (0.05, 2.0)
+    """
+    if changed:
+        return IDLE_SECONDS
+    return min(max(4 * took, IDLE_SECONDS), LONGEST_IDLE_SECONDS)

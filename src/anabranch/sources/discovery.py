@@ -65,8 +65,9 @@ def present(place: Place) -> Place:
 def find(place: Place, known: Known) -> list[Found]:
     """List the files at a place that are not known, oldest first, equally old ones by path.
 
-    Left out are names that start with `.` or `_` or end in `._COPYING_`, unless the path spells
-    them out; empty files, which count as not there yet; and links to directories.
+    Left out are names that start with `.` or `_` or end in `._COPYING_`; empty files, which count
+    as not there yet; and links to directories. `UnreadableFile` if the path spells out a name that
+    Spark does not read.
     """
     found: dict[str, Found] = {}
     with _unavailable(place.base):
@@ -156,13 +157,28 @@ def _readable(path: str) -> str:
     except UnicodeEncodeError:
         why = "its path is not UTF-8"
     else:
-        if ":" not in os.path.basename(path):
+        name = os.path.basename(path)
+        if ":" in name:
+            why = "its name has a colon, which Hadoop's file system takes for the end of a scheme"
+        elif overlooked(name):
+            why = "files of such names are no data to it, and it finds no row in them"
+        else:
             return path
-        why = "its name has a colon, which Hadoop's file system takes for the end of a scheme"
     raise UnreadableFile(
         f"Spark cannot read the file {path!r}: {why}",
-        do="Rename it; with a name that starts with _ it is left out.",
+        do="Rename it; in a directory, a name that starts with _ is left out.",
     )
+
+
+def overlooked(name: str) -> bool:
+    """Whether Spark reads a file of that name as if it were not there.
+
+    >>> [overlooked(name) for name in ("_done", ".a", "a._COPYING_", "_day=1", "a")]
+    [True, True, True, False, False]
+    """
+    if name.startswith("_") and "=" not in name:
+        return True
+    return name.startswith(".") or name.endswith("._COPYING_")
 
 
 def _without_repeats(pattern: list[str]) -> tuple[str, ...]:

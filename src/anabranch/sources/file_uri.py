@@ -43,9 +43,20 @@ def spark_path(path: str) -> str:
     r"""Spell a path so that a Spark reader takes it literally and not as a pattern.
 
     >>> print(spark_path("/in/a[1].json"))
-    /in/a\[1\].json
+    file:///in/a\[1\].json
     """
-    return _PATTERN.sub(r"\\\g<0>", path)
+    return hadoop_path(_PATTERN.sub(r"\\\g<0>", path))
+
+
+def hadoop_path(path: str) -> str:
+    """Spell an absolute path so that Hadoop looks for it here, whatever its default file system is.
+
+    Not `Path.as_uri`: Hadoop takes what stands there as it is, and a `%20` for three letters.
+
+    >>> hadoop_path("/out/50% off")
+    'file:///out/50% off'
+    """
+    return f"file://{path}"
 
 
 def _quoted(found: re.Match[str]) -> str:

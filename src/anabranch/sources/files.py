@@ -92,7 +92,7 @@ class FileSource:
         values = {
             "path": _as_path(path),
             "format": _as_format(format),
-            "schema": as_schema(schema),
+            "schema": _as_columns(schema),
             "options": as_options(options),
             "watch": bool(watch),
             "max_files_per_step": as_count(max_files_per_step, "max_files_per_step"),
@@ -317,6 +317,17 @@ def _as_path(path: str | os.PathLike[str]) -> str:
             f"path must be one of a local or mounted file system, not an address: {text!r}"
         )
     return text
+
+
+def _as_columns(schema: str | pa.Schema) -> pa.Schema:
+    columns = as_schema(schema)
+    for name in columns.names:
+        if name.lower() == "_metadata":
+            raise ValueError(
+                f"schema has a column named {name}: Spark tells the file of a row under that name. "
+                "Rename it in the files"
+            )
+    return columns
 
 
 def _as_format(format: str) -> str:

@@ -116,10 +116,14 @@ class DataSourceEnumerator:
         return self._reader.latestOffset(start, self._limit(limit))
 
     def _limit(self, wanted: Limit) -> ReadLimit:
-        bounds = [n for n in (self._source.max_rows_per_step, wanted.rows) if n is not None]
-        if bounds and self._limited:
-            return ReadMaxRows(min(bounds))
-        return self._reader.getDefaultReadLimit()
+        """Rows where the reader is used to rows: it may know no other limit than its own."""
+        usual = self._reader.getDefaultReadLimit()
+        rows = self._source.max_rows_per_step
+        if rows is None and isinstance(usual, ReadMaxRows):
+            rows = usual.max_rows
+        if rows is None or not self._limited:
+            return usual
+        return ReadMaxRows(rows if wanted.rows is None else min(rows, wanted.rows))
 
     def _position(self) -> bytes:
         assert self._offset is not None

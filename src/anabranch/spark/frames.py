@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from anabranch.dataflow.schema import to_ddl
 from anabranch.errors import BuildError, PublishFailed
 from anabranch.sinks.port import SparkFormat
-from anabranch.sources.file_uri import spark_path
+from anabranch.sources.file_uri import hadoop_path, spark_path
 from anabranch.spark.assembly import no_rows
 from anabranch.spark.failure import quietly, told
 from anabranch.spark.jvm import java_class
@@ -47,7 +47,9 @@ class SparkFrames:
 
     def check(self, form: SparkFormat, schema: pa.Schema, scratch: Path) -> None:
         """Raise ``BuildError`` unless rows of this schema can be written as such files."""
-        spark = self._entered()
+        spark = self._session
+        # The thread is the one that runs steps: its jobs stay in their pool.
+        use_session(spark)
         try:
             with quietly():
                 self._check_files(form)
@@ -101,7 +103,7 @@ class SparkFrames:
         writer = writer.options(**dict(form.options))
         if form.partition_by:
             writer = writer.partitionBy(*form.partition_by)
-        writer.save(str(directory))
+        writer.save(hadoop_path(str(directory)))
 
     def _check_files(self, form: SparkFormat) -> None:
         """Refuse what is not a file format: its output is not files that can be moved."""

@@ -35,7 +35,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from anabranch.dataflow.schema import parse_schema, to_ddl
 from anabranch.errors import AnabranchError, ChangedDataflow, NameTaken, ReadFailed, StreamFailed
 from anabranch.operators.failure import short
-from anabranch.sources.file_uri import file_tag
+from anabranch.sources.file_uri import file_tag, hadoop_path
 from anabranch.sources.port import NO_LIMIT, Batch, FileSlice, Limit
 from anabranch.sources.positions import encode_position
 from anabranch.sources.structured_stream import (
@@ -156,7 +156,7 @@ class StreamEnumerator:
                 do="Correct the schema, or leave it out.",
             )
         writer = rows.writeStream.foreachBatch(self._log).outputMode(source.output_mode)
-        writer = writer.option("checkpointLocation", self._checkpoint.as_uri())
+        writer = writer.option("checkpointLocation", hadoop_path(str(self._checkpoint)))
         if not source.watch:
             writer = writer.trigger(availableNow=True)
         elif source.every is not None:
