@@ -43,7 +43,7 @@ def run(
     flow: Dataflow,
     *,
     directory: str | os.PathLike[str],
-    workers: int = 2,
+    workers: int | None = None,
     bins: int = BINS,
     master: str | None = None,
     spark_conf: dict[str, str] | None = None,
@@ -61,8 +61,9 @@ def run(
     number of ``workers``. The Spark of this process is used if there is one; else it is started on
     ``master`` (``local[*]`` unless told otherwise) with ``spark_conf``, of which the settings that
     can change at run time hold for the pipeline in either case. ``bins`` is fixed when the
-    directory is made. ``isolate_workers`` is short for the setting of that name. ``rewind`` goes
-    back to a kept checkpoint first, as ``Pipeline.load`` does.
+    directory is made. ``workers`` and ``isolate_workers`` are short for the settings of these
+    names, and go before them. ``rewind`` goes back to a kept checkpoint first, as
+    ``Pipeline.load`` does.
     ``take_over`` fences a process that runs the pipeline, instead of being refused. ``watch`` is
     called with every committed step, ``reached`` at the named points of a step (``planned``,
     ``ran``, ``committed``, ``publishing <sink>``, ``published``; where Spark writes the files of a
@@ -71,9 +72,9 @@ def run(
     Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` when the
     directory belongs to something else; then nothing was started.
     """
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, not {workers}")
-    chosen = replace(settings or Settings(), workers=workers)
+    chosen = settings or Settings()
+    if workers is not None:
+        chosen = replace(chosen, workers=workers)
     if isolate_workers is not None:
         chosen = replace(chosen, isolate_workers=isolate_workers)
     path = Path(directory).absolute()
