@@ -67,6 +67,7 @@
     │   ├── CoordinatorUnreachable  coordinator.unreachable
     │   ├── CoordinatorStarting   coordinator.starting
     │   ├── TokenMissing          coordinator.token_missing
+    │   ├── TokenInvalid          coordinator.token_invalid
     │   ├── AddressTaken          coordinator.address_taken
     │   ├── DeadlinePassed        coordinator.deadline
     │   └── Fenced                coordinator.fenced
@@ -544,6 +545,12 @@ class TokenMissing(CoordinatorError):
     """Listening elsewhere than on loopback needs a token, and there is none."""
 
     code = "coordinator.token_missing"
+
+
+class TokenInvalid(CoordinatorError):
+    """The token is empty, or has characters that no header of a call could carry."""
+
+    code = "coordinator.token_invalid"
 
 
 class AddressTaken(CoordinatorError):

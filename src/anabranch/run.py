@@ -132,8 +132,11 @@ def serve(
     The node is a process of its own unless ``inline``: it outlives this one for a while, and a
     coordinator that comes back finds it and goes on.
     """
-    from anabranch.http.serving import served  # noqa: PLC0415  (``run`` serves nothing)
+    # ``run`` serves nothing.
+    from anabranch.http.guard import check_access  # noqa: PLC0415
+    from anabranch.http.serving import served  # noqa: PLC0415
 
+    check_access(host, token)
     path = directory.absolute()
     ensure_directory(path)
     wish = None if rewind is None else Load(rewind, accept_duplicates)

@@ -157,6 +157,35 @@ def test_bins_that_are_no_power_of_two_are_refused_before_anything_starts(tmp_pa
     assert "power of two, not 100" in " ".join(text.replace("│", " ").split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (("--token", ""), {}),
+        (("--token", "two words"), {}),
+        ((), {"ANABRANCH_TOKEN": ""}),
+        ((), {"ANABRANCH_TOKEN": "Tök3n"}),
+    ],
+)
+def test_a_token_that_no_call_could_bring_is_wrong_usage(
+    tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    served: list[tuple[Wanted, LittleServing]] = []
+    given = ["run", "f.py:flow", "--directory", str(tmp_path), "--host", "0.0.0.0", *arguments]
+    ran = CliRunner().invoke(application(Little(), served), given, env=environment)
+    assert (ran.exit_code, served) == (2, [])
+    assert "printable ASCII" in " ".join(ran.output.replace("│", " ").split())
+
+
+def test_a_token_of_the_command_line_goes_before_that_of_the_environment(tmp_path: Path) -> None:
+    served: list[tuple[Wanted, LittleServing]] = []
+    little = Little()
+    threading.Timer(0.3, little.ask, (Shutdown(), 0)).start()
+    given = ["run", "f.py:flow", "--directory", str(tmp_path), "--token", "t"]
+    ran = CliRunner().invoke(application(little, served), given, env={"ANABRANCH_TOKEN": ""})
+    assert ran.exit_code == 0, ran.output
+    assert [wanted.token for wanted, _ in served] == ["t"]
+
+
 def test_it_shows_lines_and_its_address_and_ends_with_the_pipeline(tmp_path: Path) -> None:
     little = Little()
     threading.Timer(0.5, little.ask, (Shutdown(), 0)).start()

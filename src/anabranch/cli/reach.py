@@ -9,6 +9,8 @@ import typer
 
 from anabranch.http.client import Client
 
+TOKEN_VARIABLE = "ANABRANCH_TOKEN"
+
 Directory = Annotated[
     Path | None,
     typer.Option(metavar="DIR", file_okay=False, help="The directory that the pipeline runs in."),
@@ -21,7 +23,7 @@ Token = Annotated[
     str | None,
     typer.Option(
         metavar="TOKEN",
-        envvar="ANABRANCH_TOKEN",
+        envvar=TOKEN_VARIABLE,
         help="The coordinator's token; with --directory it is found.",
         show_envvar=True,
     ),

@@ -6,6 +6,7 @@ Spark.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,6 +17,7 @@ import typer
 from rich.console import Console
 
 from anabranch.cli.exits import Exit
+from anabranch.cli.reach import TOKEN_VARIABLE
 from anabranch.cli.run_view import RunView
 from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.coordinator.effects import StepDone
@@ -23,7 +25,9 @@ from anabranch.coordinator.operations import Shutdown
 from anabranch.coordinator.port import Coordinator
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Phase, Status
+from anabranch.errors import TokenInvalid
 from anabranch.failures import error_of
+from anabranch.http.token import check_token
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.run import BINS
 from anabranch.state.bins import bin_bits
@@ -112,8 +116,9 @@ def register(app: typer.Typer, serve: Serve) -> None:
         token: Annotated[
             str | None,
             typer.Option(
-                envvar="ANABRANCH_TOKEN",
+                envvar=TOKEN_VARIABLE,
                 show_envvar=True,
+                callback=_that_calls_can_bring,
                 help="What calls must bring; needed when --host is not loopback.",
             ),
         ] = None,
@@ -210,6 +215,20 @@ def register(app: typer.Typer, serve: Serve) -> None:
             RescaleSettings(way=move, budget_bytes=move_bytes, budget_ms=move_ms),
         )
         raise typer.Exit(watch(wanted, serve, Console()))
+
+
+def _that_calls_can_bring(token: str | None) -> str | None:
+    """Refuse a token before anything is started.
+
+    An empty variable counts as a token: whoever set it did not mean that anybody may call.
+    """
+    given = os.environ.get(TOKEN_VARIABLE) if token is None else token
+    try:
+        if given is not None:
+            check_token(given)
+    except TokenInvalid as error:
+        raise typer.BadParameter(f"{error.what}. {error.do}") from error
+    return given
 
 
 def _power_of_two(bins: int) -> int:

@@ -9,9 +9,16 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anabranch.errors import AnabranchError, Forbidden, RequestTooLarge, Unauthorized
+from anabranch.errors import (
+    AnabranchError,
+    Forbidden,
+    RequestTooLarge,
+    TokenMissing,
+    Unauthorized,
+)
 from anabranch.failures import failure_of
 from anabranch.http.responses import problem_response
+from anabranch.http.token import check_token
 
 MOST_BODY_BYTES = 1 << 20
 OPEN_PATHS = frozenset({"/health"})
@@ -122,6 +129,17 @@ def _name(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
+
+
+def check_access(host: str, token: str | None) -> None:
+    """Refuse to listen where anybody could call: ``TokenMissing``, ``TokenInvalid``."""
+    if token is not None:
+        check_token(token)
+    elif not is_loopback(host):
+        raise TokenMissing(
+            f"Whoever reaches {host} could stop the pipeline and read its state",
+            do="Give a token, or listen on 127.0.0.1.",
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -10,9 +10,9 @@ from typing import Self
 
 import uvicorn
 
-from anabranch.errors import AddressTaken, TokenMissing
+from anabranch.errors import AddressTaken
 from anabranch.http.app import Application
-from anabranch.http.guard import is_loopback
+from anabranch.http.guard import check_access
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
@@ -28,12 +28,8 @@ class Server:
     def __init__(
         self, app: Application, host: str = "127.0.0.1", port: int = 0, token: str | None = None
     ) -> None:
-        """Take the address; port 0 takes a free one. ``TokenMissing``, ``AddressTaken``."""
-        if token is None and not is_loopback(host):
-            raise TokenMissing(
-                f"Whoever reaches {host} could stop the pipeline and read its state",
-                do="Give a token, or listen on 127.0.0.1.",
-            )
+        """Take the address; port 0 takes a free one. ``AddressTaken``; see ``check_access``."""
+        check_access(host, token)
         self._app = app
         self._host = host
         self._socket = _bound(host, port)
