@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -21,13 +22,25 @@ from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
 from anabranch.cli import remote
-from anabranch.cli.tables import status_picture
+from anabranch.cli.run_view import RunView, picture
+from anabranch.cli.tables import status_line, status_picture
 from anabranch.cli.waiting import checkpoint_with_progress
+from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Load, Pause, Shutdown, Start
-from anabranch.coordinator.status import CheckpointUnderWay, Phase, Status, StepUnderWay
+from anabranch.coordinator.status import (
+    CheckpointUnderWay,
+    OperatorStatus,
+    Phase,
+    SinkStatus,
+    SourceStatus,
+    Status,
+    StepUnderWay,
+)
+from anabranch.errors import UserFunctionFailed
 from anabranch.http.address import Address, write_address
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
+from anabranch.http.feed import Seen
 from anabranch.http.server import Server
 from anabranch.node.port import Failure
 from tests.http.little import Little
@@ -234,6 +247,57 @@ def test_a_bug_is_told_without_a_traceback(
     ended, text = failure(monkeypatch, capsys, "status", "--url", "http://127.0.0.1:1")
     assert (ended, "Traceback" in text) == (1, False)
     assert "ZeroDivisionError: by zero" in text
+
+
+HOSTILE = "no [/INST] :apple: \x1b[2J \x9b"
+HARMLESS = "no [/INST] :apple: \\x1b[2J \\x9b"
+
+
+def test_texts_of_others_are_shown_as_they_are(
+    running: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = msgspec.structs.replace(
+        running.little.status(),
+        dataflow=HOSTILE,
+        waiting_for=HOSTILE,
+        failure=Failure("step.user_function", f"{HOSTILE}\nsecond line"),
+        checkpoint=CheckpointUnderWay(4, 10, 3, HOSTILE),
+        operators=(OperatorStatus(HOSTILE, HOSTILE, 1, 1, 1),),
+        sources=(SourceStatus(HOSTILE, 7),),
+        sinks=(SinkStatus(HOSTILE, 1, 0),),
+        queued=(HOSTILE,),
+    )
+    monkeypatch.setattr(running.little, "status", lambda: status)
+    shown = running("status")
+    assert (shown.count(HARMLESS), "\x1b" in shown, "\x9b" in shown) == (9, False, False)
+    assert HARMLESS in status_line(status)
+    console = Console(force_terminal=True, width=200, file=io.StringIO())
+    console.print(picture(status, [Seen(StepDone(1, 1, 1, 0.5, {}), 1.0)], 2.0, "http://x:1"))
+    view = RunView(Console(width=200, file=io.StringIO()), "http://x:1")
+    view.say(HOSTILE)
+    drawn = cast("io.StringIO", console.file).getvalue()
+    assert (drawn.count(HARMLESS), "\x1b[2J" in drawn) == (3, False)
+    # An error's text may have lines.
+    monkeypatch.setattr(
+        remote, "client_of", lambda *_: (_ for _ in ()).throw(UserFunctionFailed(f"{HOSTILE}\nb"))
+    )
+    _, said = failure(monkeypatch, capsys, "status", "--url", "http://127.0.0.1:1")
+    assert said == f"error: [step.user_function] {HARMLESS}\nb.\n"
+
+
+def test_a_bar_shows_what_a_checkpoint_waits_for_as_it_is(tmp_path: Path) -> None:
+    with served(Little(file_seconds=0.2), tmp_path) as running:
+        running("pause")
+        console = Console(force_terminal=True, width=200, file=io.StringIO())
+        client = Client.of_directory(running.directory)
+        found = CheckpointUnderWay(4, 10, 3, HOSTILE)
+        running.little.status = lambda: msgspec.structs.replace(  # type: ignore[method-assign]
+            Little(step=4).status(), checkpoint=found
+        )
+        checkpoint_with_progress(client, 30, console)
+        drawn = cast("io.StringIO", console.file).getvalue()
+        assert HARMLESS in drawn
+        assert HOSTILE not in drawn
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
+from anabranch.dataflow.flow import Dataflow
+from anabranch.sinks.memory import MemorySink
+from anabranch.sources.scripted import EOF, ScriptedSource
 from anabranch.state.journal import Journal
 from tests.node.finished import finished
-from tests.node.shop import PAGES, Story
+from tests.node.shop import PAGES, Story, program
 
 
 @pytest.fixture
@@ -70,6 +73,33 @@ def test_rows_are_shown_at_a_step(shop: Path) -> None:
     assert found["columns"] == "customer string, state string, _worker int, _bin int"
     text = invoke("show", "--directory", shop, "--operator", "times", "--limit", "1")
     assert text.startswith(f"Step 4; 1 of {len(Story().counts)} rows.\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("[error] disk", "[error] disk"),
+        ("[/INST]", "[/INST]"),
+        ("[bold]loud", "[bold]loud"),
+        (":apple:", ":apple:"),
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("a\r\nb\x9bc", "a\\x0d\\x0ab\\x9bc"),
+    ],
+)
+def test_what_users_keep_is_shown_as_it_is(tmp_path: Path, key: str, text: str) -> None:
+    finished(tmp_path, [[(key, 3)]])
+    shown = invoke("show", "--directory", tmp_path, "--operator", "seen")
+    assert f"│ {text} │" in " ".join(shown.split())
+
+
+def test_names_of_columns_are_shown_as_they_are(tmp_path: Path) -> None:
+    flow = Dataflow("names")
+    source = ScriptedSource("k string, amount bigint", [[("a", 1)], EOF])
+    keyed = flow.source("in", source).key_distribute("r", "k")
+    keyed.aggregate("totals", **{"[red]n": "count(*)"}).sink("out", MemorySink())
+    finished(tmp_path, made=program(flow))
+    assert "[red]n" in invoke("show", "--directory", tmp_path, "--operator", "totals")
+    assert "`[red]n` bigint" in invoke("list", "--directory", tmp_path)
 
 
 @pytest.mark.parametrize("step", [None, 3])

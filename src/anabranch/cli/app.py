@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from anabranch.cli import remote, scale
 from anabranch.cli.doctor import doctor
 from anabranch.cli.exits import Exit, exit_of
+from anabranch.cli.literal import literal
 from anabranch.cli.node import node
 from anabranch.cli.run import register as register_run
 from anabranch.cli.serving import serve_wanted
@@ -123,7 +123,7 @@ def _say(what: str, code: Exit, debug: bool) -> Exit:
     """Print an error as one paragraph, its traceback before it where that is wanted."""
     if debug:
         traceback.print_exc()
-    Console(stderr=True).print(Text(f"error: {what}", "bold red"), soft_wrap=True)
+    Console(stderr=True).print(literal(f"error: {what}", "bold red"), soft_wrap=True)
     return code
 
 

@@ -21,6 +21,7 @@ from anabranch.cli.demo_course import Course, turns
 from anabranch.cli.demo_flow import TIERS, TOTALS, Places, demo_flow
 from anabranch.cli.demo_orders import OrderWriter
 from anabranch.cli.demo_view import Frame, Tier, View, view_for
+from anabranch.cli.literal import literal
 from anabranch.cli.scale_text import wish_text
 from anabranch.cli.sizes import size
 from anabranch.coordinator.effects import StepDone
@@ -140,7 +141,7 @@ def run_demo(wish: Wish, console: Console) -> int:
             console.print(f"Stopped after step {pipeline.status().step}; nothing was checked.")
             return INTERRUPTED
         if wish.keep is not None:
-            console.print(f"The files are in {wish.keep}.", soft_wrap=True, highlight=False)
+            console.print(literal(f"The files are in {wish.keep}."), soft_wrap=True)
         return _judge(console, wish.rows, places, pipeline)
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from anabranch.cli.checks import Check, Verdict
 from anabranch.cli.directory_checks import directory_checks
 from anabranch.cli.exits import Exit
+from anabranch.cli.literal import literal
 from anabranch.cli.machine_checks import machine_checks
 from anabranch.cli.package_checks import package_checks
 from anabranch.cli.spark_checks import java_checks, session_check
@@ -56,5 +57,6 @@ def _checks(directory: Path, spark: bool) -> Iterator[Check]:
 def _line(check: Check) -> Text:
     advice = f". {check.do}" if check.do else ""
     return Text.assemble(
-        (f"{check.verdict.value:4}", STYLES[check.verdict]), f"  {check.name}: {check.what}{advice}"
+        (f"{check.verdict.value:4}", STYLES[check.verdict]),
+        literal(f"  {check.name}: {check.what}{advice}"),
     )

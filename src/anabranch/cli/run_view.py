@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.cli.demo_view import sparkline
+from anabranch.cli.literal import literal
 from anabranch.cli.sizes import size
 from anabranch.cli.tables import STYLES, keys_of
 from anabranch.coordinator.effects import StepDone
@@ -54,7 +55,7 @@ class RunView:
 
     def say(self, text: str) -> None:
         """A line of its own, above the picture."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(literal(text), soft_wrap=True)
 
     def __enter__(self) -> Self:
         """Begin to draw."""
@@ -94,13 +95,13 @@ def picture(status: Status, steps: Sequence[Seen], now: float, where: str) -> Re
     else:
         parts.append(Text("The first step takes longest: it warms up Spark and Python.", "dim"))
     if status.waiting_for is not None:
-        parts.append(Text(f"waiting for {status.waiting_for}", "yellow"))
+        parts.append(literal(f"waiting for {status.waiting_for}", "yellow"))
     if status.checkpoint is not None:
         making = status.checkpoint
         parts.append(Text(f"checkpoint: {making.files_done:,} of {making.files:,} files"))
     return Panel(
         Group(*parts),
-        title=status.dataflow or "pipeline",
+        title=literal(status.dataflow or "pipeline"),
         title_align="left",
         border_style="cyan",
         width=78,
@@ -125,5 +126,5 @@ def _numbers(status: Status, steps: Sequence[Seen], now: float) -> Table:
     held = size(sum(region.bytes for region in status.regions))
     table.add_row("keys", f"{keys_of(status):,}", f"{held} over {status.workers} workers")
     for source in status.sources:
-        table.add_row("lag", f"{source.waiting:,}", source.source)
+        table.add_row("lag", f"{source.waiting:,}", literal(source.source))
     return table

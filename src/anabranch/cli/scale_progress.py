@@ -28,8 +28,8 @@ def until_settled(client: Client, answer: ScaleAnswer, seconds: float, console: 
     status, until = answer.status, time.monotonic() + seconds
     number = number_of(status)
     columns = (
-        *(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24)),
-        *(MofNCompleteColumn(), TextColumn("bins  {task.fields[more]}")),
+        *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)),
+        *(MofNCompleteColumn(), TextColumn("bins  {task.fields[more]}", markup=False)),
     )
     bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with bars:

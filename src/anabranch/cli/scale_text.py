@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from anabranch.cli.literal import literal
 from anabranch.cli.sizes import size
 from anabranch.coordinator.status import RescaleStatus, Status
 from anabranch.rescale.forecast import Forecast
@@ -130,7 +131,7 @@ def history_table(history: Sequence[Finished]) -> Table:
         moved = each.moved
         table.add_row(
             str(each.number),
-            wish_text(each.wish),
+            literal(wish_text(each.wish)),
             each.outcome.value,
             f"{moved.bins:,}",
             f"{moved.keys:,}",

@@ -14,8 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from anabranch.cli.literal import literal
 from anabranch.coordinator.records import copy_checkpoint
 from anabranch.dataflow.schema import to_ddl
+from anabranch.http.text_table import shown
 from anabranch.node.export import export_parquet
 from anabranch.node.flow_code import load_flow
 from anabranch.node.state_reader import Snapshot, read_snapshot, read_view, steps_of
@@ -159,7 +161,9 @@ def _print_json(value: Any) -> None:  # noqa: ANN401  (whatever is printed)
 def _print_table(rows: list[dict[str, Any]]) -> None:
     if not rows:
         return
-    table = Table(*rows[0])
+    table = Table()
+    for name in rows[0]:
+        table.add_column(literal(shown(name)))
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*(literal(shown(value)) for value in row.values()))
     Console().print(table)

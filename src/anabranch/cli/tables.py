@@ -10,9 +10,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from anabranch.cli.literal import literal
 from anabranch.cli.scale_text import rescale_text
 from anabranch.cli.sizes import size
 from anabranch.coordinator.status import CheckpointStatus, Phase, Status
+from anabranch.http.text_table import visible
 
 STYLES = {
     Phase.RUNNING: "bold green",
@@ -30,14 +32,14 @@ def status_picture(status: Status) -> RenderableType:
     if status.checkpoints:
         parts.append(checkpoint_table(status.checkpoints))
     title = f"{status.dataflow or 'pipeline'}, leader {status.leader}, branch {status.branch}"
-    return Panel(Group(*parts), title=title, title_align="left", border_style="cyan")
+    return Panel(Group(*parts), title=literal(title), title_align="left", border_style="cyan")
 
 
 def status_line(status: Status) -> str:
     """A pipeline on one line, for logs and pipes."""
     last = "" if status.last_seconds is None else f"  {status.last_seconds:.2f} s"
     waiting = sum(source.waiting for source in status.sources)
-    why = "" if status.waiting_for is None else f"  waiting for {status.waiting_for}"
+    why = "" if status.waiting_for is None else f"  waiting for {visible(status.waiting_for)}"
     return (
         f"{status.phase.value:10} step {status.step}  published {status.published}  "
         f"{status.rows:,} rows  {keys_of(status):,} keys  lag {waiting:,}{last}{why}"
@@ -87,29 +89,33 @@ def _heading(status: Status) -> Text:
 def _notes(status: Status) -> Iterator[Text]:
     if status.failure is not None:
         found = status.failure
-        yield Text(f"[{found.code}] {found.what}. {found.do or ''}".strip(), "bold red")
+        yield literal(f"[{found.code}] {found.what}. {found.do or ''}".strip(), "bold red")
     if status.under_way is not None:
         doing = status.under_way
         yield Text(f"step {doing.step}: {doing.doing} for {doing.seconds:.1f} s")
     if status.replaying is not None:
         yield Text(f"replaying up to step {status.replaying}", "yellow")
     if status.waiting_for is not None:
-        yield Text(f"waiting for {status.waiting_for}", "yellow")
+        yield literal(f"waiting for {status.waiting_for}", "yellow")
     if status.rescale is not None:
-        yield Text(rescale_text(status.rescale))
+        yield literal(rescale_text(status.rescale))
     if status.checkpoint is not None:
         making = status.checkpoint
         why = f", waits for {making.waiting_for}" if making.waiting_for else ""
-        yield Text(f"checkpoint: {making.files_done:,} of {making.files:,} files{why}")
+        yield literal(f"checkpoint: {making.files_done:,} of {making.files:,} files{why}")
     for queued in status.queued:
-        yield Text(f"queued: {queued}")
+        yield literal(f"queued: {queued}")
 
 
 def _operators(status: Status) -> Table:
     table = Table("operator", "region", "keys", "bytes", "runs", box=None, padding=(0, 2, 0, 0))
     for held in status.operators:
         table.add_row(
-            held.operator, held.region, f"{held.keys:,}", size(held.bytes), str(held.runs)
+            literal(held.operator),
+            literal(held.region),
+            f"{held.keys:,}",
+            size(held.bytes),
+            str(held.runs),
         )
     return table
 
@@ -117,8 +123,8 @@ def _operators(status: Status) -> Table:
 def _edges(status: Status) -> Table:
     table = Table("source or sink", "", box=None, padding=(0, 2, 0, 0))
     for source in status.sources:
-        table.add_row(source.source, f"{source.waiting:,} waiting")
+        table.add_row(literal(source.source), f"{source.waiting:,} waiting")
     for sink in status.sinks:
         behind = f", {sink.steps_behind} behind" if sink.steps_behind else ""
-        table.add_row(sink.sink, f"step {sink.published:,} published{behind}")
+        table.add_row(literal(sink.sink), f"step {sink.published:,} published{behind}")
     return table

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from anabranch.errors import AnabranchError
 from anabranch.http.answers import OperationAnswer
 from anabranch.http.client import Client
+from anabranch.http.text_table import visible
 
 LOOK_SECONDS = 0.2
 
@@ -65,7 +66,8 @@ def with_spinner(text: str, function: Callable[[], T], console: Console) -> T:
 def checkpoint_with_progress(client: Client, seconds: float, console: Console) -> OperationAnswer:
     """Take a checkpoint; a bar shows how many of its files are done."""
     work = _Work(lambda: client.checkpoint(seconds))
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    described = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), described, BarColumn(), MofNCompleteColumn())
     bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with bars:
         task = bars.add_task("Checkpoint", total=None)
@@ -76,7 +78,7 @@ def checkpoint_with_progress(client: Client, seconds: float, console: Console) -
                 if making is not None:
                     what = "Checkpoint"
                     if making.waiting_for is not None:
-                        what += f", waits for {making.waiting_for}"
+                        what += f", waits for {visible(making.waiting_for)}"
                     bars.update(
                         task, total=making.files, completed=making.files_done, description=what
                     )

@@ -9,6 +9,18 @@ from typing import Any
 from anabranch.operators.state_json import json_text
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_IN_LINES = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""A text whose control characters are shown, so that a terminal does not obey them.
+
+    With ``lines`` it may have several, and tabs in them.
+
+    >>> visible("a\x1b[2J\nb"), visible("a\nb", lines=True)
+    ('a\\x1b[2J\\x0ab', 'a\nb')
+    """
+    return text.translate(_IN_LINES if lines else _CONTROLS)
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -21,7 +33,7 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     bob        NULL
     """
     numeric = [any(isinstance(row[at], int | float) for row in rows) for at in range(len(columns))]
-    cells = [[_shown(name) for name in columns], *([_shown(part) for part in row] for row in rows)]
+    cells = [[shown(name) for name in columns], *([shown(part) for part in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip_longest(*cells, fillvalue="")]
     lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
     return "".join(_line(line, widths, numeric) for line in lines)
@@ -35,9 +47,14 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
     return "  ".join(aligned).rstrip() + "\n"
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401  (whatever a column holds)
+def shown(value: Any) -> str:  # noqa: ANN401  (whatever a column holds)
+    r"""A value as a cell has it: on one line, ``NULL`` for None, JSON for what has parts.
+
+    >>> shown(None), shown([1, None]), shown("a\tb")
+    ('NULL', '[1,null]', 'a\\x09b')
+    """
     if value is None:
         return "NULL"
     if isinstance(value, list | dict | tuple):
         value = json_text(value)
-    return str(value).translate(_CONTROLS)
+    return visible(str(value))
