@@ -20,7 +20,7 @@ from anabranch.coordinator.operations import (
 )
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Status
-from anabranch.errors import SnapshotExpired
+from anabranch.errors import DeadlinePassed, SnapshotExpired
 from anabranch.failures import error_of
 from anabranch.node.inline import InlineNode
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
@@ -77,7 +77,8 @@ class Pipeline:
     def checkpoint(self, timeout: float | None = None) -> Status:
         """Keep the last committed step; returns when that is durable.
 
-        Raises ``OperationRefused`` before the first step and when the pipeline is over.
+        Raises ``OperationRefused`` before the first step and when the pipeline is over, and
+        ``DeadlinePassed`` if it takes more than ``timeout`` seconds: it goes on.
         """
         return self._asked(TakeCheckpoint(), timeout)
 
@@ -128,7 +129,8 @@ class Pipeline:
         ``remove`` names workers that are to have no bins; ``by`` says what is to be equal on all
         workers: the number of ``"bins"``, or the measured ``"load"``. Returns when the request is
         durable; the bins move over the steps that follow, as ``status().rescale`` shows. A second
-        request replaces the target from where things are. ``OperationRefused`` with the reason.
+        request replaces the target from where things are. ``OperationRefused`` with the reason;
+        ``DeadlinePassed`` if the request is not durable after ``timeout`` seconds: it goes on.
         With ``dry_run`` nothing is changed: it gives what would be moved, in how many steps.
         """
         given = tuple((regions or {}).items())
@@ -147,19 +149,25 @@ class Pipeline:
     def rebalance(
         self, *regions: str, dry_run: bool = False, timeout: float | None = None
     ) -> Status | Forecast:
-        """Share the bins anew among the same workers, by their measured load."""
+        """Share the bins anew among the same workers, by their measured load; as ``scale`` does."""
         return self._wanted(Rebalance(regions), dry_run, timeout)
 
     def scale_pause(self, timeout: float | None = None) -> Status:
-        """Hand no more bins over until ``scale_resume``; rows go on. What is on its way arrives."""
+        """Hand no more bins over until ``scale_resume``; rows go on. What is on its way arrives.
+
+        Returns when that is durable; ``DeadlinePassed`` after ``timeout`` seconds: it goes on.
+        """
         return self._asked(Rescaling(requests.Pause()), timeout)
 
     def scale_resume(self, timeout: float | None = None) -> Status:
-        """Go on with a rescale that was paused."""
+        """Go on with a rescale that was paused; returns and raises as ``scale_pause`` does."""
         return self._asked(Rescaling(requests.Resume()), timeout)
 
     def scale_cancel(self, *, roll_back: bool = False, timeout: float | None = None) -> Status:
-        """Leave the bins where they are; or, rolling back, bring them back to where they were."""
+        """Leave the bins where they are; or, rolling back, bring them back to where they were.
+
+        Returns and raises as ``scale_pause`` does.
+        """
         return self._asked(Rescaling(requests.Cancel(roll_back)), timeout)
 
     def scale_history(self) -> tuple[Finished, ...]:
@@ -219,4 +227,9 @@ class Pipeline:
         answered = self._driver.ask(operation, timeout)
         if answered.failure is not None:
             raise error_of(answered.failure)
+        if answered.waiting:
+            raise DeadlinePassed(
+                f"What was asked is not durable within {timeout or 0:g} s",
+                do="It was taken and goes on: ask status().",
+            )
         return self.status()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from anabranch.coordinator.driver import Driver
 from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.port import Answered
+from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Phase
 from anabranch.dataflow.flow import Dataflow
-from anabranch.errors import ReadFailed, UnknownOperator
+from anabranch.errors import DeadlinePassed, ReadFailed, UnknownOperator
+from anabranch.node.inline import InlineNode
 from anabranch.node.program import Program
 from anabranch.pipeline import Pipeline
 from anabranch.plan.step import Plan
+from anabranch.rescale.requests import Scale
 from anabranch.run import ThisProcess
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import Fail, ScriptedSource
@@ -112,3 +118,52 @@ def test_shutting_down_finishes_the_step_and_the_next_start_goes_on(tmp_path: Pa
         for step, table in rows.steps().items()
     }
     assert published == {s: sorted(found, key=repr) for s, found in Story().rows.items()}
+
+
+def test_what_is_not_durable_in_time_is_an_error_and_goes_on(tmp_path: Path) -> None:
+    made = program(shop(scripted(), MemorySink(), MemorySink()))
+    under_way = threading.Event()
+    go_on = threading.Event()
+
+    def slow(plan: Plan) -> None:
+        if plan.step == 2:
+            under_way.set()
+            assert go_on.wait(WAIT)
+
+    pipeline = Engine(made, tmp_path, plane_before=slow).start().pipeline
+    assert under_way.wait(WAIT)
+    with pytest.raises(DeadlinePassed, match=r"not durable within 0\.01 s\. .* goes on"):
+        pipeline.scale(4, timeout=0.01)
+    with pytest.raises(DeadlinePassed, match="goes on"):
+        pipeline.scale_pause(timeout=0)
+    assert pipeline.status().step == 1
+    go_on.set()
+    status = pipeline.wait(WAIT)
+    assert status.rescale is not None
+    assert (status.rescale.wish, status.rescale.phase) == (Scale(4), "paused")
+
+
+class NeverInTime:
+    """A driver whose operations take longer than anybody waits."""
+
+    def ask(self, operation: object, seconds: float | None) -> Answered:
+        return Answered(step=7, waiting=True)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda pipeline: pipeline.checkpoint(timeout=1.5),
+        lambda pipeline: pipeline.scale(4, timeout=1.5),
+        lambda pipeline: pipeline.rebalance(timeout=1.5),
+        lambda pipeline: pipeline.scale_pause(timeout=1.5),
+        lambda pipeline: pipeline.scale_resume(timeout=1.5),
+        lambda pipeline: pipeline.scale_cancel(timeout=1.5),
+    ],
+)
+def test_a_timeout_that_has_passed_is_never_taken_for_done(
+    tmp_path: Path, ask: Callable[[Pipeline], object]
+) -> None:
+    driver, node = cast("Driver", NeverInTime()), cast("InlineNode", None)
+    with pytest.raises(DeadlinePassed, match=r"within 1\.5 s"):
+        ask(Pipeline(tmp_path, driver, node, Settings()))
