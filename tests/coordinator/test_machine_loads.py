@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
-from anabranch.coordinator.effects import Answer, End, Give, MakeBranch, WritePlan
+import msgspec
+import pytest
+
+from anabranch.coordinator.effects import Answer, End, Give, MakeBranch, Take, WritePlan
 from anabranch.coordinator.events import (
     Asked,
     BranchMade,
@@ -15,15 +18,20 @@ from anabranch.coordinator.events import (
 )
 from anabranch.coordinator.operations import Load, Shutdown, TakeCheckpoint
 from anabranch.coordinator.phases import Idle
+from anabranch.coordinator.standing import Standing
 from anabranch.node.port import (
     Checked,
     CheckOrder,
     Closed,
     CloseOrder,
+    Done,
     Failure,
     Open,
     OpenOrder,
+    Running,
     SinkFacts,
+    StepFailure,
+    StepOrder,
 )
 from tests.coordinator.bench import (
     FACTS,
@@ -33,12 +41,15 @@ from tests.coordinator.bench import (
     kinds,
     order_of,
     orders_of,
+    plan,
     read,
     standing,
 )
 
 DAMAGED = Failure("store.corrupt_run", "A file is not the one that was committed", "runs/7", "Copy")
 GONE = Failure("node.unreachable", "gone")
+FAILED = StepFailure(8, 0, Failure("source.file_gone", "A planned file is gone"))
+CLOSED = Closed()
 
 
 def asked_to_load(bench: Bench) -> CheckOrder:
@@ -187,3 +198,101 @@ def test_a_rewind_that_cannot_be_had_starts_nothing() -> None:
     assert isinstance(end, End)
     assert end.failure is not None
     assert "Kept checkpoints: 5" in (end.failure.do or "")
+
+
+def rewinding(at: Standing, state: Closed | Open | Running = CLOSED, **said: Any) -> Bench:
+    """A pipeline that is started to go back to 5; the order that comes first is to open."""
+    bench = Bench(options={"rewind": Load(5)})
+    bench.begin(at)
+    bench.opened = order_of(bench.told(state, **said), OpenOrder).number
+    return bench
+
+
+def test_a_rewind_at_the_start_comes_before_the_plan_that_was_left() -> None:
+    """Its input may be gone for good: it would fail at every start."""
+    left = standing(7, plan=plan(8), checkpoints=(checkpoint(5),))
+    bench = rewinding(left)
+    effects = bench.told(Open(7), published={"out": 7})
+    assert kinds(effects) == ["CheckOrder"]
+    assert order_of(effects, CheckOrder).step == 5
+    assert bench.verified(5, asked=0) == [MakeBranch(checkpoint(5))]
+    branched = standing(5, branch=1, checkpoints=(checkpoint(5),))
+    opened = order_of(bench.send(BranchMade(branched)), OpenOrder)
+    assert (opened.step, opened.rewound, opened.pending) == (5, 5, ())
+    bench.opened = opened.number
+    assert bench.told(Open(5), offer=bench.offer(6), published={"out": 5}) == [Take(6)]
+
+
+def test_a_rewind_at_the_start_gives_no_step_to_a_node_that_stands_there() -> None:
+    bench = Bench(options={"rewind": Load(5)})
+    bench.begin(standing(7, plan=plan(8), checkpoints=(checkpoint(5),)))
+    bench.opened = 5
+    effects = bench.told(Open(7), published={"out": 7}, failed_step=FAILED)
+    assert order_of(effects, CheckOrder).step == 5
+    assert StepOrder not in map(type, orders_of(effects))
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [(Running(8, 0), {}), (Open(8), {"done": Done(8, 0)})],
+    ids=["runs", "has run"],
+)
+def test_a_rewind_at_the_start_gives_up_the_step_that_the_node_runs(
+    state: Open | Running, said: dict[str, Any]
+) -> None:
+    bench = rewinding(standing(7, plan=plan(8), checkpoints=(checkpoint(5),)), state, **said)
+    assert kinds(bench.told(Open(7), published={"out": 7})) == ["CheckOrder"]
+
+
+def test_a_rewind_that_is_refused_leaves_the_plan_that_was_left_for_the_next_start() -> None:
+    bench = rewinding(standing(7, plan=plan(8), checkpoints=(checkpoint(3),)))
+    assert kinds(bench.told(Open(7), published={"out": 7})) == ["CloseOrder"]
+    end = bench.told(Closed())[-1]
+    assert isinstance(end, End)
+    assert end.failure is not None
+    assert "Step 5 is not kept" in end.failure.what
+
+
+def test_before_a_rewind_at_the_start_nothing_is_replayed() -> None:
+    """Lost state is left behind too: what a replay needs may be gone like the state itself."""
+    kept = (checkpoint(3), checkpoint(5), checkpoint(6))
+    bench = rewinding(standing(7, plan=plan(8), checkpoints=kept, replayable=8))
+    order = order_of(bench.told(Closed(), failed_open=DAMAGED), OpenOrder)
+    assert (order.step, order.whole) == (5, True)
+    bench.opened = order.number
+    effects = bench.told(Open(5), published={"out": 7})
+    assert kinds(effects) == ["CheckOrder"]
+    assert bench.verified(5, asked=0) == [MakeBranch(checkpoint(5))]
+
+
+def test_a_damaged_checkpoint_that_lost_state_is_to_go_back_to_is_named() -> None:
+    kept = (checkpoint(3), checkpoint(5))
+    bench = rewinding(standing(7, checkpoints=kept, replayable=8))
+    bench.opened = order_of(bench.told(Closed(), failed_open=DAMAGED), OpenOrder).number
+    order = order_of(bench.told(Closed(), failed_open=DAMAGED), OpenOrder)
+    assert order.step == 3, "a state to stand on while the files are looked at"
+    bench.opened = order.number
+    assert kinds(bench.told(Open(3), published={"out": 7})) == ["CheckOrder"]
+    bench.verified(5, asked=0, failure=DAMAGED)
+    end = bench.told(Closed())[-1]
+    assert isinstance(end, End)
+    assert end.failure is not None
+    assert "Checkpoint 5 cannot be loaded" in end.failure.what
+    assert "load another checkpoint (3)" in (end.failure.do or "")
+
+
+@pytest.mark.parametrize("which", ["source_failure", "sink_failure"])
+def test_what_fails_in_the_branch_that_is_left_does_not_keep_a_start_from_going_back(
+    which: str,
+) -> None:
+    bench = rewinding(standing(7, checkpoints=(checkpoint(5),)))
+    failing: dict[str, Any] = {which: GONE, "published": {"out": 7}}
+    assert kinds(bench.told(Open(7), **failing)) == ["CheckOrder"]
+    assert bench.told(Open(7), **failing) == []
+    assert bench.told(Open(7), **failing, checked=Checked(5, 3, 3, asked=0)) == [
+        MakeBranch(checkpoint(5))
+    ]
+    branched = standing(5, branch=1, checkpoints=(checkpoint(5),))
+    bench.opened = order_of(bench.send(BranchMade(branched)), OpenOrder).number
+    bench.told(Open(5), published={"out": 5})
+    assert kinds(bench.told(Open(5), **failing)) == ["CloseOrder"], "there it counts"

@@ -44,6 +44,8 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
         case Committing(plan, result):
             if (plan.step, plan.revision) != (result.step, result.revision):
                 found.append(f"the result of {result.step} is committed as {plan.step}")
+        case Idle() if standing.plan is not None and memory.rewind is None:
+            found.append(f"plan {standing.plan.step} is in the journal and does not run")
         case Taking(step):
             if step != standing.step + 1 or standing.plan is not None:
                 found.append(f"input for step {step} is taken at step {standing.step}")

@@ -12,14 +12,11 @@ from dataclasses import replace
 from anabranch.coordinator.closing import fail, refusal, refuse_waiting
 from anabranch.coordinator.effects import Answer, Effect, Give, MakeBranch
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.operations import Load
+from anabranch.coordinator.operations import REWIND, Load
 from anabranch.coordinator.phases import Branching, Verifying
 from anabranch.coordinator.recovering import know, reopen
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import CheckOrder, Failure, Told
-
-REWIND = 0
-"""The number of the wish that came with the start: if it cannot be had, nothing is started."""
 
 
 def unfit(memory: Memory, wish: Load) -> Failure | None:

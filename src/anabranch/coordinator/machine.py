@@ -56,7 +56,7 @@ from anabranch.coordinator.events import (
 )
 from anabranch.coordinator.invariants import check
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.operations import Load
+from anabranch.coordinator.operations import REWIND, Load
 from anabranch.coordinator.phases import (
     Branching,
     Closing,
@@ -101,7 +101,7 @@ class Machine:
         batch = BatchSize(settings.target_latency_seconds)
         self.memory = Memory(settings, code, take_over, directory, batch=batch)
         if rewind is not None:
-            self.memory.loads.append((loading.REWIND, rewind))
+            self.memory.loads.append((REWIND, rewind))
         self._validate = validate
         self._story: deque[str] = deque(maxlen=STORY)
 
@@ -237,7 +237,9 @@ class Machine:
                 effects = loading.on_told(memory, told, seconds)
                 if effects:
                     return effects
-        if told.opened == memory.opened and not isinstance(memory.phase, Ended):
+        # Before a rewind, what fails is what it leaves behind.
+        counts = told.opened == memory.opened and memory.rewind is None
+        if counts and not isinstance(memory.phase, Ended):
             failure = told.sink_failure
             if failure is None and isinstance(memory.phase, Idle):
                 failure = told.source_failure

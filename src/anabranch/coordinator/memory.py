@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from anabranch.coordinator.batching import BatchSize
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.operations import Load, Shutdown
+from anabranch.coordinator.operations import REWIND, Load, Shutdown
 from anabranch.coordinator.phases import (
     AnyPhase,
     Checkpointing,
@@ -97,6 +97,15 @@ class Memory:
         """Leave a commit that may not be written: who asked for what is in it waits for another."""
         if isinstance(self.phase, Committing):
             self.rescale_numbers = (*self.phase.numbers, *self.rescale_numbers)
+
+    @property
+    def rewind(self) -> Load | None:
+        """The checkpoint that the start is to go back to, until it has: before that no step runs.
+
+        What is to be left behind may be what keeps the pipeline from going on.
+        """
+        number, wish = self.loads[0] if self.loads else (None, None)
+        return wish if number == REWIND else None
 
     @property
     def facts(self) -> Facts | None:

@@ -56,4 +56,7 @@ class Rescaling:
     request: Request
 
 
+REWIND = 0
+"""The number of the wish to load that came with the start: nothing is started without it."""
+
 Operation: TypeAlias = Start | Pause | Shutdown | TakeCheckpoint | Load | Rescaling

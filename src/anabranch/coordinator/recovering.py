@@ -113,6 +113,8 @@ def on_met(memory: Memory, told: Told, now: float) -> list[Effect]:
             return replace_node(memory, now, why)
         case Reopen():
             return reopen(memory, now)
+        case WaitFor() if memory.rewind is not None:
+            return reopen(memory, now)
         case WaitFor(plan):
             memory.opened = told.opened
             # It runs as it was planned, also with another number of workers: ours comes after it.
@@ -143,12 +145,16 @@ def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]
 
 
 def lost_state(memory: Memory, failure: Failure, now: float) -> list[Effect]:
-    """Files of the state are damaged: all workers go back together, and replay."""
+    """Files of the state are damaged: all workers go back together, and replay.
+
+    Before a rewind nothing is replayed: any state will do to look at the checkpoint's files.
+    """
     standing = memory.standing
     order = memory.phase.order if isinstance(memory.phase, Opening) else None
     if order is not None and order.whole and order.step:
         memory.damaged[order.step] = failure.what
-    checkpoint = next_checkpoint(standing, frozenset(memory.damaged))
+    back_to = None if memory.rewind is None else memory.rewind.step
+    checkpoint = next_checkpoint(standing, frozenset(memory.damaged), back_to)
     from_nothing = standing.replayable == 1 and not (order and order.whole and not order.step)
     if checkpoint is None and not from_nothing:
         return fail(memory, _hopeless(memory, failure), now)
@@ -170,7 +176,7 @@ def on_opening(memory: Memory, phase: Opening, told: Told, now: float) -> list[E
     memory.opened = phase.order.number
     memory.standing = replace(memory.standing, published=dict(told.published))
     effects = checkpointing.repeat(memory)
-    if memory.replay is None:
+    if memory.replay is None or memory.rewind is not None:
         return [*effects, *begin_steps(memory, now)]
     if phase.order.step < memory.replay.to_step:
         return [*effects, *_recall(memory, phase.order.step + 1)]
@@ -181,9 +187,12 @@ def on_opening(memory: Memory, phase: Opening, told: Told, now: float) -> list[E
 
 
 def begin_steps(memory: Memory, now: float) -> list[Effect]:
-    """Run the plan that was left, if there is one; else wait for a reason for a new one."""
+    """Run the plan that was left, if there is one; else wait for a reason for a new one.
+
+    A rewind comes first: the plan may be one that can never run, since its input is gone.
+    """
     plan = memory.standing.plan
-    if plan is None:
+    if plan is None or memory.rewind is not None:
         memory.phase = Idle()
         return []
     return run_plan(memory, revised(memory, plan), Trigger.RESUMED, now)

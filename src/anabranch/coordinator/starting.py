@@ -69,10 +69,22 @@ def meet(told: Told, standing: Standing, code: str | None) -> Meeting:
     return Reopen()
 
 
-def next_checkpoint(standing: Standing, tried: frozenset[int]) -> Checkpoint | None:
-    """The newest checkpoint that was not tried and that every later step can be replayed from."""
-    for checkpoint in reversed(standing.checkpoints):
-        reachable = checkpoint.step + 1 >= standing.replayable or checkpoint.step == standing.step
-        if checkpoint.step not in tried and checkpoint.step <= standing.step and reachable:
+def next_checkpoint(
+    standing: Standing, tried: frozenset[int], back_to: int | None = None
+) -> Checkpoint | None:
+    """The newest checkpoint that was not tried and that every later step can be replayed from.
+
+    With ``back_to``, the step that the pipeline is about to be set back to, nothing is replayed:
+    the checkpoint of that step, else the newest one.
+    """
+    kept = [
+        each
+        for each in reversed(standing.checkpoints)
+        if each.step not in tried and each.step <= standing.step
+    ]
+    if back_to is not None:
+        return min(kept, key=lambda each: each.step != back_to, default=None)
+    for checkpoint in kept:
+        if checkpoint.step + 1 >= standing.replayable or checkpoint.step == standing.step:
             return checkpoint
     return None
