@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from anabranch.coordinator.events import (
     NodeTold,
     PlanWritten,
     ResultFetched,
+    TimePassed,
 )
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.settings import Settings
@@ -154,7 +156,23 @@ class Bench:
         self.machine = Machine(self.settings, validate=True, **self.options)
 
     def send(self, event: Event) -> list[Effect]:
-        return self.machine.handle(Moment(self.seconds, int(self.seconds * 1e9)), event)
+        effects = self.machine.handle(self._now, event)
+        self._never_spins()
+        return effects
+
+    def _never_spins(self) -> None:
+        """Whatever was waited for, once time has passed something else is: else a core is busy.
+
+        Looked at in a copy, for the test may want something else to happen first.
+        """
+        woken = copy.deepcopy(self.machine)
+        woken.handle(self._now, TimePassed())
+        wakes = woken.wakes_at()
+        assert wakes is None or wakes > self.seconds, f"{woken.memory.phase} waits for the past"
+
+    @property
+    def _now(self) -> Moment:
+        return Moment(self.seconds, int(self.seconds * 1e9))
 
     def told(self, state: Closed | Open | Running, **said: Any) -> list[Effect]:
         return self.send(NodeTold(self.telling(state, **said)))

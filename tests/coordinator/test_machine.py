@@ -50,7 +50,7 @@ from anabranch.coordinator.operations import (
     Start,
     TakeCheckpoint,
 )
-from anabranch.coordinator.phases import Ended, Idle, Opening, Stepping, Taking
+from anabranch.coordinator.phases import Ended, Idle, Taking
 from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.reporting import phase_of, status_of
 from anabranch.coordinator.settings import Deadlines, Settings
@@ -719,18 +719,6 @@ def test_a_repair_number_grows() -> None:
     effects = bench.send(ResultFetched(result(7)))
     (repair,) = [e.repair for e in effects if isinstance(e, WriteRepair)]
     assert repair == Repair(7, 3, 6, state(7))
-
-
-def test_what_a_phase_waits_for_is_always_bounded() -> None:
-    bench = Bench()
-    bench.begin(standing(7, plan=plan(8)))
-    assert bench.machine.wakes_at() is not None
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    assert isinstance(bench.machine.memory.phase, Opening)
-    assert bench.machine.wakes_at() is not None
-    bench.told(Open(7))
-    assert isinstance(bench.machine.memory.phase, Stepping)
-    assert bench.machine.wakes_at() is not None
 
 
 def test_a_checkpoint_of_the_last_commit_itself_needs_no_replay() -> None:

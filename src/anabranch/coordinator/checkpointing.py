@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.phases import Branching, Checkpointing
+from anabranch.coordinator.phases import Branching, Checkpointing, Closing, Ended
 from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.standing import checkpoint_of
 from anabranch.coordinator.triggers import Trigger
@@ -41,8 +41,9 @@ def may_come(memory: Memory) -> bool:
 def _possible(memory: Memory) -> bool:
     # The node checks one thing at a time; what a replay computes is no state of a commit yet; and
     # where a branch is left, a checkpoint of it would come too late: the new one cannot see it.
+    # A node that lets go looks at nothing any more.
     busy = memory.checkpointing is not None or memory.verifying is not None
-    leaving = isinstance(memory.phase, Branching)
+    leaving = isinstance(memory.phase, Branching | Closing | Ended)
     return memory.step > 0 and not busy and not leaving and memory.replay is None
 
 

@@ -144,10 +144,9 @@ def wakes_at(memory: Memory) -> float | None:
             times.append(memory.verifying.since + limits.check)
         case Idle():
             look = next_look(stepping.waiting(memory), memory.settings)
-            waits = memory.paused or memory.loads or memory.stopping is not None
-            if look is not None and not waits and stepping.blocked(memory) is None:
+            if look is not None and _looks_for_step(memory):
                 times.append(look)
-    if memory.told is not None and not isinstance(memory.phase, Meeting):
+    if memory.told is not None and not isinstance(memory.phase, Meeting | Closing):
         times.append(memory.heard + limits.silence)
     if memory.again_at is not None:
         times.append(memory.again_at)
@@ -156,6 +155,12 @@ def wakes_at(memory: Memory) -> float | None:
     elif memory.opened is not None and checkpointing.may_come(memory):
         times.append(memory.checkpoint_at + memory.settings.checkpoint_seconds)
     return min(times, default=None)
+
+
+def _looks_for_step(memory: Memory) -> bool:
+    """Whether a step is taken between two as soon as there is a reason for one."""
+    otherwise = memory.paused or memory.loads or memory.stopping is not None
+    return not otherwise and not stepping.is_complete(memory) and stepping.blocked(memory) is None
 
 
 def _late(what: str, seconds: float) -> Failure:

@@ -278,8 +278,7 @@ class Machine:
         """What follows from where things are: a checkpoint that is due, the next step."""
         memory, seconds = self.memory, now.seconds
         effects: list[Effect] = []
-        open_at_all = memory.opened is not None and not isinstance(memory.phase, Closing | Ended)
-        if open_at_all and checkpointing.is_due(memory, seconds):
+        if memory.opened is not None and checkpointing.is_due(memory, seconds):
             effects += checkpointing.begin(memory, seconds)
         if isinstance(memory.phase, Idle):
             lost, memory.lost = memory.lost, None

@@ -60,7 +60,8 @@ def why_step(waiting: Waiting, settings: Settings, now: float) -> Trigger | None
 def next_look(waiting: Waiting, settings: Settings) -> float | None:
     """When the reason may come with time alone."""
     times = []
-    if waiting.first_at is not None:
+    offer = waiting.offer
+    if waiting.first_at is not None and offer is not None and offer.rows:
         times.append(waiting.first_at + settings.max_delay_seconds)
     if settings.tick_seconds is not None:
         times.append(waiting.last_step + settings.tick_seconds)
