@@ -108,8 +108,15 @@ class Driver:
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end; False if it has not come."""
-        return self._over.wait(seconds)
+        """Wait for the end; False if it has not come. ``watch`` has seen every step then.
+
+        ``watch`` may wait itself, and is not kept by the steps that it has yet to see.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        if not self._over.wait(seconds):
+            return False
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        return self._watch is None or self._watch.wait(left)
 
     def wait_led(self) -> None:
         """Wait until this process leads, or all is over."""
@@ -129,7 +136,7 @@ class Driver:
     def abandon(self) -> None:
         """End as a process does that is killed: the node is told nothing. Nothing is lost by it."""
         self._events.put(_Abandoned())
-        self._over.wait()
+        self.wait()
 
     def status(self) -> Status:
         """What the pipeline is doing now."""
@@ -311,19 +318,29 @@ class Driver:
         self._events.put(EffectFailed(Announce(done), failure_of(error)))
 
     def _end(self) -> None:
-        if self._listener is not None:
-            self._listener.stop()
-        self._calls.shutdown(wait=False, cancel_futures=True)
-        self._finding.shutdown(wait=False, cancel_futures=True)
-        with contextlib.suppress(AnabranchError):
-            self._nodes.close(self._exiting)
-        self._leading.release()
+        """Let go of everything, and tell whoever waits: also where letting go fails."""
+        try:
+            self._let_go()
+        except BaseException as error:
+            self._raised = self._raised or error
         if self._watch is not None:
             self._watch.finish()
+        # Before the last step was watched: ``watch`` may be asking, or waiting for the end.
         self._over.set()
         self._open.set()
         self._led.set()
         self._refuse_rest()
+
+    def _let_go(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
+        self._calls.shutdown(wait=False, cancel_futures=True)
+        self._finding.shutdown(wait=False, cancel_futures=True)
+        try:
+            with contextlib.suppress(AnabranchError):
+                self._nodes.close(self._exiting)
+        finally:
+            self._leading.release()
 
     def _refuse_rest(self) -> None:
         """Answer whoever asked too late to be heard."""

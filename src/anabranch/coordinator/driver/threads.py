@@ -25,6 +25,7 @@ class Watch:
         self._watch = watch
         self._failed = failed
         self._waiting: queue.SimpleQueue[StepDone | None] = queue.SimpleQueue()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="anabranch-watch", daemon=True)
         self._thread.start()
 
@@ -33,18 +34,26 @@ class Watch:
         self._waiting.put(done)
 
     def finish(self) -> None:
-        """Wait until everything was seen."""
+        """No further step comes. Returns at once."""
         self._waiting.put(None)
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait so many seconds at most until everything was seen; False if it was not.
+
+        The user's function itself is not kept waiting: it would wait for its own end.
+        """
+        return threading.current_thread() is self._thread or self._over.wait(seconds)
 
     def _run(self) -> None:
-        while (done := self._waiting.get()) is not None:
-            try:
-                self._watch(done)
-            except Exception as error:
-                self._failed(done, error)
-                return
+        try:
+            while (done := self._waiting.get()) is not None:
+                try:
+                    self._watch(done)
+                except Exception as error:
+                    self._failed(done, error)
+                    return
+        finally:
+            self._over.set()
 
 
 class Listener:
