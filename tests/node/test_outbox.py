@@ -347,3 +347,39 @@ def test_closing_waits_for_the_step_that_is_being_published_and_for_no_other() -
     assert closed == [{"out": 1}]
     assert not bench.outbox.publish_next()
     assert sink.asked == [1]
+
+
+def test_closing_leaves_a_sink_alone_that_does_not_return_and_nothing_comes_after_it() -> None:
+    inside, may_go = threading.Event(), threading.Event()
+
+    class Hung(Flaky):
+        def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+            inside.set()
+            assert may_go.wait(WAIT)
+            super().publish(step, files)
+
+    sink = Hung()
+    bench = Bench({"out": sink}, outputs=[output(1, "out"), output(2, "out")])
+    publishing = threading.Thread(target=bench.work)
+    closing = threading.Thread(target=bench.outbox.close, args=(0.01,))
+    publishing.start()
+    assert inside.wait(WAIT)
+    closing.start()
+    closing.join(WAIT / 2)
+    left_alone = not closing.is_alive() and publishing.is_alive()
+    may_go.set()
+    publishing.join(WAIT)
+    assert left_alone
+    assert sink.asked == [1]
+
+
+def test_a_step_that_waits_to_be_given_to_its_sink_is_not_given_when_all_is_closed() -> None:
+    sink = Flaky()
+
+    def close(point: str, step: int) -> None:
+        bench.outbox.close(0.01)
+
+    bench = Bench({"out": sink}, outputs=[output(1, "out")], reached=close)
+    assert not bench.outbox.publish_next()
+    assert sink.asked == []
+    assert bench.outbox.done() == {"out": 0}

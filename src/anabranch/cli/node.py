@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anabranch.cli.exits import Exit
 from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.node.address import remove_address, write_address
 from anabranch.node.flow_code import code_of, load_flow
-from anabranch.node.process import tell_failure
+from anabranch.node.process import NODE_LOCK, tell_failure
+from anabranch.node.threads import ThreadedNode
 from anabranch.node.worker_home import homes_of
 from anabranch.run import BINS, build_node
 from anabranch.state.files import ensure_directory
 from anabranch.state.lock import DirectoryLock
+
+if TYPE_CHECKING:
+    from anabranch.node.server import NodeServer
 
 LOOK_SECONDS = 0.2
 
@@ -58,7 +65,7 @@ def node(
     path = directory.absolute()
     settings = spark_settings(conf)
     ensure_directory(path)
-    lock = DirectoryLock(path, "node.lock")
+    lock = DirectoryLock(path, NODE_LOCK)
     try:
         lock.acquire()
         code = code_of(flow)
@@ -83,7 +90,18 @@ def node(
             if running.wait_closed(LOOK_SECONDS):
                 break
     finally:
-        remove_address(path, running.core.boot)
+        _end(path, running, server, lock)
+
+
+def _end(path: Path, running: ThreadedNode, server: NodeServer, lock: DirectoryLock) -> None:
+    """Let go of everything. The address goes last: who comes meanwhile can end this process."""
+    ended = False
+    try:
         server.stop()
-        running.shut()
+        ended = running.shut()
+    finally:
+        remove_address(path, running.core.boot)
         lock.release()
+    if not ended:
+        print("Ended, though a sink or a source did not return", file=sys.stderr, flush=True)
+        os._exit(Exit.FAILED)

@@ -332,15 +332,18 @@ class NodeCore:
             self._duties.cancelled = self._duties.to_run is not None
         self.cancel_pending()
 
-    def shut(self) -> None:
-        """Let go of everything at once: nothing more is published."""
+    def shut(self, seconds: float) -> None:
+        """Let go of everything at once: nothing more is published.
+
+        A sink is waited for so many seconds at most.
+        """
         with self._changed:
             opened, self._opened = self._opened, None
             self._duties.to_open = None
             self._duties.forget()
             self._grown()
         if opened is not None:
-            opened.close()
+            opened.close(seconds)
 
     # ------------------------------------------------------------------------------ under the lock
 

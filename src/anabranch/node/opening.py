@@ -38,9 +38,12 @@ class Opened:
     offers: Offers
     outbox: Outbox
 
-    def close(self) -> None:
-        """Publish nothing any more, and let go of the sources, whatever they raise."""
-        self.outbox.close()
+    def close(self, seconds: float | None = None) -> None:
+        """Publish nothing any more, and let go of the sources, whatever they raise.
+
+        A step that is being published is waited for, so many seconds at most if that is said.
+        """
+        self.outbox.close(seconds)
         with contextlib.suppress(Exception):
             self.offers.close()
 

@@ -106,6 +106,8 @@ class Outbox:
             files = tuple(file for file in output.staged if file.sink == sink)
             if files:
                 self._reached(f"publishing {sink}", output.step)
+                if self._is_closed():
+                    return False
                 try:
                     self._publishers[sink].publish(output.step, files)
                 except Exception as error:
@@ -116,12 +118,20 @@ class Outbox:
             self._reached("published", step)
         return True
 
-    def close(self) -> None:
-        """Publish nothing any more; waits for the step that is being published."""
+    def close(self, seconds: float | None = None) -> None:
+        """Publish nothing any more; waits for the step that is being published.
+
+        With ``seconds`` no longer than that: a sink may never return. What it was given before is
+        all that it gets.
+        """
         with self._guard:
             self._closed = True
-        with self._working:
-            pass
+        if self._working.acquire(timeout=-1 if seconds is None else seconds):
+            self._working.release()
+
+    def _is_closed(self) -> bool:
+        with self._guard:
+            return self._closed
 
     def _chosen(self) -> tuple[str, Output] | None:
         with self._guard:

@@ -20,9 +20,11 @@ from anabranch.node.address import read_address
 from anabranch.node.client import HttpNode
 from anabranch.node.port import Failure, Node
 from anabranch.state.files import ensure_directory, read_file, remove_file, store_errors
+from anabranch.state.lock import DirectoryLock
 
 LOG = "node.log"
 FAILED = "node-failed.json"
+NODE_LOCK = "node.lock"
 LOOK_SECONDS = 0.02
 END_SECONDS = 20.0
 TERM_SECONDS = 5.0
@@ -85,7 +87,11 @@ class ProcessNode:
         self._child: subprocess.Popen[bytes] | None = None
 
     def find(self, leader: int) -> Node:
-        """The node whose address is in the directory, if it answers; else a new one."""
+        """The node whose address is in the directory, if it answers; else a new one.
+
+        One that does not answer is ended first: it hangs, or is just starting or ending, at the
+        orders of a coordinator that is gone.
+        """
         address = read_address(self._directory)
         if address is not None:
             node = HttpNode(address)
@@ -94,11 +100,11 @@ class ProcessNode:
             except Fenced:
                 raise
             except NodeUnreachable:
-                self._end()
+                node.close()
             else:
                 self._node = node
                 return node
-        return self._start(leader)
+        return self.replace(leader, "it does not answer")
 
     def replace(self, leader: int, why: str) -> Node:
         """End the node, whatever it is doing, and start another one."""
@@ -171,13 +177,14 @@ class ProcessNode:
         if self._child is not None and self._child.poll() is None:
             return psutil.Process(self._child.pid)
         address = read_address(self._directory)
-        if address is None:
-            return None
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(address.pid)
-            line = process.cmdline()
-            if "node" in line and str(self._directory) in line:
-                return process
+        # One that is starting has no address yet, but the lock.
+        held = DirectoryLock(self._directory, NODE_LOCK).holder()
+        for pid in (None if address is None else address.pid, held):
+            with contextlib.suppress(psutil.Error):
+                process = None if pid is None else psutil.Process(pid)
+                line = [] if process is None else process.cmdline()
+                if "node" in line and str(self._directory) in line:
+                    return process
         return None
 
     def _end(self) -> None:

@@ -24,6 +24,10 @@ IDLE_SECONDS = 0.05
 LONGEST_IDLE_SECONDS = 2.0
 CHORES_SECONDS = 0.5
 JOIN_SECONDS = 10.0
+"""How long all threads together may take to end."""
+
+SHUT_SECONDS = 5.0
+"""How long a step that is being published is waited for when everything ends."""
 
 
 class ThreadedNode:
@@ -94,15 +98,26 @@ class ThreadedNode:
         """Wait until an order to close with ``exit`` was carried out; False after a while."""
         return self._closed.wait(seconds)
 
-    def shut(self) -> None:
-        """End the threads and let go of everything; a step under way is given up."""
+    def shut(self) -> bool:
+        """End the threads and let go of everything; a step under way is given up.
+
+        False if something hangs, in the code of a sink or a source: it is left alone after a
+        while. It publishes nothing but the step that it is in.
+        """
         self._stopping.set()
         self._poll_now.set()
         self.core.give_up_step()
         self.core.wake()
+        late = time.monotonic() + JOIN_SECONDS
         for thread in self._threads:
-            thread.join(JOIN_SECONDS)
-        self.core.shut()
+            thread.join(max(late - time.monotonic(), 0.0))
+        # In a thread of its own: a source that is told to let go may hang as well.
+        closing = threading.Thread(
+            target=self.core.shut, args=(SHUT_SECONDS,), name="anabranch-close", daemon=True
+        )
+        closing.start()
+        closing.join(2 * SHUT_SECONDS)
+        return not any(thread.is_alive() for thread in (*self._threads, closing))
 
     def _check(self) -> None:
         """A node one of whose threads has ended does not answer: it is to be replaced."""

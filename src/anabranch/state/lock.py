@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from anabranch.errors import DirectoryInUse
-from anabranch.state.files import store_errors
+from anabranch.state.files import read_file, store_errors
 
 
 class DirectoryLock:
@@ -35,6 +35,11 @@ class DirectoryLock:
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
         self._handle = handle
+
+    def holder(self) -> int | None:
+        """The process that has the lock, or had it last; None if none ever had."""
+        written = read_file(self._path)
+        return int(written) if written is not None and written.strip().isdigit() else None
 
     def release(self) -> None:
         """Let go."""

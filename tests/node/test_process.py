@@ -1,0 +1,133 @@
+"""The node's process, found, ended and started again; real processes, only Spark is replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from anabranch.cli.exits import Exit
+from anabranch.errors import NodeUnreachable
+from anabranch.node import process as module
+from anabranch.node.address import read_address
+from anabranch.node.client import HttpNode
+from anabranch.node.port import Node
+from anabranch.node.process import ProcessNode
+from anabranch.state.lock import DirectoryLock
+from tests.node.core_shop import CoreShop
+from tests.node.led import Led
+from tests.node.plain_node import FLOW, PlainCommand
+
+WAIT = 60.0
+
+Nodes = Callable[..., ProcessNode]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    """Coordinators' views of the node of one directory; every node is ended at the end."""
+    monkeypatch.setattr(module, "TERM_SECONDS", 1.0)
+    here = Path(__file__).parents[2]
+    monkeypatch.setenv("PYTHONPATH", f"{here / 'src'}{os.pathsep}{here}")
+    state = tmp_path / "state"
+    state.mkdir()
+    made: list[ProcessNode] = []
+    found: list[HttpNode] = []
+    monkeypatch.setattr(module, "HttpNode", lambda address: _kept(found, HttpNode(address)))
+
+    def one(**options: object) -> ProcessNode:
+        made.append(ProcessNode(PlainCommand(FLOW, state, **options), WAIT))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield one
+    for each in made:
+        each._end()
+    for node in found:
+        node.close()
+
+
+def _kept(found: list[HttpNode], node: HttpNode) -> HttpNode:
+    found.append(node)
+    return node
+
+
+def pid_of(node: Node) -> int:
+    assert isinstance(node, HttpNode)
+    return node.address.pid
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.01)
+
+
+def answers(node: Node) -> bool:
+    try:
+        node.told(2, -1, 0.0)
+    except NodeUnreachable:
+        return False
+    return True
+
+
+def hang(tmp_path: Path, node: Node) -> None:
+    """Let the node hang in its sink."""
+    led = Led(CoreShop(tmp_path), node)
+    led.open()
+    led.one_step()
+    until((tmp_path / "hanging").exists)
+
+
+def test_a_node_that_answers_is_found_again(tmp_path: Path, nodes: Nodes) -> None:
+    first = nodes().find(1)
+    assert pid_of(nodes().find(2)) == pid_of(first)
+
+
+def test_a_node_whose_sink_hangs_ends_when_it_is_told_to(tmp_path: Path, nodes: Nodes) -> None:
+    (tmp_path / "hang").write_text("0.1")
+    node = nodes().find(1)
+    hang(tmp_path, node)
+    process = psutil.Process(pid_of(node))
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(WAIT) == Exit.FAILED
+    assert read_address(tmp_path / "state") is None
+    lock = DirectoryLock(tmp_path / "state", "node.lock")
+    lock.acquire()
+    lock.release()
+
+
+def test_a_node_that_is_ending_is_ended_by_the_coordinator_that_comes(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    (tmp_path / "hang").write_text("3600")
+    node = nodes().find(1)
+    hang(tmp_path, node)
+    os.kill(pid_of(node), signal.SIGTERM)
+    until(lambda: not answers(node))
+    assert psutil.pid_exists(pid_of(node))
+    (tmp_path / "hang").unlink()
+    other = nodes().find(2)
+    assert pid_of(other) != pid_of(node)
+    assert answers(other)
+
+
+def test_a_node_that_is_starting_is_ended_by_the_coordinator_that_comes(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    (tmp_path / "slow").touch()
+    dead = ProcessNode(PlainCommand(FLOW, tmp_path / "state"), 0.0)
+    dead._end = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(NodeUnreachable):
+        dead.find(1)
+    until((tmp_path / "starting").exists)
+    assert dead._child is not None
+    (tmp_path / "slow").unlink()
+    node = nodes().find(2)
+    assert pid_of(node) != dead._child.pid
+    dead._child.wait(WAIT)
