@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -105,6 +106,48 @@ def names(place: Path) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------- one process
+
+
+def refuse_locks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let every lock fail with this error of the operating system."""
+
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+
+
+@pytest.mark.parametrize("take_over", [False, True])
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch, number: int, take_over: bool
+) -> None:
+    refuse_locks(monkeypatch, number)
+    with pytest.raises(StoreUnavailable, match="has no locks") as caught:
+        lead(place, take_over=take_over)
+    assert caught.value.where is not None
+    assert "1.lock" in caught.value.where
+    assert "Put the directory on one that has" in (caught.value.do or "")
+    assert names(place) == ["1.lock"]
+
+
+@pytest.mark.parametrize("number", [errno.EWOULDBLOCK, errno.EACCES])
+def test_a_take_over_that_gets_no_lock_ends(
+    place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
+    refuse_locks(monkeypatch, number)
+    with pytest.raises(DirectoryInUse, match="is about to run this pipeline"):
+        lead(place, take_over=True)
+
+
+def test_nobody_is_taken_for_a_leader_where_there_are_no_locks(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead(place).abandon()
+    refuse_locks(monkeypatch, errno.ENOLCK)
+    with pytest.raises(StoreUnavailable, match="has no locks"):
+        lead(place)
 
 
 def test_a_leader_says_who_it_is(place: Path) -> None:

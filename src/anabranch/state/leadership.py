@@ -19,7 +19,8 @@ Non-guarantees
     one: it is fenced then, as by a take-over, and nothing is lost.
 
 Failure and recovery
-    ``DirectoryInUse`` names the leader that lives. A kill at any point leaves at most directories
+    ``DirectoryInUse`` names the leader that lives. A file system without locks is
+    ``StoreUnavailable``: nobody leads on it. A kill at any point leaves at most directories
     and lock files without a leader, which the next leader removes.
 
 On disk, ``leader/<n>`` is the entry that says who it is, ``leader/<n>.lock`` is locked as long as
@@ -30,7 +31,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import os
 import re
 import secrets
@@ -51,6 +51,7 @@ from anabranch.state.files import (
     sync_directory,
 )
 from anabranch.state.journal import Journal, Won
+from anabranch.state.lock import try_lock
 
 #: For how long another process that is just becoming the leader is waited for.
 PATIENCE_SECONDS = 5.0
@@ -189,27 +190,25 @@ class Leadership:
             if self._try_lock(number):
                 return number
             # Another process is about to lead under this number.
+            if time.monotonic() > deadline:
+                raise self._in_use(number, "is about to run this pipeline")
             if take_over:
                 tried = number
-            elif time.monotonic() > deadline:
-                raise self._in_use(number, "is about to run this pipeline")
-            else:
-                time.sleep(0.02)
+            time.sleep(0.02)
 
     def _try_lock(self, number: int) -> bool:
         path = self._lock(number)
         with store_errors(path, "open"):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        mine = False
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            return False
-        if not _is_open_at(handle, path):  # removed by a leader before we had the lock
-            os.close(handle)
-            return False
-        self._handle = handle
-        return True
+            # A leader may have removed the file before we had the lock.
+            mine = try_lock(handle, path) and _is_open_at(handle, path)
+        finally:
+            if not mine:
+                os.close(handle)
+        self._handle = handle if mine else None
+        return mine
 
     def _lives(self, number: int) -> bool:
         path = self._lock(number)
@@ -220,12 +219,9 @@ class Leadership:
                 return False
         try:
             # Shared, so that two that look at the same time do not take each other for it.
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
+            return not try_lock(handle, path, shared=True)
         finally:
             os.close(handle)
-        return False
 
     def _remove_lower(self, number: int) -> None:
         """Fence all lower leaders, then clear what they left."""
