@@ -11,7 +11,7 @@ from anabranch.plan.placed import Assignment
 from anabranch.rescale.asking import request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
-from anabranch.rescale.course import Course, Reports, View
+from anabranch.rescale.course import Course, Intent, Reports, View
 from anabranch.rescale.phases import Steady
 from anabranch.rescale.requests import Cancel, Scale
 from anabranch.rescale.rounds import Budget, RescaleSettings, Way, allowed_bytes
@@ -108,6 +108,18 @@ def test_what_was_copied_stands_in_the_history() -> None:
     assert done.moved.copied_bytes == 7 * done.moved.steps > 0
 
 
+def stepped(intent: Intent) -> StepMoves:
+    """A step that was planned like this."""
+    return StepMoves(
+        1,
+        placed(0),
+        prefetch=intent.prefetch,
+        collect=intent.collect,
+        ahead=intent.ahead,
+        allowed=intent.allowed,
+    )
+
+
 def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
     settings = RescaleSettings(budget_bytes=1 << 20, budget_ms=1e9, prefetch_steps=2)
     course = Course((Shares(REGION, (1,)),), 0.1, announced=True)
@@ -116,7 +128,7 @@ def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
         intent = course.intent(view)
         assert (len(intent.prefetch), intent.collect) == (1, ()), step
         assert intent.allowance == 1 << 20
-        course = course.after(intent.prefetch, intent.collect, Reports())
+        course = course.after(stepped(intent), Reports())
     assert len(course.intent(view).collect) == 1, "in the end it goes without"
 
 
@@ -130,7 +142,7 @@ def _rounds(reports: list[Reports]) -> list[int]:
         intent = course.intent(view)
         assert intent.allowed == 0.01
         found.append(len(intent.prefetch))
-        after = course.after(intent.prefetch, intent.collect, report, intent.allowed)
+        after = course.after(stepped(intent), report)
         course = msgspec.structs.replace(after, copying=())
     return found
 
@@ -156,7 +168,7 @@ def test_steps_that_move_nothing_do_not_set_the_pace() -> None:
     """While a rescale is paused, its steps cost nothing; that says nothing about the rounds."""
     course = Course((Shares(REGION, (1,)),), 0.1, announced=True, pace=0.5)
     for _ in range(10):
-        course = course.after((), (), Reports(0.1), 0.01)
+        course = course.after(stepped(Intent(allowed=0.01)), Reports(0.1))
     assert course.pace == 0.5
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +87,70 @@ def test_no_step_of_a_rescale_exceeds_the_budget_by_more_than_one_bin(
         rescale = after_commit(rescale, moves, all_told(moves) if say == "all" else Reports())
         placement = moves.placement
     assert isinstance(rescale.phase, Steady)
+
+
+IN_PLACE = RescaleSettings(answer_steps=0, prefetch=False)
+
+
+def rescaled(
+    known: Loads, asked: RescaleSettings, moving_seconds: float = 0.0
+) -> list[tuple[Move, ...]]:
+    """What the steps of a rescale from one worker to three hand over, with steps of 0.3 s.
+
+    ``moving_seconds`` is what it takes to take over a bin.
+    """
+    placement = placed(*[0] * len(known.of(REGION).bins))
+    rescale, found = request(Rescale(), Scale(3), placement), []
+    while not isinstance(rescale.phase, Steady):
+        moves = plan_step(rescale, placement, known, [0.3], asked)
+        found.append(moves.collect)
+        spent = Counter(move.to_worker for move in moves.acquire)
+        cost = max(spent.values(), default=0) * moving_seconds
+        rescale = after_commit(rescale, moves, Reports(0.3, moving_seconds=cost))
+        placement = moves.placement
+    return found
+
+
+def test_where_nothing_is_copied_bytes_take_no_time() -> None:
+    """By the rate of copying, 5 GB would take thousands of such steps."""
+    handed = rescaled(loads([20_000_000] * 256), IN_PLACE)
+    assert sum(len(each) for each in handed) == 170
+    assert len(handed) <= 5
+
+
+def test_where_nothing_is_copied_a_budget_of_bytes_bounds_what_is_handed_over() -> None:
+    asked = msgspec.structs.replace(IN_PLACE, budget_bytes=250)
+    handed = [len(each) for each in rescaled(loads([100] * 12), asked) if each]
+    assert handed == [2, 2, 2, 2]
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=300), st.floats(0, 1))
+def test_where_nothing_is_copied_rounds_are_bounded_by_bins_and_time(
+    sizes: list[int], usual: float
+) -> None:
+    """A new owner gets no more bins than a millisecond for each allows, and one more."""
+    known, placement = loads(sizes), placed(*[0] * len(sizes))
+    rescale = request(Rescale(), Scale(3), placement)
+    moves = plan_step(rescale, placement, known, [usual], IN_PLACE)
+    got = Counter(move.to_worker for move in moves.collect)
+    assert all(0.001 * (count - 1) <= 0.25 * usual for count in got.values())
+
+
+@pytest.mark.parametrize(("cost", "faster"), [(0.0, True), (0.01, False)])
+def test_rounds_follow_what_taking_over_has_cost(cost: float, faster: bool) -> None:
+    """Of 30 bins a round is estimated to be right: they turn out to cost nothing, or too much."""
+    asked = msgspec.structs.replace(IN_PLACE, budget_ms=30.5)
+    handed = [
+        max(Counter(m.to_worker for m in each).values())
+        for each in rescaled(loads([1] * 600), asked, cost)
+        if each
+    ]
+    assert handed[0] == 30
+    assert handed[1] == 30, "what it cost to take over the first round is known after the next"
+    if faster:
+        assert handed[2] > 30
+    else:
+        assert handed[2] < 30
 
 
 def test_the_three_ways_are_budgets_of_one_planner() -> None:
@@ -185,6 +252,14 @@ def test_a_forecast_says_what_will_be_moved() -> None:
     assert found.seconds == pytest.approx(5 * 0.4, rel=0.01)
     assert found.longest_round_bytes == 200
     assert found.workers == (0, 1)
+
+
+def test_a_forecast_counts_no_copying_where_nothing_is_copied() -> None:
+    known, recent = loads([50_000_000] * 100), [0.3]
+    found = forecast(Scale(2), placed(*[0] * 100), known, recent, IN_PLACE, CostModel())
+    assert found.bytes == found.longest_round_bytes == 50 * 50_000_000
+    assert found.steps == 1 + 1 + 1, "one to ask, one round, one to arrive"
+    assert found.seconds == pytest.approx(3 * 0.3 + 50 * 0.001)
 
 
 def test_a_forecast_of_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 import msgspec
 
@@ -49,6 +50,10 @@ class CostModel(msgspec.Struct, frozen=True):
     def seconds(self, size: int) -> float:
         """What it takes to copy a bin of so many bytes."""
         return self.seconds_per_bin + size / self.bytes_per_second
+
+    def in_place(self) -> CostModel:
+        """The model where bytes stay where they are: what is handed over is ownership."""
+        return msgspec.structs.replace(self, bytes_per_second=inf)
 
     def learnt(self, done: Iterable[Prefetched]) -> CostModel:
         """The model after some copies. Tiny ones say nothing of the rate."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +18,14 @@ from anabranch.rescale.rounds import (
     RescaleSettings,
     allowed_bytes,
     budget_for,
+    costs_for,
     next_pace,
     paced,
 )
 from anabranch.rescale.shares import Shares
+
+if TYPE_CHECKING:
+    from anabranch.rescale.step_moves import StepMoves
 
 _UNKNOWN = Loads()
 
@@ -116,14 +121,14 @@ class Course(msgspec.Struct, frozen=True):
         left = self.left(view.placement, view.loads)
         joining = joiners(left)
         budget = budget_for(view.settings, self.usual_seconds)
-        if not view.settings.prefetch:
-            collect = Purse(budget, view.costs).take(left, copies=True)
-            return Intent(announce=announce, collect=collect, joining=joining)
-        if announce and any(move.bytes for move in left):
-            return Intent(announce=announce, joining=joining)
         allowed = budget.seconds
         budget = paced(budget, self.pace)
-        purse = Purse(budget, view.costs)
+        purse = Purse(budget, costs_for(view.settings, view.costs))
+        if not view.settings.prefetch:
+            collect = purse.take(left, copies=True)
+            return Intent(announce=announce, collect=collect, joining=joining, allowed=allowed)
+        if announce and any(move.bytes for move in left):
+            return Intent(announce=announce, joining=joining)
         allowance = allowed_bytes(budget, view.costs)
         patience = {m.end: _patience(m, allowance, view.settings.prefetch_steps) for m in left}
         late = {each.end for each in self.copying if each.steps >= patience.get(each.end, 0)}
@@ -149,19 +154,18 @@ class Course(msgspec.Struct, frozen=True):
             allowed=allowed,
         )
 
-    def after(
-        self,
-        prefetch: Sequence[Move],
-        collect: Sequence[Move],
-        reports: Reports,
-        allowed: float | None = None,
-    ) -> Course:
-        """The course after a step that did this, and was ``allowed`` so many seconds for it."""
+    def after(self, moves: StepMoves, reports: Reports) -> Course:
+        """The course after a step that was planned for it.
+
+        The pace follows steps that copied or took over: what was collected costs something when
+        it is acquired.
+        """
         arrived = {each.end for each in reports.prefetched}
-        gone = {move.end for move in collect}
-        ordered = {move.end for move in prefetch}  # none while it is paused: that is no waiting
+        gone = {move.end for move in moves.collect}
+        # None while it is paused: that is no waiting.
+        ordered = {move.end for move in moves.prefetch}
         copying = {each.end: each.steps for each in self.copying}
-        copying.update((move.end, 0) for move in prefetch if move.end not in copying)
+        copying.update((move.end, 0) for move in moves.prefetch if move.end not in copying)
         ready = [*self.ready, *(end for end in copying if end in arrived)]
         return msgspec.structs.replace(
             self,
@@ -172,8 +176,12 @@ class Course(msgspec.Struct, frozen=True):
                 if end not in arrived and end not in gone
             ),
             ready=tuple(end for end in ready if end not in gone),
-            moved=_added(self.moved, collect, reports),
-            pace=next_pace(self.pace, reports.moving_seconds, allowed if ordered or gone else None),
+            moved=_added(self.moved, moves.collect, reports),
+            pace=next_pace(
+                self.pace,
+                reports.moving_seconds,
+                moves.allowed if moves.ahead or moves.acquire else None,
+            ),
         )
 
     def is_done(self, placement: Sequence[Assignment], collect: Sequence[Move]) -> bool:

@@ -11,7 +11,7 @@ from anabranch.rescale.costs import CostModel
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.requests import Wish
-from anabranch.rescale.rounds import RescaleSettings, budget_for, rounds, usual_seconds
+from anabranch.rescale.rounds import RescaleSettings, budget_for, costs_for, rounds, usual_seconds
 from anabranch.rescale.shares import Shares, members
 from anabranch.rescale.targets import check_wish, target_for
 
@@ -71,9 +71,10 @@ def duration(
     """
     if not moves:
         return 0, 0.0, 0
+    costs = costs_for(settings, costs)
     cut = rounds(moves, budget_for(settings, usual), costs)
     ahead = settings.prefetch and any(not move.is_empty for move in moves)
     steps = len(cut) + (2 if ahead else 1)
-    copying = sum(costs.seconds(move.bytes) for move in moves if not move.is_empty)
+    moving = sum(costs.seconds(move.bytes) for move in moves if not move.is_empty)
     longest = max(sum(move.bytes for move in taken) for taken in cut)
-    return steps, steps * usual + copying, longest
+    return steps, steps * usual + moving, longest

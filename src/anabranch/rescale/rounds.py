@@ -35,7 +35,8 @@ class RescaleSettings(msgspec.Struct, frozen=True):
 
     ``budget_bytes`` and ``budget_ms`` bound what a step may spend on moving; without ``budget_ms``
     a step may take ``slack`` of its usual time longer. With ``prefetch``, bins are copied to the
-    home of their new owner before they are handed over. ``answer_steps`` and ``prefetch_steps`` are
+    home of their new owner before they are handed over; without, bytes are those of the bins that
+    a step hands over, and take no time by themselves. ``answer_steps`` and ``prefetch_steps`` are
     how many steps an answer or a copy is waited for: after that it goes on without.
     """
 
@@ -76,6 +77,15 @@ def budget_for(settings: RescaleSettings, usual: float) -> Budget:
             given = settings.budget_ms
             seconds = settings.slack * usual if given is None else given / 1000
             return Budget(settings.budget_bytes, seconds)
+
+
+def costs_for(settings: RescaleSettings, costs: CostModel) -> CostModel:
+    """What a move costs: where nothing is copied ahead of it, so much a bin whatever it holds.
+
+    >>> costs_for(RescaleSettings(prefetch=False), CostModel(seconds_per_bin=0.5)).seconds(10**9)
+    0.5
+    """
+    return costs if settings.prefetch else costs.in_place()
 
 
 def paced(budget: Budget, pace: float) -> Budget:

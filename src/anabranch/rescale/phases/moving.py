@@ -32,7 +32,7 @@ class Moving(msgspec.Struct, frozen=True, tag="moving"):
         """One round further, or there."""
         course = self.course
         if ours:
-            course = course.after(moves.prefetch, moves.collect, reports, moves.allowed)
+            course = course.after(moves, reports)
         if course.is_done(moves.placement, moves.collect):
             return Settled(self.wish, Outcome.SETTLED, course.moved)
         return Moving(self.wish, self.origin, course)

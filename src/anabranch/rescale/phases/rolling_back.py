@@ -30,7 +30,7 @@ class RollingBack(msgspec.Struct, frozen=True, tag="rolling_back"):
         """One round further, or back."""
         course = self.course
         if ours:
-            course = course.after(moves.prefetch, moves.collect, reports, moves.allowed)
+            course = course.after(moves, reports)
         if course.is_done(moves.placement, moves.collect):
             return Settled(self.wish, Outcome.ROLLED_BACK, course.moved)
         return RollingBack(self.wish, course)
