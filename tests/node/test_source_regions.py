@@ -203,13 +203,17 @@ def test_a_step_that_read_something_else_than_was_planned_runs_again(
     assert "was not read as planned" in found.why
 
 
-def test_partitions_are_weighed_by_what_was_read_of_them_and_bins_by_registered_keys() -> None:
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "in every step"])
+def test_partitions_are_weighed_by_what_was_read_of_them_and_bins_by_registered_keys(
+    asked: bool,
+) -> None:
     made = counted(ab.MemorySink())
     placement = (
         Assignment("by-p", 3, (0, 0, 0, 0, 1, 1, 1, 1)),
         Assignment("in", 5, (2, 0, 0, 2, 2, 0), source=True),
     )
-    plan = Plan(1, 0, 0, "code", (), placement, 3, moves=StepMoves(1, placement, asked=True))
+    moves = StepMoves(1, placement, asked=True) if asked else None
+    plan = Plan(1, 0, 0, "code", (), placement, 3, moves=moves)
     settled = Settled(
         (),
         (),

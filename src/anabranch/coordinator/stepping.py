@@ -41,7 +41,7 @@ from anabranch.node.port import (
 from anabranch.plan.home_use import added
 from anabranch.plan.step import Commit, Input, Plan
 from anabranch.rescale.controller import is_pending
-from anabranch.rescale.loads import completed, from_states, observed
+from anabranch.rescale.loads import observed
 from anabranch.rescale.telling import moved_in
 
 SWEEP_EVERY = 16
@@ -226,8 +226,7 @@ def _heed_rescale(memory: Memory, phase: Committing, commit: Commit, ours: bool)
         memory.rescale = rescaled(memory.rescale, phase.plan, result, phase.seconds)
     else:
         memory.rescale = commit.rescale
-    defaults = from_states(commit.placement, commit.states)
-    memory.measured = observed(completed(memory.measured, defaults), result.loads)
+    memory.measured = observed(memory.measured, result.loads)
 
 
 def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:

@@ -1,4 +1,4 @@
-"""The workers' answers: what each of their bins holds and had to do, and which they have copied."""
+"""The workers' answers: what each of their bins had to do, and which they have copied."""
 
 from __future__ import annotations
 
@@ -10,38 +10,36 @@ from anabranch.plan.physical import Physical
 from anabranch.plan.placed import Assignment
 from anabranch.plan.step import Plan
 from anabranch.rescale.costs import Prefetched
-from anabranch.rescale.loads import BinLoad, WorkerLoad, from_states
+from anabranch.rescale.loads import BinLoad, WorkerLoad
 
 
 def worker_loads(physical: Physical, plan: Plan, settled: Settled) -> tuple[WorkerLoad, ...]:
-    """What the workers of a step say of their bins; nothing where they were not asked.
+    """What the workers of a step say of their bins, in every step.
 
-    Keys and bytes are those after the step. Useful seconds of a worker are spread over its bins as
-    its rows are.
+    Keys are those that were registered and not saved: all others are in the commit. Useful seconds
+    of a worker are spread over its bins as its rows are.
     """
-    if plan.moves is None or not plan.moves.asked:
-        return ()
     found: list[WorkerLoad] = []
-    held = from_states(plan.placement, settled.states)
     more = _registered(settled)
     for assignment in plan.placement:
         rows = _rows(physical, assignment, settled)
         spent = _seconds(physical, assignment.region, settled)
-        for worker in sorted(set(assignment.workers)):
-            bins = tuple(b for b, owner in enumerate(assignment.workers) if owner == worker)
+        owned: dict[int, list[int]] = {}
+        for number, worker in enumerate(assignment.workers):
+            owned.setdefault(worker, []).append(number)
+        for worker, bins in sorted(owned.items()):
             total = sum(rows.get(number, 0) for number in bins)
             each = spent.get(worker, 0.0) / total if total else 0.0
             loads = tuple(
                 BinLoad(
-                    held.of(assignment.region).bin(number).keys
-                    + more.get((assignment.region, number), 0),
-                    held.of(assignment.region).bin(number).bytes,
-                    float(rows.get(number, 0)),
-                    rows.get(number, 0) * each,
+                    keys=more.get((assignment.region, number), 0),
+                    rows=float(rows.get(number, 0)),
+                    seconds=rows.get(number, 0) * each,
                 )
                 for number in bins
             )
-            found.append(WorkerLoad(assignment.region, worker, assignment.generation, bins, loads))
+            generation = assignment.generation
+            found.append(WorkerLoad(assignment.region, worker, generation, tuple(bins), loads))
     return tuple(found)
 
 

@@ -291,9 +291,9 @@ Order: TypeAlias = (
 class StepResult(msgspec.Struct, frozen=True):
     """What a step came to: everything of its commit that only the node can know.
 
-    ``loads`` are the workers' answers, where they were interrogated; ``prefetched`` are the bins
-    that their next owners have copied, ``homes`` what was read and copied, ``moving_seconds`` what
-    that cost the slowest of them.
+    ``loads`` are what workers say of their bins, ``prefetched`` the bins that their next owners
+    have copied, ``homes`` is what was read and copied, ``moving_seconds`` what that cost the
+    slowest of them.
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""What is known of the load of each bin: what workers answer to ``Interrogate``, over time."""
+"""What is known of the load of each bin: what its commit says, and what workers report."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ NOTHING = BinLoad()
 
 
 class WorkerLoad(msgspec.Struct, frozen=True):
-    """A worker's answer to ``Interrogate``: its bins of one region, and the load of each.
+    """What a worker says after a step: its bins of one region, and what each had to do.
 
-    ``generation`` is that of the assignment it was asked under: an answer that comes late is known
-    by it.
+    Keys and bytes of a bin are in the commit, so ``keys`` are only those beyond it: registered when
+    it was interrogated. ``generation`` is that of the assignment it worked under: an answer that
+    comes late is known by it.
     """
 
     region: str
@@ -119,10 +120,11 @@ def _spread(listed: Listed, live: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def observed(loads: Loads, answers: Iterable[WorkerLoad]) -> Loads:
-    """The loads after a step's answers, in whatever order these come.
+    """What workers have reported, after a step's answers, in whatever order these come.
 
-    Keys and bytes are the newest; rows and seconds are smoothed over recent steps. Bins that
-    nobody reports stay as they are. No two workers report one bin (R1): ``ValueError``.
+    Rows and seconds are smoothed over recent steps; a step that had no rows for a region says
+    nothing of it. Bins that nobody reports stay as they are. No two workers report one bin (R1):
+    ``ValueError``.
     """
     by_region: dict[str, dict[int, BinLoad]] = {}
     for answer in answers:
@@ -131,11 +133,12 @@ def observed(loads: Loads, answers: Iterable[WorkerLoad]) -> Loads:
             if number in told:
                 raise ValueError(f"R1: two workers report bin {number} of {answer.region!r}")
             told[number] = load
-    return Loads(tuple(_observed(each, by_region.get(each.region, {})) for each in loads.regions))
+    regions = sorted({*by_region, *(each.region for each in loads.regions)})
+    return Loads(tuple(_observed(loads.of(name), by_region.get(name, {})) for name in regions))
 
 
 def _observed(region: RegionLoad, told: dict[int, BinLoad]) -> RegionLoad:
-    if not told:
+    if not any(load.rows for load in told.values()):
         return region
     size = max(len(region.bins), max(told) + 1)
     bins = tuple(
@@ -156,17 +159,18 @@ def _smoothed(old: BinLoad, new: BinLoad | None, known: bool) -> BinLoad:
     )
 
 
-def completed(loads: Loads, defaults: Loads) -> Loads:
-    """The loads, with the defaults (``from_states``) where no worker has reported a bin."""
-    return Loads(tuple(_completed(loads.of(each.region), each) for each in defaults.regions))
+def completed(measured: Loads, held: Loads) -> Loads:
+    """What workers have reported (``observed``), with what bins hold by now (``from_states``)."""
+    return Loads(tuple(_completed(measured.of(each.region), each) for each in held.regions))
 
 
-def _completed(measured: RegionLoad, default: RegionLoad) -> RegionLoad:
-    bins = tuple(
-        measured.bin(number) if number in measured.heard else load
-        for number, load in enumerate(default.bins)
-    )
-    return msgspec.structs.replace(default, bins=bins, heard=measured.heard)
+def _completed(measured: RegionLoad, held: RegionLoad) -> RegionLoad:
+    bins = tuple(_both(measured.bin(number), load) for number, load in enumerate(held.bins))
+    return msgspec.structs.replace(held, bins=bins, heard=measured.heard)
+
+
+def _both(done: BinLoad, held: BinLoad) -> BinLoad:
+    return BinLoad(held.keys + done.keys, held.bytes, done.rows, done.seconds)
 
 
 def weights(region: RegionLoad, bins: int) -> tuple[float, ...]:
