@@ -1,7 +1,7 @@
 """Elastic, fault-tolerant, stateful stream processing for Python, on Spark."""
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.settings import Deadlines, Settings
 from anabranch.coordinator.status import Phase, Status
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.handles import (
@@ -34,6 +34,7 @@ __all__ = [
     "ArrivingState",
     "CallbackSink",
     "Dataflow",
+    "Deadlines",
     "Fail",
     "FileSink",
     "FileSource",

@@ -12,17 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+import anabranch as ab
+from anabranch.cli import serving
 from anabranch.cli.run import NodeKind, Serving, Wanted, register
 from anabranch.cli.run_view import RunView, line, picture
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Operation, Shutdown
 from anabranch.coordinator.port import Answered, Coordinator
+from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import ENDED
 from anabranch.errors import UserFunctionFailed
 from anabranch.http.app import build_app
@@ -120,6 +124,7 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
         "--move": "fluid",
         "--move-ms": "20",
         "--move-bytes": "1000",
+        "--step-seconds": "7200",
     }
     flags = ("--take-over", "--accept-duplicates", "--accept-divergence")
     given = ["orders.py:flow", *(part for pair in options.items() for part in pair), *flags]
@@ -145,8 +150,37 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
         node=NodeKind.INLINE,
         bins=64,
         rescale=RescaleSettings(Way.FLUID, budget_bytes=1000, budget_ms=20),
+        step_seconds=7200,
     )
     assert serving.closed
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, *options: str) -> Settings:
+    """The settings that a pipeline is served with when ``anabranch run`` has these options."""
+    settings: list[Settings] = []
+
+    def serve(flow: str, **given: Any) -> Serving:
+        settings.append(given["settings"])
+        raise UserFunctionFailed("not served")
+
+    monkeypatch.setattr(serving, "serve", serve)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    register(app, serving.serve_wanted)
+    with pytest.raises(UserFunctionFailed):
+        run(app, ["f.py:flow", "--directory", str(directory), *options])
+    return settings[0]
+
+
+def test_the_usual_options_are_the_usual_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert chosen(monkeypatch, tmp_path) == Settings()
+
+
+def test_a_step_may_take_as_long_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = chosen(monkeypatch, tmp_path, "--step-seconds", "7200")
+    assert found == Settings(deadlines=ab.Deadlines(step=7200))
 
 
 def test_bins_that_are_no_power_of_two_are_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -213,6 +247,7 @@ def test_a_failure_is_raised_as_it_was(tmp_path: Path) -> None:
         ("f.py:flow", "--directory", "d", "--workers", "0"),
         ("f.py:flow", "--directory", "d", "--node", "elsewhere"),
         ("f.py:flow", "--directory", "d", "--port", "70000"),
+        ("f.py:flow", "--directory", "d", "--step-seconds", "0"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:

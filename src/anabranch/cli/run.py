@@ -67,6 +67,7 @@ class Wanted:
     isolate_workers: bool = False
     bins: int = BINS
     rescale: RescaleSettings = field(default_factory=RescaleSettings)
+    step_seconds: float = USUAL.deadlines.step
 
 
 class Serving(Protocol):
@@ -186,6 +187,9 @@ def register(app: typer.Typer, serve: Serve) -> None:
         move_bytes: Annotated[
             int | None, typer.Option(min=0, help="Bytes that a step may move, if batched.")
         ] = None,
+        step_seconds: Annotated[
+            float, typer.Option(min=1, help="Seconds after which a step is given up.")
+        ] = USUAL.deadlines.step,
     ) -> None:
         """Run a dataflow until its input ends or it is told to stop.
 
@@ -213,6 +217,7 @@ def register(app: typer.Typer, serve: Serve) -> None:
             isolate_workers,
             bins,
             RescaleSettings(way=move, budget_bytes=move_bytes, budget_ms=move_ms),
+            step_seconds,
         )
         raise typer.Exit(watch(wanted, serve, Console()))
 

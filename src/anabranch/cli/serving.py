@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.cli.run import NodeKind, Wanted
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.settings import Deadlines, Settings
 from anabranch.run import serve
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def serve_wanted(wanted: Wanted, watch: Callable[[StepDone], None]) -> Served:
         rescale=wanted.rescale,
         homes=wanted.homes,
         isolate_workers=wanted.isolate_workers,
+        deadlines=Deadlines(step=wanted.step_seconds),
     )
     return serve(
         wanted.flow,
