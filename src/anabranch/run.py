@@ -175,7 +175,7 @@ def serve(
         rewind=wish,
         watch=watch,
     )
-    return served(driver, path, host, port, token)
+    return served(driver, path, host, port, token, settings.query_seconds)
 
 
 def _driver(

@@ -195,6 +195,11 @@ def test_query_as_text_and_json(running: Running) -> None:
     ("arguments", "code", "said"),
     [
         (("load", "1000000"), 3, "[operation.refused] Step 1000000 is not a kept checkpoint"),
+        (
+            ("query", "select 1", "--seconds", "300"),
+            2,
+            "[request.invalid] A query of this pipeline may take 60 seconds, not 300",
+        ),
         (("query", "selec"), 1, '[query.invalid] near "selec": syntax error'),
         (("query", "select * from totals", "--rows", "1"), 1, "[query.too_large] More than 1 rows"),
         (("status", "--token", "wrong"), 3, "[request.unauthorized]"),
@@ -309,7 +314,13 @@ def test_a_bar_shows_what_a_checkpoint_waits_for_as_it_is(tmp_path: Path) -> Non
         ("load", "0", "--directory", "d"),
         ("load", "one", "--directory", "d"),
         ("checkpoint", "--directory", "d", "--seconds", "601"),
+        ("load", str(1 << 53), "--directory", "d"),
         ("query", "--directory", "d"),
+        ("query", "select 1", "--directory", "d", "--seconds", "0"),
+        ("query", "select 1", "--directory", "d", "--seconds", "nan"),
+        ("query", "select 1", "--directory", "d", "--seconds", "601"),
+        ("query", "select 1", "--directory", "d", "--rows", "2000000"),
+        ("query", "select 1", "--directory", "d", "--bytes", "999999999999"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:

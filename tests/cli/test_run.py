@@ -125,6 +125,7 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
         "--move-ms": "20",
         "--move-bytes": "1000",
         "--step-seconds": "7200",
+        "--query-seconds": "300",
     }
     flags = ("--take-over", "--accept-duplicates", "--accept-divergence")
     given = ["orders.py:flow", *(part for pair in options.items() for part in pair), *flags]
@@ -151,6 +152,7 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
         bins=64,
         rescale=RescaleSettings(Way.FLUID, budget_bytes=1000, budget_ms=20),
         step_seconds=7200,
+        query_seconds=300,
     )
     assert serving.closed
 
@@ -181,6 +183,14 @@ def test_the_usual_options_are_the_usual_settings(
 def test_a_step_may_take_as_long_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = chosen(monkeypatch, tmp_path, "--step-seconds", "7200")
     assert found == Settings(deadlines=ab.Deadlines(step=7200))
+
+
+@pytest.mark.parametrize(("seconds", "grace"), [("0", 120), ("30", 120), ("60", 120), ("300", 360)])
+def test_files_stay_for_as_long_as_a_query_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str, grace: float
+) -> None:
+    found = chosen(monkeypatch, tmp_path, "--query-seconds", seconds)
+    assert found == Settings(query_seconds=float(seconds), grace_seconds=grace)
 
 
 def test_bins_that_are_no_power_of_two_are_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -248,6 +258,8 @@ def test_a_failure_is_raised_as_it_was(tmp_path: Path) -> None:
         ("f.py:flow", "--directory", "d", "--node", "elsewhere"),
         ("f.py:flow", "--directory", "d", "--port", "70000"),
         ("f.py:flow", "--directory", "d", "--step-seconds", "0"),
+        ("f.py:flow", "--directory", "d", "--query-seconds", "601"),
+        ("f.py:flow", "--directory", "d", "--query-seconds", "-1"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:

@@ -167,6 +167,9 @@ def test_refusals_end_with_3(
     [
         ("scale",),
         ("scale", "0", "--directory", "d"),
+        ("scale", "20000", "--directory", "d"),
+        ("scale", "--region", "by-step=20000", "--directory", "d"),
+        ("scale", "--remove", "20000", "--directory", "d"),
         ("scale", "many", "--directory", "d"),
         ("scale", "--region", "by-step", "--directory", "d"),
         ("scale", "4", "--by", "luck", "--directory", "d"),

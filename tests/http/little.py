@@ -40,10 +40,16 @@ from anabranch.coordinator.status import (
     SourceStatus,
     Status,
 )
-from anabranch.errors import InvalidQuery, OperationRefused, QueryTimeout, QueryTooLarge
+from anabranch.errors import (
+    InvalidQuery,
+    InvalidRequest,
+    OperationRefused,
+    QueryTimeout,
+    QueryTooLarge,
+)
 from anabranch.failures import failure_of
 from anabranch.node.port import Facts, Failure, NodeFacts, SinkFacts
-from anabranch.node.queries import STEP
+from anabranch.node.queries import LIMIT_SECONDS, STEP
 from anabranch.plan.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.requests import Request, Wish
@@ -262,6 +268,11 @@ class Little:
             return self.rescale.forecast(wish)
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
+        if seconds > LIMIT_SECONDS:
+            raise InvalidRequest(
+                f"A query of this pipeline may take {LIMIT_SECONDS:g} seconds, not {seconds:g}",
+                do="Ask for fewer seconds, or run the pipeline with --query-seconds.",
+            )
         with self._changed:
             step = self.step
         until = time.monotonic() + seconds

@@ -161,6 +161,22 @@ def test_stats_add_up(site: Site) -> None:
 SQL = "select step, rows, null as empty from totals where step <= 2 order by step"
 
 
+@pytest.mark.parametrize(("asked", "given"), [({}, 30), ({"seconds": 20}, 20)])
+def test_a_query_may_take_what_the_pipeline_allows_unless_told(
+    asked: dict[str, float], given: float
+) -> None:
+    seen: list[float] = []
+
+    class Asked(Little):
+        def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
+            seen.append(seconds)
+            return super().query(sql, rows, bytes, seconds)
+
+    with Server(build_app(Asked().begin(), None, query_seconds=30)) as server:
+        assert Site(server.address).post("/query", {"sql": "select 1", **asked}).status == 200
+    assert seen == [given]
+
+
 def test_a_query_as_json_arrow_and_text(site: Site) -> None:
     step = paused_at(site, 2)
     as_json = site.post("/query", {"sql": SQL})
@@ -197,6 +213,8 @@ SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n) select c
         ({"sql": "selec"}, 400, "query.invalid"),
         ({"sql": "select * from totals", "rows": 0}, 422, "query.too_large"),
         ({"sql": SLOW, "seconds": 0.2}, 422, "query.timeout"),
+        ({"sql": SQL, "seconds": 61}, 400, "request.invalid"),
+        ({"sql": SQL, "seconds": 601}, 400, "request.invalid"),
         ({"sql": ""}, 400, "request.invalid"),
         ({"sql": "select 1", "rows": 10_000_000}, 400, "request.invalid"),
         ({"sql": "select 1", "other": 1}, 400, "request.invalid"),

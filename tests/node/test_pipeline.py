@@ -15,7 +15,7 @@ from anabranch.coordinator.port import Answered
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Phase
 from anabranch.dataflow.flow import Dataflow
-from anabranch.errors import DeadlinePassed, ReadFailed, UnknownOperator
+from anabranch.errors import DeadlinePassed, InvalidRequest, ReadFailed, UnknownOperator
 from anabranch.node.inline import InlineNode
 from anabranch.node.program import Program
 from anabranch.pipeline import Pipeline
@@ -167,3 +167,19 @@ def test_a_timeout_that_has_passed_is_never_taken_for_done(
     driver, node = cast("Driver", NeverInTime()), cast("InlineNode", None)
     with pytest.raises(DeadlinePassed, match=r"within 1\.5 s"):
         ask(Pipeline(tmp_path, driver, node, Settings()))
+
+
+def test_a_query_may_not_ask_for_more_seconds_than_the_settings_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program(shop(scripted(), MemorySink(), MemorySink()))
+    engine = Engine(made, tmp_path, settings=Settings(query_seconds=30)).start()
+    engine.pipeline.wait(WAIT)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(engine.node, "query", lambda *given: asked.append(given))
+    engine.driver.query("select 1", 10, 1000, 30)
+    with pytest.raises(InvalidRequest, match=r"may take 30 seconds, not 30\.5"):
+        engine.driver.query("select 1", 10, 1000, 30.5)
+    with pytest.raises(ValueError, match=r"limit_seconds=30\.5 is more than query_seconds=30"):
+        engine.pipeline.query("select 1", limit_seconds=30.5)
+    assert asked == [("select 1", 10, 1000, 30)]

@@ -10,6 +10,7 @@ from anabranch.errors import (
     CoordinatorUnreachable,
     DirectoryInUse,
     Forbidden,
+    InvalidRequest,
     OperationError,
     TooManyRequests,
     Unauthorized,
@@ -38,6 +39,8 @@ def exit_of(error: AnabranchError) -> Exit:
     match error:
         case OperationError() | DirectoryInUse() | Unauthorized() | Forbidden() | TooManyRequests():
             return Exit.REFUSED
+        case InvalidRequest():
+            return Exit.USAGE
         case CoordinatorUnreachable() | CoordinatorStarting():
             return Exit.UNREACHABLE
         case _:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from anabranch.http.answers import LONGEST_SECONDS
 from anabranch.http.client import Client
 
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
@@ -31,7 +32,9 @@ Token = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Seconds = Annotated[
     float,
-    typer.Option(min=0, max=600, help="How long to wait; what was begun goes on after that."),
+    typer.Option(
+        min=0, max=LONGEST_SECONDS, help="How long to wait; what was begun goes on after that."
+    ),
 ]
 
 

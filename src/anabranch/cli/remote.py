@@ -15,9 +15,16 @@ from anabranch.cli.reach import Directory, Json, Seconds, Token, Url, client_of
 from anabranch.cli.tables import checkpoint_table, status_line, status_picture
 from anabranch.cli.waiting import checkpoint_with_progress, with_spinner
 from anabranch.coordinator.status import ENDED, Status
-from anabranch.http.answers import OperationAnswer, QueryRequest
+from anabranch.http.answers import (
+    LAST_STEP,
+    LONGEST_SECONDS,
+    MOST_BYTES,
+    MOST_ROWS,
+    OperationAnswer,
+    QueryRequest,
+)
 from anabranch.http.client import Client
-from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS, LIMIT_SECONDS
+from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
 
 WATCH_SECONDS = 1.0
 
@@ -110,7 +117,9 @@ def shutdown(
 
 
 def load(
-    step: Annotated[int, typer.Argument(min=1, help="A step that `checkpoints` lists.")],
+    step: Annotated[
+        int, typer.Argument(min=1, max=LAST_STEP, help="A step that `checkpoints` lists.")
+    ],
     directory: Directory = None,
     url: Url = None,
     token: Token = None,
@@ -134,16 +143,30 @@ def load(
     _end(answer, f"At step {answer.step}, in branch {answer.status.branch}.", json)
 
 
+def _above_zero(seconds: float | None) -> float | None:
+    """Refuse a time in which nothing can be done."""
+    if seconds is not None and not seconds > 0:
+        raise typer.BadParameter(f"{seconds:g} is not above 0.")
+    return seconds
+
+
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One query over the operators.")],
     directory: Directory = None,
     url: Url = None,
     token: Token = None,
-    rows: Annotated[int, typer.Option(min=0, help="The most rows.")] = LIMIT_ROWS,
-    limit_bytes: Annotated[int, typer.Option("--bytes", min=0, help="The most bytes.")] = (
-        LIMIT_BYTES
-    ),
-    seconds: Annotated[float, typer.Option(max=600, help="The most seconds.")] = LIMIT_SECONDS,
+    rows: Annotated[int, typer.Option(min=0, max=MOST_ROWS, help="The most rows.")] = LIMIT_ROWS,
+    limit_bytes: Annotated[
+        int, typer.Option("--bytes", min=0, max=MOST_BYTES, help="The most bytes.")
+    ] = LIMIT_BYTES,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            max=LONGEST_SECONDS,
+            callback=_above_zero,
+            help="The most seconds; what the pipeline allows unless told.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print the rows of one SQL query over the state at the last committed step."""

@@ -27,6 +27,7 @@ from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Phase, Status
 from anabranch.errors import TokenInvalid
 from anabranch.failures import error_of
+from anabranch.http.answers import LONGEST_SECONDS
 from anabranch.http.token import check_token
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.run import BINS
@@ -68,6 +69,7 @@ class Wanted:
     bins: int = BINS
     rescale: RescaleSettings = field(default_factory=RescaleSettings)
     step_seconds: float = USUAL.deadlines.step
+    query_seconds: float = USUAL.query_seconds
 
 
 class Serving(Protocol):
@@ -190,6 +192,12 @@ def register(app: typer.Typer, serve: Serve) -> None:
         step_seconds: Annotated[
             float, typer.Option(min=1, help="Seconds after which a step is given up.")
         ] = USUAL.deadlines.step,
+        query_seconds: Annotated[
+            float,
+            typer.Option(
+                min=0, max=LONGEST_SECONDS, help="Seconds that a query may take; 0 takes none."
+            ),
+        ] = USUAL.query_seconds,
     ) -> None:
         """Run a dataflow until its input ends or it is told to stop.
 
@@ -218,6 +226,7 @@ def register(app: typer.Typer, serve: Serve) -> None:
             bins,
             RescaleSettings(way=move, budget_bytes=move_bytes, budget_ms=move_ms),
             step_seconds,
+            query_seconds,
         )
         raise typer.Exit(watch(wanted, serve, Console()))
 

@@ -15,7 +15,7 @@ from anabranch.cli.scale_progress import until_settled
 from anabranch.cli.scale_text import forecast_text, history_table, outcome_text, rescale_text
 from anabranch.cli.waiting import with_spinner
 from anabranch.coordinator.status import ENDED
-from anabranch.http.answers import RebalanceRequest, ScaleAnswer, ScaleRequest
+from anabranch.http.answers import MOST_WORKERS, RebalanceRequest, ScaleAnswer, ScaleRequest
 from anabranch.http.client import Client
 from anabranch.rescale.requests import Balance
 
@@ -54,7 +54,8 @@ def register(app: typer.Typer) -> None:
 @scale.command(_TO)
 def scale_to(
     workers: Annotated[
-        int | None, typer.Argument(min=1, help="How many workers.", show_default=False)
+        int | None,
+        typer.Argument(min=1, max=MOST_WORKERS, help="How many workers.", show_default=False),
     ] = None,
     directory: Directory = None,
     url: Url = None,
@@ -68,7 +69,12 @@ def scale_to(
     ] = None,
     remove: Annotated[
         list[int] | None,
-        typer.Option(min=0, metavar="WORKER", help="A worker to have no bins; may be given again."),
+        typer.Option(
+            min=0,
+            max=MOST_WORKERS,
+            metavar="WORKER",
+            help="A worker to have no bins; may be given again.",
+        ),
     ] = None,
     by: Annotated[Balance, typer.Option(help="What is to be equal on all.")] = Balance.BINS,
     dry_run: DryRun = False,
@@ -190,6 +196,8 @@ def _counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str
     for each in given:
         name, _, number = each.rpartition("=")
         if name and number.isdecimal() and int(number):
+            if int(number) > MOST_WORKERS:
+                raise typer.BadParameter(f"{number} workers for region {name!r} are too many")
             regions[name] = int(number)
         elif workers is not None:
             regions[each], plain = workers, True

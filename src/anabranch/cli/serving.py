@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from anabranch.cli.run import NodeKind, Wanted
+from anabranch.cli.run import USUAL, NodeKind, Wanted
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.settings import Deadlines, Settings
+from anabranch.coordinator.settings import MARGIN_SECONDS, Deadlines, Settings
 from anabranch.run import serve
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ def serve_wanted(wanted: Wanted, watch: Callable[[StepDone], None]) -> Served:
         homes=wanted.homes,
         isolate_workers=wanted.isolate_workers,
         deadlines=Deadlines(step=wanted.step_seconds),
+        query_seconds=wanted.query_seconds,
+        # Files must outlast queries.
+        grace_seconds=max(USUAL.grace_seconds, wanted.query_seconds + MARGIN_SECONDS),
     )
     return serve(
         wanted.flow,

@@ -18,7 +18,7 @@ from anabranch.coordinator.status import (
     Status,
 )
 from anabranch.node.port import NodeFacts, SinkFacts
-from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS, LIMIT_SECONDS
+from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
 from anabranch.plan.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.history import Finished
@@ -33,6 +33,9 @@ MOST_BYTES = 256 << 20
 
 MOST_WORKERS = 10_000
 """More workers than any region has bins."""
+
+LAST_STEP = (1 << 53) - 1
+"""The largest number that all who read JSON agree on."""
 
 QueryFormat = Literal["json", "arrow", "text"]
 
@@ -64,7 +67,7 @@ class OperationAnswer(msgspec.Struct, frozen=True):
 class LoadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which kept checkpoint to go back to."""
 
-    step: Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
+    step: Annotated[int, msgspec.Meta(ge=1, le=LAST_STEP)]
     accept_duplicates: bool = False
 
 
@@ -110,13 +113,16 @@ class Rescales(msgspec.Struct, frozen=True):
 
 
 class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One SQL query over state, and how much it may cost. ``format`` goes before ``Accept``."""
+    """One SQL query over state, and how much it may cost. ``format`` goes before ``Accept``.
+
+    Without ``seconds`` it may take as long as the pipeline allows; more is refused.
+    """
 
     sql: Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
     format: QueryFormat | None = None
     rows: Annotated[int, msgspec.Meta(ge=0, le=MOST_ROWS)] = LIMIT_ROWS
     bytes: Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)] = LIMIT_BYTES
-    seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_SECONDS)] = LIMIT_SECONDS
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_SECONDS)] | None = None
 
 
 class Column(msgspec.Struct, frozen=True):

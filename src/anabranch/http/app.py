@@ -21,12 +21,13 @@ from anabranch.http.querying import query_calls
 from anabranch.http.reading import reading_calls
 from anabranch.http.responses import add_handlers
 from anabranch.http.scaling import scaling_calls
+from anabranch.node.queries import LIMIT_SECONDS
 
 
 class Application(FastAPI):
     """The calls of one coordinator. ``feed`` listens to it while the application is served."""
 
-    def __init__(self, coordinator: Coordinator, token: str | None) -> None:
+    def __init__(self, coordinator: Coordinator, token: str | None, query_seconds: float) -> None:
         """Nothing is served yet."""
         meter = Meter()
         self.feed = Feed(coordinator, meter.observe)
@@ -41,7 +42,7 @@ class Application(FastAPI):
             redoc_url=None,
             redirect_slashes=False,
         )
-        board = Board(coordinator, meter, self.feed)
+        board = Board(coordinator, meter, self.feed, query_seconds)
         for calls in (operation_calls, scaling_calls, reading_calls, query_calls, event_calls):
             self.include_router(calls(board))
         add_handlers(self)
@@ -63,6 +64,11 @@ async def _listening(app: FastAPI) -> AsyncIterator[None]:
     app.feed.close()
 
 
-def build_app(coordinator: Coordinator, token: str | None) -> Application:
-    """The application of a coordinator; with a token, calls need it."""
-    return Application(coordinator, token)
+def build_app(
+    coordinator: Coordinator, token: str | None, query_seconds: float = LIMIT_SECONDS
+) -> Application:
+    """The application of a coordinator; with a token, calls need it.
+
+    ``query_seconds`` is what a query may take that does not say how long.
+    """
+    return Application(coordinator, token, query_seconds)

@@ -13,11 +13,15 @@ from anabranch.http.metrics import Meter
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The application's parts. ``quick`` calls never wait for a step, ``waiting`` ones may."""
+    """The application's parts. ``quick`` calls never wait for a step, ``waiting`` ones may.
+
+    ``query_seconds`` is what a query may take that does not say how long.
+    """
 
     coordinator: Coordinator
     meter: Meter
     feed: Feed
+    query_seconds: float
     quick: Callers = field(default_factory=lambda: Callers("at once", 64))
     waiting: Callers = field(default_factory=lambda: Callers("operations", 32))
     queries: Callers = field(default_factory=lambda: Callers("queries", 16))

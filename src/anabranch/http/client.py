@@ -133,7 +133,8 @@ class Client:
 
     def query(self, asked: QueryRequest) -> bytes:
         """The rows of a query in the format that it names, JSON unless it names one."""
-        return self._call("POST", "/query", asked.seconds, asked)
+        seconds = LONGEST_SECONDS if asked.seconds is None else asked.seconds
+        return self._call("POST", "/query", seconds, asked)
 
     def table(self, sql: str, **limits: Any) -> pa.Table:  # noqa: ANN401  (those of QueryRequest)
         """The rows of a query as an Arrow table."""

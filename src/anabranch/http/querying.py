@@ -51,10 +51,11 @@ def query_calls(board: Board) -> APIRouter:
     async def query(request: Request) -> Response:
         """The rows of one SQL query over the state at the last committed step."""
         asked = await read_body(request, QueryRequest)
+        seconds = board.query_seconds if asked.seconds is None else asked.seconds
         wanted = asked.format or acceptable(request.headers.get("accept", "*/*"))
 
         def run() -> tuple[pa.Table, bytes]:
-            found = board.coordinator.query(asked.sql, asked.rows, asked.bytes, asked.seconds)
+            found = board.coordinator.query(asked.sql, asked.rows, asked.bytes, seconds)
             # Still in the thread: a large result takes its time.
             return found, encoded(found, wanted)
 

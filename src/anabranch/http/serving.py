@@ -40,9 +40,16 @@ class Served:
         self._server.stop()
 
 
-def served(driver: Driver, directory: Path, host: str, port: int, token: str | None) -> Served:
+def served(
+    driver: Driver,
+    directory: Path,
+    host: str,
+    port: int,
+    token: str | None,
+    query_seconds: float,
+) -> Served:
     """Start a coordinator and serve it as soon as it leads; raises why it may not."""
-    server = Server(build_app(driver, token), host, port, token)
+    server = Server(build_app(driver, token, query_seconds), host, port, token)
     driver.start()
     driver.wait_led()
     failure = driver.failure()

@@ -51,7 +51,7 @@ from anabranch.coordinator.port import Answered
 from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.status import Status
-from anabranch.errors import AnabranchError, QueryFailed
+from anabranch.errors import AnabranchError, InvalidRequest, QueryFailed
 from anabranch.errors import Fenced as FencedError
 from anabranch.failures import error_of, failure_of
 from anabranch.node.port import CloseOrder, Facts, Failure, Node
@@ -171,14 +171,20 @@ class Driver:
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
         """The rows of one SQL query over the state at the last committed step.
 
-        It may take ``query_seconds`` of the settings at most: files stay for no longer.
+        It may take ``query_seconds`` of the settings at most: files stay for no longer. More is
+        refused with ``InvalidRequest``.
         """
         longest = self._machine.memory.settings.query_seconds
         if not longest:
             raise QueryFailed(
                 "This pipeline takes no queries", do="Run it with query_seconds above 0."
             )
-        return self._nodes.query(sql, rows, bytes, min(seconds, longest))
+        if seconds > longest:
+            raise InvalidRequest(
+                f"A query of this pipeline may take {longest:g} seconds, not {seconds:g}",
+                do="Ask for fewer seconds, or run the pipeline with --query-seconds.",
+            )
+        return self._nodes.query(sql, rows, bytes, seconds)
 
     def steps(self, seconds: float) -> Iterator[StepDone | None]:
         """Every committed step from now on; None whenever so many seconds went by without one."""
