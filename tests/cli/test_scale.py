@@ -7,18 +7,22 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
-from anabranch.cli.scale_progress import until_settled
+from anabranch.cli.scale_progress import until_over
 from anabranch.cli.scale_text import rescale_text
 from anabranch.coordinator.operations import Rescaling
-from anabranch.http.answers import ScaleRequest
+from anabranch.coordinator.port import Answered
+from anabranch.http.answers import ScaleAnswer, ScaleRequest
 from anabranch.http.client import Client
-from anabranch.rescale.requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
+from anabranch.rescale.requests import Balance, Cancel, Pause, Rebalance, Request, Resume, Scale
 from tests.cli.test_remote import Running, failure, invoke, served
 from tests.http.little import BINS, Little
+from tests.http.little_rescale import LittleRescale
 from tests.http.raw import until
 
 
@@ -111,6 +115,91 @@ def test_what_is_not_over_in_time_ends_with_5(running: Running) -> None:
     assert "no step has committed it yet" in running("scale", "2", "--seconds", "0", code=5)
 
 
+def meanwhile(
+    running: Running, monkeypatch: pytest.MonkeyPatch, call: str, asked: Request, *, late: bool
+) -> None:
+    """Another shell asks for something as soon as the call is answered.
+
+    When ``late``, the answer shows the pipeline after that.
+    """
+    # Far longer than it takes to ask: one bin moves in a step.
+    running.little.pace = 0.5
+    real = getattr(Client, call)
+
+    def answered(client: Client, *given: Any, **options: Any) -> ScaleAnswer:
+        answer: ScaleAnswer = real(client, *given, **options)
+        assert running.little.ask(Rescaling(asked), 60) == Answered(step=running.little.step)
+        running.little.pace = 0.02
+        return msgspec.structs.replace(answer, status=client.status()) if late else answer
+
+    monkeypatch.setattr(Client, call, answered)
+
+
+OTHERS = pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Scale(3), "Replaced (4 workers): "),
+        (Cancel(), "Cancelled (4 workers): "),
+        (Cancel(roll_back=True), "Rolled back (4 workers): "),
+    ],
+)
+
+
+@OTHERS
+@pytest.mark.parametrize("late", [False, True])
+def test_a_rescale_that_others_have_ended_ends_with_3(
+    running: Running, monkeypatch: pytest.MonkeyPatch, asked: Request, said: str, late: bool
+) -> None:
+    meanwhile(running, monkeypatch, "scale", asked, late=late)
+    assert running("scale", "4", code=3).startswith(said)
+
+
+@OTHERS
+def test_json_says_that_it_is_not_done(
+    running: Running, monkeypatch: pytest.MonkeyPatch, asked: Request, said: str
+) -> None:
+    meanwhile(running, monkeypatch, "scale", asked, late=False)
+    found = json.loads(running("scale", "4", "--json", code=3))
+    assert (found["done"], found["status"]["rescales"][0]["wish"]["workers"]) == (False, 4)
+
+
+def test_a_resumed_rescale_that_is_replaced_ends_with_3(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused(running, "4")
+    meanwhile(running, monkeypatch, "scale_resume", Scale(3), late=False)
+    assert running("scale", "resume", code=3).startswith("Replaced (4 workers): ")
+
+
+def test_a_roll_back_that_was_paused_is_resumed_to_its_end(running: Running) -> None:
+    running.little.pace = 0.5
+    running("scale", "4", "--no-wait")
+    until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 1)
+    running("scale", "cancel", "--roll-back", "--no-wait")
+    running("scale", "pause")
+    assert running("scale", "resume").startswith("Rolled back (4 workers): ")
+
+
+def test_a_roll_back_that_is_replaced_ends_with_3(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running.little.pace = 0.2
+    running("scale", "4", "--no-wait")
+    until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 1)
+    running("scale", "pause")
+    meanwhile(running, monkeypatch, "scale_cancel", Scale(3), late=False)
+    text = running("scale", "cancel", "--roll-back", code=3)
+    assert text.startswith("Replaced (4 workers): ")
+
+
+def test_a_rescale_that_nobody_remembers_is_not_done(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LittleRescale, "history", ())
+    text = running("scale", "4", code=3)
+    assert text.startswith("It is not known how the rescale ended")
+
+
 def test_a_bar_shows_bins_keys_time_longest_step_and_budget(tmp_path: Path) -> None:
     with served(Little(), tmp_path) as running:
         until(lambda: running.little.step > BINS)
@@ -118,7 +207,7 @@ def test_a_bar_shows_bins_keys_time_longest_step_and_budget(tmp_path: Path) -> N
         client = Client.of_directory(running.directory)
         console = Console(force_terminal=True, record=True, width=200, file=io.StringIO())
         answer = client.scale(ScaleRequest(4))
-        seen = until_settled(client, answer, 60, console)
+        seen = until_over(client, answer, 60, console)
         assert (seen.number, seen.status.rescale) == (1, None)
         shown = console.export_text()
         assert re.search(r"\b[123]/4 bins", shown), shown

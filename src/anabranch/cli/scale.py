@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -11,13 +12,14 @@ from typer.core import TyperGroup
 
 from anabranch.cli.exits import Exit
 from anabranch.cli.reach import Directory, Json, Seconds, Token, Url, client_of
-from anabranch.cli.scale_progress import until_settled
+from anabranch.cli.scale_progress import until_over
 from anabranch.cli.scale_text import forecast_text, history_table, outcome_text, rescale_text
 from anabranch.cli.waiting import with_spinner
 from anabranch.coordinator.status import ENDED
 from anabranch.http.answers import MOST_WORKERS, RebalanceRequest, ScaleAnswer, ScaleRequest
 from anabranch.http.client import Client
-from anabranch.rescale.requests import Balance
+from anabranch.rescale.history import Outcome
+from anabranch.rescale.requests import Balance, Rebalance, Scale, Wish
 
 Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until all bins are there, with a bar.")
@@ -90,7 +92,8 @@ def scale_to(
     asked = ScaleRequest(everywhere, regions, tuple(remove or ()), by, dry_run)
     client = client_of(directory, url, token)
     answer = with_spinner("Asking", lambda: client.scale(asked, seconds), Console(stderr=True))
-    _follow(client, answer, wait, seconds, json)
+    wish = Scale(asked.workers, tuple(asked.regions.items()), asked.remove, asked.by)
+    _follow(client, answer, Waiting(wait, seconds, json, wish))
 
 
 def rebalance(
@@ -110,7 +113,7 @@ def rebalance(
     asked = RebalanceRequest(tuple(region or ()), by, dry_run)
     client = client_of(directory, url, token)
     answer = with_spinner("Asking", lambda: client.rebalance(asked, seconds), Console(stderr=True))
-    _follow(client, answer, wait, seconds, json)
+    _follow(client, answer, Waiting(wait, seconds, json, Rebalance(asked.regions, asked.by)))
 
 
 @scale.command("status")
@@ -164,7 +167,12 @@ def scale_resume(
 ) -> None:
     """Go on with a rescale that was paused."""
     client = client_of(directory, url, token)
-    _follow(client, client.scale_resume(seconds), wait, seconds, json)
+    answer = client.scale_resume(seconds)
+    # What was paused may have been on its way back.
+    found = answer.status.rescale
+    backwards = found is not None and found.phase == "rolling_back"
+    wanted = Outcome.ROLLED_BACK if backwards else Outcome.SETTLED
+    _follow(client, answer, Waiting(wait, seconds, json, wanted=(wanted,)))
 
 
 @scale.command("cancel")
@@ -182,7 +190,8 @@ def scale_cancel(
     """Leave the bins where they are, or bring them back to where they were."""
     client = client_of(directory, url, token)
     answer = client.scale_cancel(roll_back=roll_back, seconds=seconds)
-    _follow(client, answer, wait, seconds, json)
+    wanted = (Outcome.CANCELLED, Outcome.ROLLED_BACK)
+    _follow(client, answer, Waiting(wait, seconds, json, wanted=wanted))
 
 
 def _counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str, int]]:
@@ -206,26 +215,41 @@ def _counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str
     return (None if plain else workers), regions
 
 
-def _follow(client: Client, answer: ScaleAnswer, wait: bool, seconds: float, json: bool) -> None:
-    """See a rescale to its end, and say how it ended."""
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Whether and how long to wait for a rescale, and which ends are what was asked for.
+
+    ``wish`` tells it from those of others that came right behind it.
+    """
+
+    wait: bool
+    seconds: float
+    json: bool
+    wish: Wish | None = None
+    wanted: tuple[Outcome, ...] = (Outcome.SETTLED,)
+
+
+def _follow(client: Client, answer: ScaleAnswer, told: Waiting) -> None:
+    """See a rescale to its end, and say how it ended; refused if somebody else has ended it."""
     if answer.forecast is not None:
-        _print_json(answer) if json else print(forecast_text(answer.forecast))
+        _print_json(answer) if told.json else print(forecast_text(answer.forecast))
         return
-    if not wait or not answer.done:
-        _end(answer, "It is under way: see `anabranch scale status`.", json)
+    if not told.wait or not answer.done:
+        _end(answer, "It is under way: see `anabranch scale status`.", told.json)
         return
-    found = until_settled(client, answer, seconds, Console(stderr=True))
-    over = found.status.rescale is None or found.status.rescale.number != found.number
-    if json:
-        _print_json(msgspec.structs.replace(answer, done=over, status=found.status))
-    elif over:
-        print(outcome_text(found.status, found.number))
+    found = until_over(client, answer, told.seconds, Console(stderr=True), told.wish)
+    ended = found.finished
+    done = found.over and ended is not None and ended.outcome in told.wanted
+    if told.json:
+        _print_json(msgspec.structs.replace(answer, done=done, status=found.status))
+    elif found.over:
+        print(outcome_text(ended))
     elif found.status.phase in ENDED:
         print("The pipeline has ended; the rescale goes on when it runs again.")
     else:
         print("The rescale still goes on: see `anabranch scale status`.")
-    if not over:
-        raise typer.Exit(Exit.GOING_ON)
+    if not done:
+        raise typer.Exit(Exit.REFUSED if found.over else Exit.GOING_ON)
 
 
 def _end(answer: ScaleAnswer, text: str, json: bool) -> None:

@@ -13,6 +13,8 @@ from anabranch.cli.waiting import LOOK_SECONDS
 from anabranch.coordinator.status import ENDED, RescaleStatus, Status
 from anabranch.http.answers import ScaleAnswer
 from anabranch.http.client import Client
+from anabranch.rescale.history import Finished
+from anabranch.rescale.requests import Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +24,30 @@ class Seen:
     number: int
     status: Status
 
+    @property
+    def over(self) -> bool:
+        """Whether it is under way no more."""
+        return self.status.rescale is None or self.status.rescale.number != self.number
 
-def until_settled(client: Client, answer: ScaleAnswer, seconds: float, console: Console) -> Seen:
-    """Wait until the rescale that was asked for is over, or the pipeline, or so many seconds."""
+    @property
+    def finished(self) -> Finished | None:
+        """How it ended; None where that is not remembered."""
+        return next((each for each in self.status.rescales if each.number == self.number), None)
+
+
+def until_over(
+    client: Client,
+    answer: ScaleAnswer,
+    seconds: float,
+    console: Console,
+    wish: Wish | None = None,
+) -> Seen:
+    """Wait until a rescale is over, or the pipeline, or so many seconds.
+
+    It is the newest of the wish, or the newest of all. It may end otherwise than it was wished: ``Seen.finished``.
+    """
     status, until = answer.status, time.monotonic() + seconds
-    number = number_of(status)
+    number = number_of(status, wish)
     columns = (
         *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)),
         *(MofNCompleteColumn(), TextColumn("bins  {task.fields[more]}", markup=False)),
@@ -49,11 +70,15 @@ def until_settled(client: Client, answer: ScaleAnswer, seconds: float, console: 
     return Seen(number, status)
 
 
-def number_of(status: Status) -> int:
-    """The newest rescale: it may be over already."""
-    if status.rescale is not None:
-        return status.rescale.number
-    return status.rescales[-1].number if status.rescales else 0
+def number_of(status: Status, wish: Wish | None = None) -> int:
+    """The newest rescale, or the newest of a wish: it may be over already.
+
+    With the wish it is found also where somebody else's request came right behind it.
+    """
+    newest_first = [] if status.rescale is None else [(status.rescale.number, status.rescale.wish)]
+    newest_first += [(each.number, each.wish) for each in reversed(status.rescales)]
+    wished = (number for number, found in newest_first if wish is None or found == wish)
+    return next(wished, newest_first[0][0] if newest_first else 0)
 
 
 def _goes_on(status: Status, number: int) -> bool:

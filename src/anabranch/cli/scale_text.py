@@ -8,7 +8,7 @@ from rich.table import Table
 
 from anabranch.cli.literal import literal
 from anabranch.cli.sizes import size
-from anabranch.coordinator.status import RescaleStatus, Status
+from anabranch.coordinator.status import RescaleStatus
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.history import Finished, Moved
 from anabranch.rescale.requests import Assign, Rebalance, Scale, Wish
@@ -110,11 +110,13 @@ def moved_text(moved: Moved) -> str:
     )
 
 
-def outcome_text(status: Status, number: int) -> str:
+def outcome_text(found: Finished | None) -> str:
     """How a rescale has ended."""
-    found = next((each for each in status.rescales if each.number == number), None)
     if found is None:
-        return "The rescale is over."
+        return (
+            "It is not known how the rescale ended: the pipeline was set back, or too many came "
+            "after it. See `anabranch scale history`."
+        )
     workers = ", ".join(map(str, found.workers))
     after = f" Workers: {workers}." if workers else ""
     said = found.outcome.value.replace("-", " ").capitalize()
