@@ -28,14 +28,14 @@ def is_due(memory: Memory, now: float) -> bool:
         return False
     if memory.checkpoint_numbers:
         return True
-    behind = memory.step - last_kept(memory)
     over = now >= memory.checkpoint_at + memory.settings.checkpoint_seconds
-    return behind > 0 and (over or behind >= memory.settings.checkpoint_steps)
+    many = memory.step - last_kept(memory) >= memory.settings.checkpoint_steps
+    return may_come(memory) and (over or many)
 
 
 def may_come(memory: Memory) -> bool:
-    """Whether one is wanted as soon as its timer is over."""
-    return _possible(memory) and memory.step > last_kept(memory)
+    """Whether one is wanted as soon as its timer is over; the last one has its own time."""
+    return _possible(memory) and memory.down is None and memory.step > last_kept(memory)
 
 
 def _possible(memory: Memory) -> bool:
@@ -72,7 +72,7 @@ def repeat(memory: Memory) -> list[Effect]:
     return [Give(CheckOrder(checkpoint.step, checkpoint.states, checkpoint.positions))]
 
 
-def on_told(memory: Memory, told: Told) -> list[Effect]:
+def on_told(memory: Memory, told: Told, now: float) -> list[Effect]:
     """The node may have checked all files."""
     under_way, checked = memory.checkpointing, told.checked
     if under_way is None or under_way.writing or checked is None:
@@ -81,7 +81,7 @@ def on_told(memory: Memory, told: Told) -> list[Effect]:
         return []
     if checked.failure is not None:
         memory.lost = checked.failure
-        return give_up(memory, checked.failure)
+        return give_up(memory, checked.failure, now)
     if checked.files_done < checked.files:
         return []
     memory.checkpointing = replace(under_way, writing=True)
@@ -90,7 +90,7 @@ def on_told(memory: Memory, told: Told) -> list[Effect]:
 
 def on_written(memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effect]:
     """A checkpoint is durable: older ones may go, and what only they needed."""
-    under_way, memory.checkpointing = memory.checkpointing, None
+    under_way, memory.checkpointing, memory.down = memory.checkpointing, None, None
     if under_way is not None:
         memory.checkpoint_seconds[checkpoint.step] = now - under_way.since
     numbers = () if under_way is None else under_way.numbers
@@ -116,9 +116,15 @@ def on_trimmed(memory: Memory, kept: tuple[int, ...]) -> list[Effect]:
     return sweep(memory) if memory.opened is not None and memory.told is not None else []
 
 
-def give_up(memory: Memory, failure: Failure) -> list[Effect]:
-    """A checkpoint could not be made: steps go on, and whoever waits for it is told why."""
-    under_way, memory.checkpointing = memory.checkpointing, None
+def give_up(memory: Memory, failure: Failure, now: float) -> list[Effect]:
+    """A checkpoint could not be made: steps go on, and whoever waits for it is told why.
+
+    On the way to the end it is tried again, each time after a longer while.
+    """
+    under_way, memory.checkpointing, down = memory.checkpointing, None, memory.down
+    if down is not None:
+        again_at = now + memory.settings.deadlines.again * 2**down.tries
+        memory.down = replace(down, tries=down.tries + 1, failure=failure, again_at=again_at)
     numbers = () if under_way is None else under_way.numbers
     return [Answer(number, failure) for number in numbers]
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.coordinator import checkpointing, closing, loading, recovering, stepping
+from anabranch.coordinator import (
+    checkpointing,
+    closing,
+    going_down,
+    loading,
+    recovering,
+    stepping,
+)
 from anabranch.coordinator.effects import Effect, Fetch, Give, Take
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
@@ -25,7 +32,8 @@ def on_time(memory: Memory, now: float) -> list[Effect]:
     limits = memory.settings.deadlines
     under_way = memory.checkpointing
     if under_way is not None and now >= under_way.since + limits.check:
-        effects += checkpointing.give_up(memory, _late("A checkpoint's files were", limits.check))
+        late = _late("A checkpoint's files were", limits.check)
+        effects += checkpointing.give_up(memory, late, now)
     overdue = _overdue(memory, now)
     return effects if overdue is None else [*effects, *overdue]
 
@@ -142,6 +150,8 @@ def wakes_at(memory: Memory) -> float | None:
             times.append(cancelled + limits.cancel)
         case Idle() if memory.verifying is not None:
             times.append(memory.verifying.since + limits.check)
+        case Idle() if memory.down is not None:
+            times += going_down.wakes_at(memory, memory.down)
         case Idle():
             look = next_look(stepping.waiting(memory), memory.settings)
             if look is not None and _looks_for_step(memory):

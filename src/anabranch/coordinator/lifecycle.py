@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator import checkpointing, loading
-from anabranch.coordinator.closing import close, refusal
+from anabranch.coordinator import loading
+from anabranch.coordinator.closing import refusal
 from anabranch.coordinator.effects import Answer, Effect
+from anabranch.coordinator.going_down import go_down
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import (
     Load,
@@ -90,26 +91,10 @@ def _stop(memory: Memory, wish: Shutdown, now: float) -> list[Effect]:
 
 def on_idle(memory: Memory, now: float) -> list[Effect]:
     """Between two steps: what was asked for comes first, then the next step."""
-    if memory.stopping is not None:
-        return _go_down(memory, now)
+    stays = memory.loads or memory.paused
+    if memory.stopping is not None or (not stays and is_complete(memory)):
+        return go_down(memory, now)
+    memory.down = None
     if memory.loads:
         return loading.load(memory, now)
-    if memory.paused:
-        return []
-    if is_complete(memory):
-        return _go_down(memory, now)
-    return look_for_step(memory, now)
-
-
-def _go_down(memory: Memory, now: float) -> list[Effect]:
-    """Keep a checkpoint, wait for the sinks, and close."""
-    memory.verifying = None
-    if memory.stopping is not None and memory.stopping.at_once:
-        return close(memory, now)
-    if memory.checkpointing is not None:
-        return []
-    if memory.step > checkpointing.last_kept(memory) and memory.replay is None:
-        return checkpointing.begin(memory, now)
-    if memory.outputs:
-        return []
-    return close(memory, now)
+    return [] if memory.paused else look_for_step(memory, now)

@@ -201,7 +201,7 @@ class Machine:
             memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
             return recovering.on_met(memory, told, seconds)
         self._heed(told, seconds)
-        return [*checkpointing.on_told(memory, told), *self._told_in_phase(told, seconds)]
+        return [*checkpointing.on_told(memory, told, seconds), *self._told_in_phase(told, seconds)]
 
     def _opened_anew(self, told: Told) -> bool:
         """Whether an order to open that was given up while it was on its way has arrived."""
@@ -266,7 +266,7 @@ class Machine:
                     memory.phase = replace(memory.phase, fetching=False)
                 return []
             case WriteCheckpoint():
-                return checkpointing.give_up(memory, failure)
+                return checkpointing.give_up(memory, failure, seconds)
             case Trim() | WritePublished():
                 return []
             case Lead() | ReadJournal():

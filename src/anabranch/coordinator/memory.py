@@ -12,6 +12,7 @@ from anabranch.coordinator.phases import (
     AnyPhase,
     Checkpointing,
     Committing,
+    GoingDown,
     NotBegun,
     Replay,
     Verifying,
@@ -63,6 +64,8 @@ class Memory:
     paused: bool = False
     stopping: Shutdown | None = None
     stop_numbers: tuple[int, ...] = ()
+    #: how far the way to the end is, while nothing but that is left to do
+    down: GoingDown | None = None
     loads: deque[tuple[int, Load]] = field(default_factory=deque)
     verifying: Verifying | None = None
     checkpointing: Checkpointing | None = None
@@ -131,6 +134,11 @@ class Memory:
         if not self.outputs:
             return self.step
         return min(self.published.values(), default=self.step)
+
+    @property
+    def slowest(self) -> tuple[str, int]:
+        """The sink that is furthest behind, and the last step that it has."""
+        return min(self.published.items(), key=lambda each: each[1], default=("", 0))
 
     @property
     def limit(self) -> InputLimit:

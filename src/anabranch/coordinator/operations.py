@@ -22,6 +22,8 @@ class Pause:
 class Shutdown:
     """Finish the step under way, publish, keep a checkpoint, and end. Answered when it is over.
 
+    It fails where the checkpoint cannot be kept, and where sinks do not come on for long.
+
     ``at_once``: give up the step under way and keep no checkpoint; nothing committed is lost.
     """
 

@@ -181,6 +181,24 @@ class Verifying:
 
 
 @dataclass(frozen=True, slots=True)
+class GoingDown:
+    """The pipeline is on its way to the end: a checkpoint is kept, then sinks get what they lack.
+
+    ``began`` is when. ``came_on`` is when a sink has come on last: ``published`` is how far they
+    were then, by the order that ``opened`` them. ``tries`` checkpoints could not be made, the last
+    of them for the reason ``failure``; the next one is made at ``again_at``.
+    """
+
+    began: float
+    opened: int | None
+    published: dict[str, int]
+    came_on: float
+    tries: int = 0
+    failure: Failure | None = None
+    again_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpointing:
     """A checkpoint is being made of a committed step, beside the steps; these wait for it."""
 

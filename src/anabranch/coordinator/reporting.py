@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anabranch.coordinator import stepping
+from anabranch.coordinator import going_down, stepping
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
     Closing,
@@ -125,10 +125,8 @@ def _waiting_for(memory: Memory) -> str | None:
         case Closing():
             return "the node to publish and to let go"
         case Idle():
-            if memory.stopping is not None and memory.outputs:
-                return f"{len(memory.outputs)} steps to be published"
-            if memory.stopping is not None and memory.checkpointing is not None:
-                return "the last checkpoint"
+            if memory.down is not None:
+                return going_down.waiting_for(memory, memory.down)
             if memory.verifying is not None:
                 return f"the files of checkpoint {memory.verifying.checkpoint.step} to be read"
             if not memory.paused:

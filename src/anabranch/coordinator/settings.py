@@ -20,7 +20,8 @@ class Deadlines:
     """How many seconds each wait may last before something is done about it.
 
     ``silence``: a node that says nothing for so long is replaced. ``cancel``: a step that was
-    cancelled and still runs costs the node its process.
+    cancelled and still runs costs the node its process. ``publish``: a pipeline that is to end, and
+    no sink of which publishes anything for so long, ends with that as its failure.
     """
 
     silence: float = 30.0
@@ -30,6 +31,7 @@ class Deadlines:
     step: float = 3600.0
     cancel: float = 30.0
     check: float = 600.0
+    publish: float = 600.0
     close: float = 300.0
     again: float = 0.25
 

@@ -87,9 +87,9 @@ def blocked(memory: Memory) -> str | None:
         not memory.outputs or size < settings.max_unpublished_bytes
     ):
         return None
-    behind = min(memory.published.items(), key=lambda each: each[1], default=("", 0))
+    sink, step = memory.slowest
     return (
-        f"sink {behind[0]!r} has published up to step {behind[1]}: {len(memory.outputs)} steps "
+        f"sink {sink!r} has published up to step {step}: {len(memory.outputs)} steps "
         f"and {size} bytes wait for it"
     )
 
