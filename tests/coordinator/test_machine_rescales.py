@@ -18,17 +18,21 @@ from anabranch.coordinator.events import (
     PlanWritten,
     ResultFetched,
 )
-from anabranch.coordinator.operations import Load, Rescaling
+from anabranch.coordinator.operations import Load, Pause, Rescaling, Start
+from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.settings import Settings
+from anabranch.errors import OperationRefused
 from anabranch.messages import Shutdown
-from anabranch.node.port import Closed, Done, Failure, Open, OpenOrder, Running
+from anabranch.node.port import Closed, Done, Failure, Open, OpenOrder, Output, Running
 from anabranch.plan.step import Assignment, Commit, Plan
+from anabranch.rescale import requests
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.rescale.phases import Interrogating, Moving
 from anabranch.rescale.requests import Request, Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.coordinator.bench import (
+    FACTS,
     Bench,
     checkpoint,
     commit,
@@ -36,6 +40,7 @@ from tests.coordinator.bench import (
     plan,
     read,
     result,
+    staged,
     standing,
 )
 
@@ -111,7 +116,7 @@ def run(bench: Bench, planned: Plan, **changes: Any) -> Commit:
     return written.commit
 
 
-def test_a_request_is_durable_with_the_plan_that_was_made_from_it() -> None:
+def test_a_askedis_durable_with_the_plan_that_was_made_from_it() -> None:
     """Whoever comes back goes on from the plan's value: it is newer than the commit's."""
     first = Bench(Settings(rescale=AT_ONCE))
     first.open(standing(7, commit=commit(7, workers=2)))
@@ -258,7 +263,7 @@ def test_a_plan_for_others_with_the_same_owners_is_planned_again() -> None:
     assert (planned.revision, planned.started_with) == (1, 4)
 
 
-def test_a_request_after_a_start_with_other_workers_is_durable_with_its_plan() -> None:
+def test_a_askedafter_a_start_with_other_workers_is_durable_with_its_plan() -> None:
     made = commit(7, workers=2)
     theirs = planned_with(4, made, asked=Scale(3))
     bench = Bench(Settings(workers=4, rescale=AT_ONCE))
@@ -314,3 +319,85 @@ def test_who_asks_before_a_rewind_is_told_that_it_was_not_heard() -> None:
     assert found[2] is not None
     assert found[2].code == "operation.refused"
     assert bench.machine.memory.rescale == Rescale()
+
+
+ASKED: dict[str, Request] = {
+    "scale": Scale(4),
+    "rebalance": requests.Rebalance(),
+    "pause": requests.Pause(),
+    "resume": requests.Resume(),
+    "cancel": requests.Cancel(),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_who_asks_while_the_pipeline_is_paused_is_told_to_start_it(asked: Request) -> None:
+    """An answer comes with a commit, and there is none in a pause."""
+    bench = Bench()
+    bench.open(standing(7))
+    bench.send(Asked(1, Pause()))
+    found = answers(bench.send(Asked(2, Rescaling(asked))))[2]
+    assert found is not None
+    assert (found.code, found.what) == ("operation.refused", "The pipeline is paused")
+    assert found.do == "Start it first."
+    assert bench.machine.memory.rescale == Rescale()
+
+
+def test_a_step_that_is_finished_for_a_pause_answers_who_has_asked_before() -> None:
+    bench, made = asked_while_a_step_runs()
+    assert answers(bench.send(Asked(2, Pause()))) == {2: None}
+    assert answers(bench.send(CommitWritten(made, ours=True))) == {1: None}
+    assert bench.machine.memory.rescale == made.rescale
+    assert isinstance(made.rescale.phase, Interrogating)
+
+
+def test_who_has_asked_too_late_for_the_step_before_a_pause_is_told_so() -> None:
+    bench = Bench()
+    bench.open(standing(7, plan=plan(8), commit=commit(7, workers=2)))
+    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    (written,) = bench.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+    assert bench.send(Asked(1, Rescaling(Scale(4)))) == []
+    assert answers(bench.send(Asked(2, Pause()))) == {2: None}
+    found = answers(bench.send(CommitWritten(written.commit, ours=True)))[1]
+    assert found is not None
+    assert (found.code, found.what) == (
+        "operation.refused",
+        "The pipeline was paused before a step could take note of this request",
+    )
+    # Nothing is left of it: it would be done behind the back of who was refused.
+    assert bench.machine.memory.rescale == Rescale()
+    bench.send(Asked(3, Start()))
+    assert next_plan(bench, 9).placement == commit(7).placement
+
+
+def test_a_refused_request_leaves_bins_shared_by_a_start_with_other_workers() -> None:
+    """Nor is that undone which no commit has yet, and nobody has asked for."""
+    bench = Bench(Settings(workers=4, max_unpublished_steps=1))
+    outputs = (Output(7, staged(7)),)
+    bench.open(standing(7, commit=commit(7, workers=2), outputs=outputs, published={"out": 6}))
+    before = bench.machine.memory.rescale
+    bench.told(Open(7), published={"out": 6})
+    assert bench.send(Asked(1, Rescaling(Scale(1)))) == [], "the sink holds up the next step"
+    found = answers(bench.send(Asked(2, Pause())))
+    assert found[2] is None
+    assert found[1] is not None
+    assert bench.machine.memory.rescale == before
+    bench.send(Asked(3, Start()))
+    assert next_plan(bench, 8).placement[0].workers == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("asked", [Scale(4), Scale(remove=(0,)), requests.Rebalance()])
+def test_where_no_region_has_bins_there_is_nothing_to_scale(asked: Request) -> None:
+    bench = Bench()
+    facts = msgspec.structs.replace(FACTS, regions=())
+    bench.begin(standing(7, commit=commit(7, placement=())))
+    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
+    bench.told(Open(7), facts=facts)
+    found = answers(bench.send(Asked(1, Rescaling(asked))))[1]
+    assert found is not None
+    assert found.code == "operation.refused"
+    assert found.what == "No region of the dataflow has bins: there is nothing to scale"
+    assert isinstance(asked, Scale | requests.Rebalance)
+    with pytest.raises(OperationRefused, match="nothing to scale"):
+        forecast_of(bench.machine.memory, asked)

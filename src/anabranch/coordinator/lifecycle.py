@@ -17,7 +17,8 @@ from anabranch.coordinator.operations import (
     TakeCheckpoint,
 )
 from anabranch.coordinator.phases import Closing, Ended, Stepping
-from anabranch.coordinator.plans import where_bins_are
+from anabranch.coordinator.recovering import as_committed
+from anabranch.coordinator.rescaling import bins_to_move
 from anabranch.coordinator.stepping import cancel, is_complete, look_for_step
 from anabranch.errors import OperationRefused
 from anabranch.failures import failure_of
@@ -64,6 +65,9 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
         return refusal("The pipeline is being shut down", "Run it again to go on.")
     if isinstance(operation, TakeCheckpoint | Rescaling) and not memory.step:
         return refusal("There is no committed step yet", "Ask again after the first one.")
+    if isinstance(operation, Rescaling) and memory.paused:
+        # It is answered by a commit, and a pause makes none.
+        return refusal("The pipeline is paused", "Start it first.")
     if isinstance(operation, Load):
         if memory.loads:
             return refusal("Another checkpoint is being loaded", "Ask again when it is.")
@@ -73,7 +77,7 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
 
 def _rescale(memory: Memory, number: int, asked: Request) -> list[Effect]:
     try:
-        memory.rescale = request(memory.rescale, asked, where_bins_are(memory))
+        memory.rescale = request(memory.rescale, asked, bins_to_move(memory))
     except OperationRefused as error:
         return [Answer(number, failure_of(error))]
     memory.rescale_numbers = (*memory.rescale_numbers, number)
@@ -97,4 +101,18 @@ def on_idle(memory: Memory, now: float) -> list[Effect]:
     memory.down = None
     if memory.loads:
         return loading.load(memory, now)
-    return [] if memory.paused else look_for_step(memory, now)
+    return _not_heard(memory) if memory.paused else look_for_step(memory, now)
+
+
+def _not_heard(memory: Memory) -> list[Effect]:
+    """Tell who has asked for a rescale too late for the step before a pause; nothing is left of it.
+
+    No commit that could answer comes in a pause.
+    """
+    numbers, memory.rescale_numbers = memory.rescale_numbers, ()
+    if not numbers:
+        return []
+    as_committed(memory)
+    what = "The pipeline was paused before a step could take note of this request"
+    refused = refusal(what, "Start it, and ask again.")
+    return [Answer(each, refused) for each in numbers]

@@ -52,7 +52,7 @@ class Rescaling:
     """Change who owns which bins while rows flow; or pause, resume, cancel such a change.
 
     Answered when a commit has taken note of it: from then on it survives a crash. It goes on over
-    many steps after that.
+    many steps after that. Refused in a pause, which makes no commit.
     """
 
     request: Request

@@ -53,13 +53,19 @@ def know(memory: Memory, standing: Standing) -> None:
     """Take over what the journal says."""
     memory.standing = standing
     memory.outputs = {output.step: output for output in standing.outputs}
-    memory.rescale = Rescale() if standing.commit is None else standing.commit.rescale
-    share_anew(memory)
+    as_committed(memory)
     plan = standing.plan
     if plan is not None and plan.rescale is not None and is_ours(memory, plan):
         # It may have been made from a newer value than the commit's. One of a run with another
         # number of workers has none that goes with our placement: bins were shared anew in it.
         memory.rescale = plan.rescale
+
+
+def as_committed(memory: Memory) -> None:
+    """Take the rescale from the last commit: what was asked since counts no more."""
+    commit = memory.standing.commit
+    memory.rescale = Rescale() if commit is None else commit.rescale
+    share_anew(memory)
 
 
 def share_anew(memory: Memory) -> None:

@@ -38,8 +38,19 @@ def forecast_of(memory: Memory, wish: Wish) -> Forecast:
             "There is no committed step yet", do="Ask again after the first one."
         )
     rescale, settings = memory.rescale, memory.settings.moving
-    now = arrived(rescale, where_bins_are(memory))
+    now = arrived(rescale, bins_to_move(memory))
     return forecast(wish, now, _loads(memory, now), tuple(memory.recent), settings, rescale.costs)
+
+
+def bins_to_move(memory: Memory) -> tuple[Assignment, ...]:
+    """Where all bins are; ``OperationRefused`` where the dataflow has none."""
+    placed = where_bins_are(memory)
+    if not placed:
+        raise OperationRefused(
+            "No region of the dataflow has bins: there is nothing to scale",
+            do="Run it again with another number of workers.",
+        )
+    return placed
 
 
 def rescale_status(memory: Memory) -> RescaleStatus | None:

@@ -21,6 +21,7 @@ from anabranch.coordinator.plans import (
 )
 from anabranch.coordinator.recovering import (
     LOST,
+    as_committed,
     lost_state,
     on_replayed,
     reopen,
@@ -183,8 +184,7 @@ def on_commit(
         memory.outputs[commit.step] = Output(commit.step, commit.staged)
     if not ours and commit.states != phase.result.states:
         # Somebody else's attempt counts: the node must go on from that one.
-        memory.rescale = commit.rescale
-        share_anew(memory)
+        as_committed(memory)
         return [*answers, *reopen(memory, now)]
     _heed_rescale(memory, phase, commit, ours)
     if commit.workers != memory.settings.workers:
