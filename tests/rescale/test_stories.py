@@ -15,6 +15,7 @@ from anabranch.rescale.phases import Paused, Steady
 from anabranch.rescale.requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.rescale.shares import members
+from anabranch.rescale.view import view_of
 from tests.rescale.pipeline import DEFAULTS, Pipeline, Row, is_scale, without_rescale
 
 REGIONS = {"source": 5, "a": 8, "b": 4}
@@ -100,6 +101,9 @@ def test_every_story_ends_at_its_target_and_nothing_is_forgotten(
                 assert len(members([each])) <= wanted
     assert set(checked.rescale.workers) <= set(members(checked.placement))
     assert len(checked.rescale.history) <= KEPT
+    if len(checked.rescale.history) < KEPT:
+        counted = sum(each.moved.bins for each in checked.rescale.history)
+        assert counted == len(checked.moved), "every bin counts, whatever was asked meanwhile"
 
 
 def test_two_four_one_with_new_keys_in_every_step() -> None:
@@ -182,6 +186,71 @@ def test_a_paused_rescale_asks_for_no_steps_and_goes_on() -> None:
     checked.ask(Resume())
     checked.finish()
     assert len(members(checked.placement)) == 4
+
+
+AT_ONCE = RescaleSettings(way=Way.ALL_AT_ONCE, answer_steps=0, prefetch=False)
+
+
+def collecting(way: RescaleSettings = AT_ONCE) -> Pipeline:
+    """A pipeline that goes from two to four workers, with a plan that collects under way."""
+    checked = pipeline(way)
+    checked.step([("a", key, 0) for key in range(16)])
+    checked.ask(Scale(4))
+    while not checked.plan().collect:
+        checked.step()
+    return checked
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["cancelled", "rolled back"])
+def test_what_was_collected_while_a_rescale_was_cancelled_counts(back: bool) -> None:
+    checked = collecting()
+    collected = checked.plan().collect
+    checked.ask(Cancel(roll_back=back))
+    checked.step()
+    shown = view_of(checked.rescale, checked.placement, checked.loads(), checked.settings)
+    assert shown.moved.bins == len(collected)
+    checked.finish()
+    (entry,) = checked.rescale.history
+    assert entry.moved.bins == len(checked.moved) == len(collected) * (2 if back else 1)
+    assert entry.moved.keys >= sum(move.keys for move in collected) > 0
+    assert entry.moved.bytes >= sum(move.bytes for move in collected) > 0
+    assert entry.moved.longest_seconds == 0.1
+
+
+def test_what_was_collected_while_a_rescale_was_replaced_counts_for_that_one() -> None:
+    """Also if the one that replaced it was cancelled before the step was committed."""
+    checked = collecting()
+    collected = len(checked.plan().collect)
+    checked.ask(Scale(3))
+    checked.ask(Scale(2))
+    checked.ask(Cancel())
+    checked.finish()
+    moved = {each.number: (each.outcome, each.moved.bins) for each in checked.rescale.history}
+    assert moved == {
+        1: (Outcome.REPLACED, collected),
+        2: (Outcome.REPLACED, 0),
+        3: (Outcome.CANCELLED, 0),
+    }
+
+
+def test_steps_of_a_pause_count_only_while_bins_arrive() -> None:
+    checked = collecting(RescaleSettings(way=Way.FLUID, answer_steps=0, prefetch=False))
+    collected = len(checked.plan().collect)
+    checked.ask(Pause())
+    checked.step()
+    checked.step()
+    before = view_of(checked.rescale, checked.placement, checked.loads(), checked.settings)
+    assert (before.phase, before.moved.bins, before.moved.steps) == ("paused", collected, 2)
+    for _ in range(50):
+        checked.step([("a", 1, 1)])
+    after = view_of(checked.rescale, checked.placement, checked.loads(), checked.settings)
+    assert after.moved == before.moved
+    checked.ask(Resume())
+    steps = 2
+    while not checked.rescale.history:
+        steps += bool(checked.plan().collect or checked.plan().acquire)
+        checked.step()
+    assert checked.rescale.history[-1].moved.steps == steps
 
 
 def test_history_is_bounded_and_generations_grow() -> None:

@@ -23,6 +23,7 @@ import msgspec
 
 from anabranch.plan.placed import Assignment
 from anabranch.rescale.costs import CostModel
+from anabranch.rescale.counting import counted, credited
 from anabranch.rescale.course import Reports, View
 from anabranch.rescale.history import Finished, remembered
 from anabranch.rescale.loads import Loads
@@ -83,6 +84,7 @@ def plan_step(
         allowance=intent.allowance,
         joining=intent.joining,
         allowed=intent.allowed,
+        number=rescale.number,
     )
 
 
@@ -109,6 +111,11 @@ def after_commit(rescale: Rescale, moves: StepMoves, reports: Reports) -> Rescal
     """The value to store with the commit of the step that was planned like this."""
     phase = rescale.phase.after(moves, reports, moves.turn == rescale.turn)
     ended = isinstance(rescale.phase, Settled) and isinstance(phase, Steady)
+    history = finished(rescale, moves.placement) if ended else rescale.history
+    if moves.number == rescale.number:
+        phase = counted(phase, moves, reports)
+    else:
+        history = credited(history, moves, reports)
     told = {*rescale.workers, *members(moves.placement)} - set(moves.shutdown)
     joining = {move.to_worker for move in (*moves.prefetch, *moves.collect)}
     return msgspec.structs.replace(
@@ -117,7 +124,7 @@ def after_commit(rescale: Rescale, moves: StepMoves, reports: Reports) -> Rescal
         handing=moves.collect,
         workers=tuple(sorted(told | joining)),
         costs=rescale.costs.learnt(reports.prefetched),
-        history=finished(rescale, moves.placement) if ended else rescale.history,
+        history=history,
     )
 
 

@@ -176,7 +176,6 @@ class Course(msgspec.Struct, frozen=True):
                 if end not in arrived and end not in gone
             ),
             ready=tuple(end for end in ready if end not in gone),
-            moved=_added(self.moved, moves.collect, reports),
             pace=next_pace(
                 self.pace,
                 reports.moving_seconds,
@@ -192,14 +191,3 @@ class Course(msgspec.Struct, frozen=True):
 def _patience(move: Move, allowance: int | None, steps: int) -> int:
     """For how many steps a copy is waited for: a large one takes several by itself."""
     return steps if not allowance else steps + move.bytes // allowance
-
-
-def _added(moved: Moved, collect: Sequence[Move], reports: Reports) -> Moved:
-    return Moved(
-        moved.bins + len(collect),
-        moved.keys + sum(move.keys for move in collect),
-        moved.bytes + sum(move.bytes for move in collect),
-        moved.steps + 1,
-        max(moved.longest_seconds, reports.seconds),
-        moved.copied_bytes + reports.copied_bytes,
-    )

@@ -36,7 +36,7 @@ class StepMoves(msgspec.Struct, frozen=True):
     workers report their loads. ``course``: a target was made, and is followed from here on.
     ``shutdown`` are workers without bins: this is their last step, and their homes may go after it.
     ``joining`` are workers that will have bins of a region. ``allowed`` is how many seconds it may
-    spend on moving. ``turn`` says which request it was planned for.
+    spend on moving. ``turn`` says which request it was planned for, ``number`` which rescale.
     """
 
     turn: int
@@ -53,6 +53,7 @@ class StepMoves(msgspec.Struct, frozen=True):
     allowance: int | None = None
     joining: tuple[tuple[str, int], ...] = ()
     allowed: float | None = None
+    number: int = 0
 
     def owned(self, region: str, worker: int) -> BinSet:
         """The bins that a worker has in this step (R1: no other one has them)."""

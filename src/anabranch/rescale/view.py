@@ -13,7 +13,15 @@ from anabranch.rescale.forecast import duration
 from anabranch.rescale.history import Moved
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.moves import Move, bins_of
-from anabranch.rescale.phases import Moving, Paused, RollingBack, Settled, Steady
+from anabranch.rescale.phases import (
+    Cancelling,
+    Interrogating,
+    Moving,
+    Paused,
+    RollingBack,
+    Settled,
+    Steady,
+)
 from anabranch.rescale.requests import Wish
 from anabranch.rescale.rounds import Budget, RescaleSettings, budget_for
 from anabranch.rescale.shares import members
@@ -70,7 +78,7 @@ def view_of(
         rescale.number,
         str(phase.__struct_config__.tag),
         None if isinstance(inner, Steady) else inner.wish,
-        inner.moved if isinstance(inner, Settled) else Moved() if course is None else course.moved,
+        _moved(inner),
         len(left),
         sum(move.keys for move in left),
         sum(move.bytes for move in left),
@@ -81,6 +89,12 @@ def view_of(
         members(now) if course is None else members(course.target),
         tuple(_region(each.region, left, rescale.handing, moves) for each in placement),
     )
+
+
+def _moved(phase: Steady | Settled | Interrogating | Moving | RollingBack | Cancelling) -> Moved:
+    if isinstance(phase, Moving | RollingBack):
+        return phase.course.moved
+    return phase.moved if isinstance(phase, Settled | Cancelling) else Moved()
 
 
 def _time_left(

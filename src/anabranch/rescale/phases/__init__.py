@@ -9,7 +9,8 @@
 
 Each phase has ``plan(view)``, what it wants of the next step; ``after(moves, reports, ours)``, the
 phase that follows a committed step, where ``ours`` says that the step was planned for what is
-wanted now; and ``pending``, whether it justifies a step without input.
+wanted now; and ``pending``, whether it justifies a step without input. What a step has moved is
+added by ``counting``, whatever phase follows it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""What a rescale has moved: every committed step counts for the rescale that it was planned for."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from anabranch.rescale.course import Reports
+from anabranch.rescale.history import Finished, Moved
+from anabranch.rescale.phases import (
+    Cancelling,
+    Interrogating,
+    Moving,
+    Paused,
+    Phase,
+    RollingBack,
+    Settled,
+    Steady,
+)
+from anabranch.rescale.step_moves import StepMoves
+
+
+def counted(phase: Phase, moves: StepMoves, reports: Reports) -> Phase:
+    """The phase after a step of its rescale, with what that step moved.
+
+    Also if it was planned before the rescale was cancelled or rolled back: bins that it has
+    collected go over.
+    """
+    match phase:
+        case Settled() | Cancelling():
+            return replace(phase, moved=_added(phase.moved, moves, reports))
+        case Moving() | RollingBack():
+            moved = _added(phase.course.moved, moves, reports)
+            return replace(phase, course=replace(phase.course, moved=moved))
+        case Paused():
+            return replace(phase, inner=counted(phase.inner, moves, reports))
+        case Steady() | Interrogating():
+            return phase
+
+
+def credited(
+    history: tuple[Finished, ...], moves: StepMoves, reports: Reports
+) -> tuple[Finished, ...]:
+    """The history after a step of a rescale that was replaced while the step ran."""
+    return tuple(
+        replace(each, moved=_added(each.moved, moves, reports))
+        if each.number == moves.number
+        else each
+        for each in history
+    )
+
+
+def _added(moved: Moved, moves: StepMoves, reports: Reports) -> Moved:
+    """A step that had no part in moving does not count: a pause has many."""
+    if not (moves.announced or moves.ahead or moves.collect or moves.acquire):
+        return moved
+    return Moved(
+        moved.bins + len(moves.collect),
+        moved.keys + sum(move.keys for move in moves.collect),
+        moved.bytes + sum(move.bytes for move in moves.collect),
+        moved.steps + 1,
+        max(moved.longest_seconds, reports.seconds),
+        moved.copied_bytes + reports.copied_bytes,
+    )
