@@ -95,10 +95,7 @@ def test_every_story_ends_at_its_target_and_nothing_is_forgotten(
         for each in checked.placement:
             wanted = dict(checked.wanted.regions).get(each.region, checked.wanted.workers)
             assert wanted is not None
-            if checked.wanted.by is Balance.BINS:
-                assert len(members([each])) == min(wanted, len(each.workers))
-            else:
-                assert len(members([each])) <= wanted
+            assert len(members([each])) == min(wanted, len(each.workers))
     assert set(checked.rescale.workers) <= set(members(checked.placement))
     assert len(checked.rescale.history) <= KEPT
     if len(checked.rescale.history) < KEPT:

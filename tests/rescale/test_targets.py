@@ -84,39 +84,89 @@ def test_a_target_that_is_reached_stays(
     assert again == once
 
 
+def hot_bins(weight: Sequence[float], workers: int) -> tuple[set[int], float]:
+    """The bins that no worker can have and be near the average, and the average of the others."""
+    hot: set[int] = set()
+    while True:
+        left = {number: w for number, w in enumerate(weight) if number not in hot}
+        average = sum(left.values()) / (workers - len(hot))
+        hotter = [number for number, w in left.items() if w > 1.1 * average]
+        if not hotter:
+            return hot, average
+        hot.add(max(hotter, key=lambda each: (weight[each], -each)))
+
+
+class Balanced:
+    """Hot bins alone, the others within their limit, and a bin for everybody while there are any.
+
+    Bins without load may be anywhere.
+    """
+
+    def __init__(self, weight: Sequence[float], workers: Sequence[int]) -> None:
+        self.weight, self.need = weight, min(len(workers), len(weight))
+        self.hot, _ = hot_bins(weight, self.need)
+        self.limit = load_limit(weight, self.need) * (1 + 1e-6)
+
+    def __call__(self, shares: Sequence[int]) -> bool:
+        busy: dict[int, float] = dict.fromkeys(shares, 0.0)
+        for number, worker in enumerate(shares):
+            if number not in self.hot:
+                busy[worker] += self.weight[number]
+        apart = {shares[number] for number in self.hot}
+        return (
+            len(apart) == len(self.hot)
+            and not any(busy[worker] for worker in apart)
+            and max(busy.values()) <= self.limit
+            and len(busy) == self.need
+        )
+
+
 def best_by_load(
     owners: Sequence[int], size: Sequence[int], weight: Sequence[float], workers: Sequence[int]
 ) -> int:
-    limit = load_limit(weight, len(workers)) * (1 + 1e-9)
-    found = []
-    for other in product(workers, repeat=len(owners)):
-        busy = dict.fromkeys(workers, 0.0)
-        for number, worker in enumerate(other):
-            busy[worker] += weight[number]
-        if max(busy.values()) <= limit:
-            found.append(cost(owners, other, size))
-    return min(found)
+    balanced = Balanced(weight, workers)
+    every = product(workers, repeat=len(owners))
+    return min(cost(owners, other, size) for other in every if balanced(other))
 
 
-@given(small_regions(7), st.integers(1, 3))
+@given(small_regions(6), st.integers(1, 4))
 def test_moved_bytes_are_near_the_best_when_balancing_by_load(
     region: tuple[tuple[int, ...], list[int], list[float]], count: int
 ) -> None:
     owners, size, heat = region
     known, placement = loads(size, heat), placed(*owners)
     target = target_for(Scale(count, by=Balance.LOAD), placement, known)
-    workers = members(target)
     weight = weights(known.of(REGION), len(owners))
     chosen = choose_members(
         sorted(set(owners)), count, [KeptByCount(owners, weighed(size), count)], range(9)
     )
-    assert set(workers) <= set(chosen)
-    limit = load_limit(weight, count)
-    for worker in workers:
-        mine = (w for w, owner in zip(weight, target[0].workers, strict=True) if owner == worker)
-        assert sum(mine) <= limit * (1 + 1e-6)
+    assert set(members(target)) <= set(chosen)
+    assert Balanced(weight, chosen)(target[0].workers)
     best = best_by_load(owners, size, weight, chosen)
     assert moved_bytes(placement, target, known) <= 1.2 * best
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 10.0, 300.0]), min_size=1, max_size=60),
+    st.integers(1, 12),
+    st.integers(1, 12),
+)
+def test_hot_bins_stand_alone_also_among_many(weight: list[float], before: int, count: int) -> None:
+    owners = tuple(number % before for number in range(len(weight)))
+    found = by_load(owners, [1] * len(weight), weight, range(count))
+    assert Balanced(weight, range(count))(found)
+    assert by_load(found, [1] * len(weight), weight, range(count)) == found
+
+
+@given(st.lists(st.integers(0, 20).map(float), min_size=1, max_size=12), st.integers(1, 6))
+def test_the_limit_is_a_tenth_above_the_average_of_what_is_not_hot_if_that_can_be_reached(
+    weight: list[float], workers: int
+) -> None:
+    hot, average = hot_bins(weight, workers)
+    left = [w for number, w in enumerate(weight) if number not in hot]
+    limit = load_limit(weight, workers)
+    assert limit >= 1.1 * average or limit == pytest.approx(1.1 * average)
+    assert limit <= max(1.1 * average, average + max(left, default=0.0)) * 1.000001
 
 
 def pseudo_random(seed: int) -> Iterator[int]:
@@ -152,8 +202,8 @@ def test_many_bins_are_balanced_by_load(seed: int) -> None:
     size = [next(numbers) for _ in owners]
     weight = [1.0 + next(numbers) for _ in owners]
     found = by_load(owners, size, weight, (0, 1, 2, 3))
-    busy = [sum(w for w, o in zip(weight, found, strict=True) if o == k) for k in range(4)]
-    assert max(busy) <= load_limit(weight, 4) * 1.000001
+    assert Balanced(weight, range(4))(found)
+    assert load_limit(weight, 4) == pytest.approx(1.1 * sum(weight) / 4), "no bin is hot"
     # Two workers have all, so half of the load must go, less the tolerance: the bytes of that part,
     # if bytes and load have nothing to do with each other, are at most half of all bytes.
     assert cost(owners, found, size) <= 0.5 * sum(size)
@@ -269,6 +319,34 @@ def test_a_hot_bin_is_left_alone_with_its_worker() -> None:
     known = loads([10, 10, 10, 10], [9.0, 1.0, 1.0, 1.0])
     target = target_for(Rebalance(), placed(0, 0, 1, 1), known)
     assert target[0].workers == (0, 1, 1, 1)
+
+
+def test_a_bin_that_has_most_of_the_load_does_not_keep_the_others_together() -> None:
+    known = loads([10, 10, 10, 10], [10.0, 0.5, 0.5, 0.5])
+    target = target_for(Scale(4, by=Balance.LOAD), placed(0, 0, 1, 1), known)
+    assert members(target) == (0, 1, 2, 3)
+    assert moved_bytes(placed(0, 0, 1, 1), target, known) == 20, "one bin of each worker leaves it"
+    again = target_for(Rebalance(), placed(*target[0].workers), known)
+    assert again == target
+
+
+def test_a_small_hot_bin_leaves_the_large_cold_ones() -> None:
+    known = loads([1, 500, 500, 10], [9.0, 1.0, 1.0, 1.0])
+    target = target_for(Scale(2, by=Balance.LOAD), placed(0, 0, 0, 1), known)
+    assert target[0].workers == (1, 0, 0, 0)
+
+
+def test_bins_without_load_stay_beside_a_hot_one() -> None:
+    known = loads([10, 500, 10, 10], [9.0, 0.0, 1.0, 1.0])
+    target = target_for(Rebalance(), placed(0, 0, 0, 1), known)
+    assert target[0].workers == (0, 0, 1, 1)
+
+
+def test_as_many_workers_as_were_asked_for_have_bins_also_without_load() -> None:
+    known = loads([10] * 6, [9.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    target = target_for(Scale(4, by=Balance.LOAD), placed(*[0] * 6), known)
+    assert members(target) == (0, 1, 2, 3)
+    assert cost([0] * 6, target[0].workers, [1] * 6) == 3, "a bin for each that joins"
 
 
 def test_partitions_of_a_source_are_shared_by_the_same_code() -> None:

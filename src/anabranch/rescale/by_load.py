@@ -3,10 +3,15 @@
 That no worker has more than a limit is easy to say and hard to reach with the fewest bytes: it is
 bin packing. Few bins are searched through; with many, a greedy choice is repaired, which is near
 the best because there are many small bins to choose from.
+
+A bin that alone is above the limit is *hot*: whoever has it has no other load, and the limit is
+that of the other bins on the other workers. A hot bin is given the weight of the limit, so that
+nothing fits beside it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -23,39 +28,67 @@ Price: TypeAlias = Callable[[int, float, float], float]
 """What it costs to move a bin of some worth and weight away from a worker with some excess."""
 
 
-def load_limit(weight: Sequence[float], workers: int) -> float:
-    """What no worker should exceed: a tenth above the average, if that can be reached.
+def hot_bins(weight: Sequence[float], workers: int) -> frozenset[int]:
+    """The bins that are more than a tenth above a fair share of what they leave to share.
 
-    It cannot where one bin alone is heavier, nor, sometimes, where bins are few; then it is what
-    is reached by giving each bin, the heaviest first, to whoever has least.
+    >>> sorted(hot_bins([10.0, 2.0, 0.5, 0.5], 3))
+    [0, 1]
+    """
+    left, sharing = sum(weight), workers
+    found = set()
+    for number in sorted(range(len(weight)), key=lambda each: (-weight[each], each)):
+        # The last worker has what is left, so nothing is above its share.
+        if sharing == 1 or weight[number] <= (1 + TOLERANCE) * left / sharing:
+            break
+        found.add(number)
+        left, sharing = left - weight[number], sharing - 1
+    return frozenset(found)
+
+
+def load_limit(weight: Sequence[float], workers: int) -> float:
+    """What no worker without a hot bin should exceed: a tenth above the average of the others.
+
+    Where bins are few that cannot always be reached; then it is what is reached by giving each
+    bin, the heaviest first, to whoever has least.
 
     >>> load_limit([1.0, 1.0, 1.0], 2)
     2.0
+    >>> load_limit([10.0, 1.0, 1.0], 3)
+    1.1
     """
-    average = sum(weight) / workers
-    bound = (1 + TOLERANCE) * max(average, max(weight, default=0.0))
-    spread = _spread(weight, range(workers))
-    reached = max(_loads(spread, weight, range(workers)).values())
-    return max(bound, reached)
+    hot = hot_bins(weight, workers)
+    others = [each for number, each in enumerate(weight) if number not in hot]
+    sharing = range(workers - len(hot))
+    bound = (1 + TOLERANCE) * sum(others) / len(sharing)
+    return max(bound, *_loads(_spread(others, sharing), others, sharing).values())
 
 
 def by_load(
     owners: Owners, size: Sequence[int], weight: Sequence[float], members: Sequence[int]
 ) -> Owners:
-    """The owners with no member above the limit; an assignment that keeps it stays as it is.
+    """The owners with hot bins apart and no other member above the limit, and a bin for everybody.
+
+    An assignment that is so already stays as it is. With fewer bins than members, each bin has a
+    member of its own.
 
     >>> by_load((0, 0, 0, 1), [9, 1, 1, 1], [1.0, 1.0, 1.0, 1.0], (0, 1))
     (0, 1, 0, 1)
     """
     members = sorted(members)
-    limit = load_limit(weight, len(members)) * (1 + _ROUNDING)
+    workers = min(len(members), len(owners))
+    # Where hot bins have all the load, any limit keeps them apart.
+    limit, hot = load_limit(weight, workers) or 1.0, hot_bins(weight, workers)
+    limit *= 1 + _ROUNDING
+    weight = [limit if number in hot else each for number, each in enumerate(weight)]
     worth = weighed(size)
+    relieved = [
+        _joined(owners, _relieved(owners, worth, weight, members, limit, price), worth, members)
+        for price in _PRICES
+    ]
+    spread = _relabelled(owners, _spread(weight, members), worth, members)
     found = [
         _returned(owners, each, worth, weight, members, limit)
-        for each in (
-            *(_relieved(owners, worth, weight, members, limit, price) for price in _PRICES),
-            _relabelled(owners, _spread(weight, members), worth, members),
-        )
+        for each in (*relieved, spread)
         if max(_loads(each, weight, members).values()) <= limit
     ]
     best = min(found, key=lambda each: _moved(owners, each, worth))
@@ -78,13 +111,15 @@ def _moved(owners: Owners, other: Owners, worth: Sequence[int]) -> int:
 
 
 def _spread(weight: Sequence[float], members: Sequence[int]) -> Owners:
-    """Each bin, the heaviest first, to the member that has least."""
+    """Each bin, the heaviest first, to the member that has least: load, then bins."""
     busy = dict.fromkeys(members, 0.0)
+    have = dict.fromkeys(members, 0)
     found = [0] * len(weight)
     for number in sorted(range(len(weight)), key=lambda each: (-weight[each], each)):
-        worker = min(busy, key=lambda w: (busy[w], w))
+        worker = min(busy, key=lambda w: (busy[w], have[w], w))
         found[number] = worker
         busy[worker] += weight[number]
+        have[worker] += 1
     return tuple(found)
 
 
@@ -156,6 +191,20 @@ def _relieved(
         busy[least] += weight[number]
 
 
+def _joined(owners: Owners, found: Owners, worth: Sequence[int], members: Sequence[int]) -> Owners:
+    """Give every member a bin of those that have several: one that moves anyway, or a cheap one."""
+    result, have = list(found), Counter(found)
+    for worker in members:
+        spare = [number for number, owner in enumerate(result) if have[owner] > 1]
+        if have[worker] or not spare:
+            continue
+        number = min(spare, key=lambda n: (worth[n] if result[n] == owners[n] else 0, n))
+        have.subtract([result[number]])
+        have.update([worker])
+        result[number] = worker
+    return tuple(result)
+
+
 def _returned(
     owners: Owners,
     found: Owners,
@@ -164,21 +213,27 @@ def _returned(
     members: Sequence[int],
     limit: float,
 ) -> Owners:
-    """Take back every move that the limit does not need, the most expensive first."""
-    result = list(found)
+    """Take back every move that is not needed, the most expensive first."""
+    result, have = list(found), Counter(found)
     busy = _loads(found, weight, members)
     moved = (n for n, owner in enumerate(owners) if owner in members and found[n] != owner)
     for number in sorted(moved, key=lambda each: (-worth[each], each)):
-        owner = owners[number]
-        if busy[owner] + weight[number] <= limit:
-            busy[result[number]] -= weight[number]
+        owner, worker = owners[number], result[number]
+        needed = have[worker] == 1 and have[owner] > 0
+        if not needed and busy[owner] + weight[number] <= limit:
+            busy[worker] -= weight[number]
             busy[owner] += weight[number]
+            have.subtract([worker])
+            have.update([owner])
             result[number] = owner
     return tuple(result)
 
 
 class _Search:
-    """All assignments within the limit that are cheaper than the best known, depth first."""
+    """All assignments within the limit that are cheaper than the best known, depth first.
+
+    All members have a bin in them, or where there are fewer bins, all bins a member of their own.
+    """
 
     def __init__(
         self,
@@ -195,6 +250,8 @@ class _Search:
         # What costs most is decided first, so that dear branches are left early.
         self._order = sorted(range(len(owners)), key=lambda each: (-worth[each], each))
         self._busy = dict.fromkeys(members, 0.0)
+        self._have = dict.fromkeys(members, 0)
+        self._lacking = min(len(members), len(owners))
         self._found = list(owners)
         self._nodes = 0
 
@@ -207,6 +264,8 @@ class _Search:
         self._nodes += 1
         if cost >= self._best_cost or self._nodes > EXACT_NODES:
             return
+        if self._lacking > len(self._order) - depth:
+            return
         if depth == len(self._order):
             self._best, self._best_cost = tuple(self._found), cost
             return
@@ -217,7 +276,12 @@ class _Search:
             stays = worker == home
             if load + self._weight[number] > self._limit:
                 continue
+            first = not self._have[worker]
             self._busy[worker] = load + self._weight[number]
+            self._have[worker] += 1
+            self._lacking -= first
             self._found[number] = worker
             self._visit(depth + 1, cost + (0 if stays else self._worth[number]))
             self._busy[worker] = load
+            self._have[worker] -= 1
+            self._lacking += first
