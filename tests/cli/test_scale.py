@@ -171,22 +171,23 @@ def test_a_resumed_rescale_that_is_replaced_ends_with_3(
     assert running("scale", "resume", code=3).startswith("Replaced (4 workers): ")
 
 
-def test_a_roll_back_that_was_paused_is_resumed_to_its_end(running: Running) -> None:
+def test_a_roll_back_that_is_resumed_does_not_settle(running: Running) -> None:
     running.little.pace = 0.5
     running("scale", "4", "--no-wait")
-    until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 1)
-    running("scale", "cancel", "--roll-back", "--no-wait")
-    running("scale", "pause")
-    assert running("scale", "resume").startswith("Rolled back (4 workers): ")
+    until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 2)
+    little = running.little
+    for asked in (Cancel(roll_back=True), Pause()):
+        assert little.ask(Rescaling(asked), 0).failure is None
+    assert running("scale", "resume", code=3).startswith("Rolled back (4 workers): ")
 
 
 def test_a_roll_back_that_is_replaced_ends_with_3(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running.little.pace = 0.2
+    running.little.pace = 0.5
     running("scale", "4", "--no-wait")
     until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 1)
-    running("scale", "pause")
+    assert running.little.ask(Rescaling(Pause()), 0).failure is None
     meanwhile(running, monkeypatch, "scale_cancel", Scale(3), late=False)
     text = running("scale", "cancel", "--roll-back", code=3)
     assert text.startswith("Replaced (4 workers): ")

@@ -21,7 +21,7 @@ Opened: TypeAlias = Callable[[Path], ab.FileSource | ab.StructuredStreamSource]
 @pytest.fixture
 def elsewhere(spark: SparkSession) -> Iterator[None]:
     """A cluster whose paths mean another file system unless they say otherwise."""
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     before = hadoop.get("fs.defaultFS")
     hadoop.set("fs.defaultFS", "hdfs://nowhere.invalid:1")
     yield

@@ -167,12 +167,7 @@ def scale_resume(
 ) -> None:
     """Go on with a rescale that was paused."""
     client = client_of(directory, url, token)
-    answer = client.scale_resume(seconds)
-    # What was paused may have been on its way back.
-    found = answer.status.rescale
-    backwards = found is not None and found.phase == "rolling_back"
-    wanted = Outcome.ROLLED_BACK if backwards else Outcome.SETTLED
-    _follow(client, answer, Waiting(wait, seconds, json, wanted=(wanted,)))
+    _follow(client, client.scale_resume(seconds), Waiting(wait, seconds, json))
 
 
 @scale.command("cancel")

@@ -44,7 +44,8 @@ def until_over(
 ) -> Seen:
     """Wait until a rescale is over, or the pipeline, or so many seconds.
 
-    It is the newest of the wish, or the newest of all. It may end otherwise than it was wished: ``Seen.finished``.
+    It is the newest of the wish, or the newest of all. It may end otherwise than it was wished:
+    ``Seen.finished``.
     """
     status, until = answer.status, time.monotonic() + seconds
     number = number_of(status, wish)
