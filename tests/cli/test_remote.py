@@ -194,7 +194,7 @@ def test_query_as_text_and_json(running: Running) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("load", "1000000"), 3, "[operation.refused] Step 1000000 is not a kept checkpoint"),
+        (("load", "1000000"), 3, "[operation.refused] Step 1000000 is not kept"),
         (
             ("query", "select 1", "--seconds", "300"),
             2,

@@ -188,7 +188,8 @@ class Little:
         until = time.monotonic() + (LONG if seconds is None else seconds)
         with self._changed:
             if self.phase in ENDED and not isinstance(operation, Shutdown):
-                return _refused(f"The pipeline is {self.phase.value}")
+                why = "is over" if self.failure is None else "has failed"
+                return _refused(f"The pipeline {why}", "Run it again to go on.")
             match operation:
                 case Start():
                     self.phase = Phase.RUNNING
@@ -213,7 +214,7 @@ class Little:
 
     def _checkpoint(self, until: float) -> Answered:
         if not self.step:
-            return _refused("No step is committed yet")
+            return _refused("There is no committed step yet", "Ask again after the first one.")
         if self.under_way is None:
             self.under_way = CheckpointUnderWay(self.step, self.step, 0, None)
             threading.Thread(target=self._write_files, args=(self.step,), daemon=True).start()
@@ -239,17 +240,23 @@ class Little:
             self._changed.notify_all()
 
     def _load(self, step: int, accept: bool) -> Answered:
-        if step not in [one.step for one in self.checkpoints]:
-            return _refused(f"Step {step} is not a kept checkpoint")
+        kept = [one.step for one in self.checkpoints]
+        if step not in kept:
+            known = ", ".join(map(str, kept)) or "none"
+            return _refused(f"Step {step} is not kept", f"Kept checkpoints: {known}.")
         if not accept and self.step > step:
-            return _refused("Sink out has published later steps and cannot take them back")
+            return _refused(
+                f"Output after step {step} has gone to 'out', which cannot take it back",
+                "Accept duplicates (accept_duplicates, --accept-duplicates) if they do no harm "
+                "there.",
+            )
         self.step, self.branch = step, self.branch + 1
         self._changed.notify_all()
         return Answered(step=step)
 
     def _rescale(self, request: Request, until: float) -> Answered:
         if not self.step:
-            return _refused("There is no committed step yet")
+            return _refused("There is no committed step yet", "Ask again after the first one.")
         try:
             self.rescale.ask(request)
         except OperationRefused as error:
@@ -330,5 +337,5 @@ def ended_afterwards() -> Iterator[None]:
         _begun.pop().end()
 
 
-def _refused(what: str) -> Answered:
-    return Answered(failure=Failure("operation.refused", what, do="See anabranch status."))
+def _refused(what: str, do: str) -> Answered:
+    return Answered(failure=Failure("operation.refused", what, do=do))

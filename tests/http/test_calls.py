@@ -69,8 +69,8 @@ def test_load_goes_back_and_makes_a_branch(site: Site, little: Little) -> None:
     until(lambda: site.get("/status").json()["step"] > step)
     site.post("/pause")
     refused = site.post("/load", {"step": step}).problem(409, "operation.refused")
-    assert "cannot take them back" in refused["detail"]
-    assert refused["do"] == "See anabranch status."
+    assert "cannot take it back" in refused["detail"]
+    assert "--accept-duplicates" in refused["do"]
     done = site.post("/load", {"step": step, "accept_duplicates": True}).json()
     assert (done["step"], done["status"]["branch"], done["status"]["step"]) == (step, 1, step)
     assert little.asked[-2:] == [Load(step), Load(step, accept_duplicates=True)]

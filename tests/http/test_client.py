@@ -51,7 +51,7 @@ def test_every_call(tmp_path: Path) -> None:
         assert client.start().done
         until(lambda: client.stats().step > (kept or 0))
         assert "anabranch_steps_total" in client.metrics()
-        with pytest.raises(OperationRefused, match="cannot take them back"):
+        with pytest.raises(OperationRefused, match="cannot take it back"):
             client.load(kept or 0)
         assert client.load(kept or 0, accept_duplicates=True).step == kept
         table = client.table("select step, rows from totals where step = 2", rows=5)

@@ -302,7 +302,8 @@ def _check_file(planned: FileSlice) -> None:
 def _gone(path: str) -> FileGone:
     return FileGone(
         f"the input file {path} is not there any more",
-        do="Put it back: files may be removed when the step that read them is committed.",
+        do="Put it back: a file may be removed when there is a kept checkpoint, and none that is "
+        "older than the step that read the file.",
     )
 
 

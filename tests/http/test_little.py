@@ -1,0 +1,40 @@
+"""The little coordinator refuses in the words of the real one."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from anabranch.coordinator.effects import Answer
+from anabranch.coordinator.events import Asked
+from anabranch.coordinator.operations import Load, Operation, TakeCheckpoint
+from anabranch.coordinator.status import CheckpointStatus
+from anabranch.node.port import SinkFacts
+from tests.coordinator import bench as benches
+from tests.coordinator.bench import Bench, checkpoint, standing
+from tests.http.little import Little
+
+
+@pytest.mark.parametrize(
+    ("step", "kept", "operation"),
+    [
+        (7, 5, Load(4)),
+        (7, None, Load(4)),
+        (7, 5, Load(5)),
+        (0, None, TakeCheckpoint()),
+    ],
+)
+def test_refusals_are_those_of_the_real_one(
+    monkeypatch: pytest.MonkeyPatch, step: int, kept: int | None, operation: Operation
+) -> None:
+    one_way = SinkFacts("out", "parquet", takes_back=False)
+    facts = msgspec.structs.replace(benches.FACTS, sinks=(one_way,))
+    monkeypatch.setattr(benches, "FACTS", facts)
+    bench = Bench()
+    bench.open(standing(step, checkpoints=() if kept is None else (checkpoint(kept),)))
+    (answer,) = bench.send(Asked(1, operation))
+    assert isinstance(answer, Answer)
+    listed = [] if kept is None else [CheckpointStatus(kept, 0, 0, 1, 1, 0.0)]
+    little = Little(step=step, checkpoints=listed)
+    assert little.ask(operation, 0).failure == answer.failure
+    assert answer.failure is not None
