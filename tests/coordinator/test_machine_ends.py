@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.coordinator.effects import Answer, Effect, End, WriteCheckpoint
+from anabranch.coordinator.effects import Answer, Effect, End, WriteCheckpoint, WriteRepair
 from anabranch.coordinator.events import (
     Asked,
     CheckpointWritten,
     EffectFailed,
+    RepairWritten,
+    ResultFetched,
+    StepRead,
     TimePassed,
 )
 from anabranch.coordinator.going_down import TRIES
@@ -16,8 +19,29 @@ from anabranch.coordinator.operations import Load, Shutdown
 from anabranch.coordinator.phases import Idle
 from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.settings import Deadlines, Settings
-from anabranch.node.port import Checked, CheckOrder, Closed, Failure, Offer, Open, OpenOrder, Output
-from tests.coordinator.bench import Bench, checkpoint, kinds, order_of, staged, standing
+from anabranch.node.port import (
+    Checked,
+    CheckOrder,
+    Closed,
+    Done,
+    Failure,
+    Offer,
+    Open,
+    OpenOrder,
+    Output,
+    Running,
+)
+from tests.coordinator.bench import (
+    Bench,
+    checkpoint,
+    commit,
+    kinds,
+    order_of,
+    plan,
+    result,
+    staged,
+    standing,
+)
 
 FULL = Failure("store.disk_full", "No space left on device", "checkpoint/7", "Make room.")
 OVER = Offer(8, 0, 0, {}, full=False, ended=True)
@@ -92,6 +116,24 @@ def test_a_last_checkpoint_whose_files_are_never_looked_at_is_not_waited_for_for
     assert isinstance(end, End)
     assert end.failure is not None
     assert end.failure.code == "coordinator.deadline"
+
+
+def test_state_that_is_computed_again_before_the_end_is_kept_however_long_that_takes() -> None:
+    bench = Bench(Settings(deadlines=Deadlines(check=100.0)))
+    bench.open(standing(7, checkpoints=(checkpoint(6),), replayable=7))
+    bench.send(Asked(1, Shutdown()))
+    lost = Failure("store.missing_run", "A run is gone")
+    effects = bench.told(Open(7), checked=Checked(7, 1, 0, lost), published={"out": 7})
+    bench.opened = order_of(effects, OpenOrder).number
+    bench.seconds = 20.0
+    bench.told(Open(6), published={"out": 7})
+    bench.send(StepRead(plan(7), commit(7)))
+    for bench.seconds in (40.0, 60.0, 80.0, 100.0, 120.0):
+        bench.told(Running(7, 0), published={"out": 7})
+    bench.told(Open(7), done=Done(7, 0), published={"out": 7})
+    (_, written) = bench.send(ResultFetched(result(7)))
+    assert isinstance(written, WriteRepair)
+    assert order_of(bench.send(RepairWritten(written.repair)), CheckOrder).step == 7
 
 
 def test_what_failed_on_the_way_to_the_end_is_forgotten_when_the_pipeline_goes_on() -> None:

@@ -59,13 +59,15 @@ def waiting_for(memory: Memory, down: GoingDown) -> str | None:
 
 
 def _looked_at(memory: Memory, now: float) -> GoingDown:
-    """How far it is: another node, or a sink that has more, begins the wait for sinks anew."""
-    down, published = memory.down, memory.published
+    """How far it is: with state that was opened since, or a sink that came on, time begins anew."""
+    down, opened, published = memory.down, memory.opened, memory.published
     if down is None:
-        return GoingDown(now, memory.opened, published, now)
-    if (down.opened, down.published) == (memory.opened, published):
-        return down
-    return replace(down, opened=memory.opened, published=published, came_on=now)
+        return GoingDown(now, opened, published, now)
+    if down.opened != opened:
+        return replace(down, began=now, opened=opened, published=published, came_on=now)
+    if down.published != published:
+        return replace(down, published=published, came_on=now)
+    return down
 
 
 def _lacks_checkpoint(memory: Memory) -> bool:

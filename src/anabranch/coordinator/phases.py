@@ -184,8 +184,8 @@ class Verifying:
 class GoingDown:
     """The pipeline is on its way to the end: a checkpoint is kept, then sinks get what they lack.
 
-    ``began`` is when. ``came_on`` is when a sink has come on last: ``published`` is how far they
-    were then, by the order that ``opened`` them. ``tries`` checkpoints could not be made, the last
+    ``began`` is when, with the state that the order ``opened``. ``came_on`` is when a sink has come
+    on last, ``published`` how far each was then. ``tries`` checkpoints could not be made, the last
     of them for the reason ``failure``; the next one is made at ``again_at``.
     """
 
