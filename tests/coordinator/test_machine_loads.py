@@ -28,6 +28,7 @@ from anabranch.node.port import (
     Failure,
     Open,
     OpenOrder,
+    Output,
     Running,
     SinkFacts,
     StepFailure,
@@ -43,6 +44,7 @@ from tests.coordinator.bench import (
     orders_of,
     plan,
     read,
+    staged,
     standing,
 )
 
@@ -296,3 +298,12 @@ def test_what_fails_in_the_branch_that_is_left_does_not_keep_a_start_from_going_
     bench.opened = order_of(bench.send(BranchMade(branched)), OpenOrder).number
     bench.told(Open(5), published={"out": 5})
     assert kinds(bench.told(Open(5), **failing)) == ["CloseOrder"], "there it counts"
+
+
+def test_a_sink_that_fails_ends_a_shutdown_also_where_the_start_was_to_go_back() -> None:
+    kept, outputs = (checkpoint(5), checkpoint(7)), (Output(7, staged(7)),)
+    bench = rewinding(standing(7, checkpoints=kept, outputs=outputs, published={"out": 6}))
+    bench.told(Open(7), published={"out": 6})
+    assert bench.send(Asked(1, Shutdown())) == []
+    failing: dict[str, Any] = {"sink_failure": GONE, "published": {"out": 6}}
+    assert kinds(bench.told(Open(7), **failing)) == ["CloseOrder"]

@@ -238,8 +238,8 @@ class Machine:
                 if effects:
                     return effects
         # Before a rewind, what fails is what it leaves behind.
-        counts = told.opened == memory.opened and memory.rewind is None
-        if counts and not isinstance(memory.phase, Ended):
+        left = memory.rewind is not None and memory.stopping is None
+        if told.opened == memory.opened and not left and not isinstance(memory.phase, Ended):
             failure = told.sink_failure
             if failure is None and isinstance(memory.phase, Idle):
                 failure = told.source_failure
