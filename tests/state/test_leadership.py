@@ -341,6 +341,25 @@ def test_a_trim_that_a_take_over_interrupts_removes_nothing_more(place: Path, st
     assert second.journal.commits() == left
 
 
+def test_who_was_replaced_removes_no_entry_that_came_to_be_old_meanwhile(
+    place: Path, start: Start
+) -> None:
+    first = start()
+    first.ask("lead")
+    first.ask("stop-after link 2")  # before that it finds that there is no directory yet
+    first.tell("commit 1")
+    first.wait_until_stopped()
+    second = lead(place, take_over=True)
+    for step in range(2, 6):
+        assert second.journal.create(CommitName(step), b"{}", str(step)) == Won()
+    second.journal.trim(5, keep=[1])
+    kept = (CommitName(1), CommitName(5))
+    assert second.journal.commits() == kept
+    first.go_on()
+    assert first.heard().get("code") == "coordinator.fenced"
+    assert second.journal.commits() == kept
+
+
 @pytest.mark.parametrize("where", ["mkdir 1", "link 1", "rename 1"])
 def test_a_candidate_that_is_killed_on_its_way_is_no_obstacle(
     place: Path, start: Start, where: str

@@ -156,7 +156,8 @@ class Journal(EntryLists):
         floor = self._floor_above(name)
         if floor is None:
             return Won()
-        remove_file(self.path(name))
+        # Another leader may have trimmed meanwhile, and kept this entry: then it is not removed.
+        self._remove(name)
         return Trimmed(floor)
 
     def read(self, name: EntryName) -> Entry:
