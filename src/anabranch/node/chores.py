@@ -93,10 +93,13 @@ class Chores:
         opened: Opened,
         states: Sequence[Sequence[OperatorState]],
         staged: Sequence[StagedFile],
+        is_led: Callable[[], bool] = lambda: True,
     ) -> bool:
         """Carry out the newest order, or the last one again when files may go by now.
 
-        What this node works with stays beside what the order names.
+        What this node works with stays beside what the order names. Nothing is removed while the
+        node is not led: the order does not name what another leader has made since. What goes was
+        seen before it was last known that the node is led, so it is older than any other leader.
         """
         now = self._clock()
         with self._guard:
@@ -116,6 +119,8 @@ class Chores:
         )
         # What cannot be removed now is tried again with the next order.
         with contextlib.suppress(StoreError):
+            if not is_led():
+                return False
             opened.offers.forget(order.positions)
             self._sweeper.sweep_code({*order.codes, *self._codes})
             self._sweeper.sweep(order.step, needed, now)

@@ -41,7 +41,7 @@ from anabranch.node.stepping import run_plan
 from anabranch.plan.step import Input
 from anabranch.sinks.port import Frames, StagedFile
 from anabranch.sources.port import Opener
-from anabranch.state.leadership import check_leads
+from anabranch.state.leadership import check_leads, replaced_by
 
 
 class NodeCore:
@@ -187,12 +187,12 @@ class NodeCore:
     def publish_pause(self) -> float | None:
         """How long publishing has to wait before it tries again; None: until something comes."""
         with self._changed:
-            opened = self._opened
+            opened = None if self._duties.is_replaced else self._opened
         return None if opened is None else opened.outbox.pause()
 
     def chores_pause(self) -> float | None:
         """How long until a file may be removed; None: until something comes."""
-        return self._chores.pause()
+        return None if self._duties.is_replaced else self._chores.pause()
 
     # ---------------------------------------------------------------------------------- the work
 
@@ -277,7 +277,7 @@ class NodeCore:
         """Publish one committed step to one sink."""
         with self._changed:
             opened = self._opened
-        return opened is not None and opened.outbox.publish_next() and self._grown()
+        return opened is not None and opened.outbox.publish_next(self._is_led) and self._grown()
 
     def check_next(self) -> bool:
         """Look at some files of the state that is to be checked."""
@@ -294,7 +294,7 @@ class NodeCore:
             if duties.ran is not None and duties.ran[0].step > duties.committed:
                 states.append(duties.ran[1].states)
                 staged.extend(duties.ran[1].staged)
-        return opened is not None and self._chores.sweep(opened, states, staged)
+        return opened is not None and self._chores.sweep(opened, states, staged, self._is_led)
 
     def close_pending(self) -> bool:
         """Let go of sources and sinks, once no step runs and everything is published.
@@ -312,7 +312,7 @@ class NodeCore:
             duties.forget()
         if opened is not None:
             opened.offers.acknowledge()
-            self._chores.sweep(opened, [duties.states], [])
+            self._chores.sweep(opened, [duties.states], [], self._is_led)
             opened.close()
         with self._changed:
             self._exit = self._exit or order.exit
@@ -344,6 +344,20 @@ class NodeCore:
             self._grown()
         if opened is not None:
             opened.close(seconds)
+
+    def _is_led(self) -> bool:
+        """Whether the leader that gives the orders still leads: looks in the journal.
+
+        Once another one does, its calls are refused.
+        """
+        with self._changed:
+            leader, known = self._duties.leader, self._duties.is_replaced
+        successor = None if known else replaced_by(self._around.store / "journal", leader)
+        if successor is not None:
+            with self._changed:
+                self._duties.was_replaced_by(successor)
+                self._changed.notify_all()
+        return not known and successor is None
 
     # ------------------------------------------------------------------------------ under the lock
 

@@ -46,7 +46,10 @@ class Duties:
         self.version = 1
         #: grows whenever there may be something to do
         self.beat = 0
+        #: whose orders are carried out
         self.leader = 0
+        #: who leads by the journal, if it is known to be a higher one that has not called yet
+        self.successor = 0
         self.state: NodeState = Closed()
         #: the number of the newest order to open that was carried out
         self.opened = 0
@@ -70,9 +73,10 @@ class Duties:
 
     def fence(self, leader: int) -> None:
         """Refuse a leader that another one has replaced; know a new one. Raises ``Fenced``."""
-        if leader < self.leader:
+        newest = max(self.leader, self.successor)
+        if leader < newest:
             raise Fenced(
-                f"Leader {leader} gives orders, and leader {self.leader} has taken over",
+                f"Leader {leader} gives orders, and leader {newest} has taken over",
                 do="End this coordinator: nothing of it counts any more.",
             )
         if leader > self.leader:
@@ -80,6 +84,16 @@ class Duties:
             # What the former leader wanted and did not get is not wanted any more.
             self.to_open = self.to_close = None
             self.grown()
+
+    def was_replaced_by(self, leader: int) -> None:
+        """Another one leads. It may have a node of its own, and never call this one."""
+        self.successor = max(self.successor, leader)
+        self.grown()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the one whose orders are carried out leads no longer."""
+        return self.successor > self.leader
 
     def is_meant(self, opened: int) -> bool:
         """Whether an order is for what is open: nothing else is to be opened or closed."""

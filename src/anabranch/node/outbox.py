@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from anabranch.errors import AnabranchError, PublishFailed
+from anabranch.errors import AnabranchError, PublishFailed, StoreError
 from anabranch.failures import failure_of
 from anabranch.node.port import Failure, Output
 from anabranch.sinks.port import Publisher, StagedFile, TakingBack
@@ -96,8 +96,12 @@ class Outbox:
                 if isinstance(publisher, TakingBack):
                     publisher.take_back(step)
 
-    def publish_next(self) -> bool:
-        """Publish one step to one sink, if one waits and may be tried now."""
+    def publish_next(self, is_led: Callable[[], bool] = lambda: True) -> bool:
+        """Publish one step to one sink, if one waits and may be tried now.
+
+        Nothing is given to a sink while the node is not led: another leader may have a node that
+        takes back from the same sink.
+        """
         with self._working:
             found = self._chosen()
             if found is None:
@@ -105,6 +109,12 @@ class Outbox:
             sink, output = found
             files = tuple(file for file in output.staged if file.sink == sink)
             if files:
+                try:
+                    if not is_led():
+                        return False
+                except StoreError as error:
+                    self._failed_once(sink, output.step, error)
+                    return True
                 self._reached(f"publishing {sink}", output.step)
                 if self._is_closed():
                     return False

@@ -266,17 +266,24 @@ class Leadership:
         return self._leaders / f"{_REMOVED}{secrets.token_hex(8)}"
 
 
-def check_leads(directory: Path, number: int) -> None:
-    """Raise ``Fenced`` if another leader has replaced this one: for whoever acts in its name.
+def replaced_by(directory: Path, number: int) -> int | None:
+    """The leader that has replaced this one; None if none has. For whoever acts in its name.
 
     ``directory`` is the journal's. A leader is replaced when its directory is gone, see above.
+    Costs one listing as long as it leads.
     """
     names = list_names(directory / LeaderName.kind)
     asides = (_ASIDE.fullmatch(name) for name in names)
     if any(found is not None and int(found[1]) == number for found in asides):
-        return
+        return None
     newest = max((name.number for name in Journal(directory).leaders()), default=0)
-    if newest > number:
+    return newest if newest > number else None
+
+
+def check_leads(directory: Path, number: int) -> None:
+    """Raise ``Fenced`` if another leader has replaced this one, see ``replaced_by``."""
+    newest = replaced_by(directory, number)
+    if newest is not None:
         raise Fenced(
             f"Leader {number} gives orders, and leader {newest} has taken over",
             where=str(directory),
