@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anabranch.errors import Fenced, NodeUnreachable
+from anabranch.node import retention
 from anabranch.node.data_plane import RunAgain
 from anabranch.node.port import (
     CancelOrder,
@@ -24,6 +26,7 @@ from anabranch.node.port import (
 )
 from anabranch.plan.step import Plan
 from anabranch.sources.generator import GeneratorSource
+from anabranch.state.files import remove_file
 from anabranch.state.leadership import Leadership
 from tests.node.core_shop import CancellablePlane, CoreShop
 from tests.node.shop import PAGES, scripted
@@ -504,6 +507,47 @@ def test_a_sweep_removes_what_nobody_names_after_the_grace(shop: CoreShop) -> No
     assert kept <= left
     assert {p for p in left if "run" in p.parts} == kept
     assert not [p for p in left if "stage" in p.parts]
+
+
+def test_two_that_sweep_at_once_take_turns(
+    shop: CoreShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.open()
+    shop.run_all()
+    shop.give(sweep_order(shop, 4))
+    shop.core.sweep()
+    shop.now += 121
+    others: list[threading.Thread] = []
+
+    def removed_meanwhile(path: str) -> bool:
+        if not others:
+            shop.give(sweep_order(shop, 4))
+            others.append(threading.Thread(target=shop.core.sweep))
+            others[0].start()
+            others[0].join(0.5)
+        return remove_file(path)
+
+    monkeypatch.setattr(retention, "remove_file", removed_meanwhile)
+    assert shop.core.sweep()
+    (other,) = others
+    other.join(10)
+    assert not other.is_alive()
+    left = {p for p in shop.store.rglob("*") if p.is_file() and "run" in p.parts}
+    assert left == {shop.store / r.run.name for s in shop.journal[3].result.states for r in s.runs}
+
+
+def test_nothing_is_swept_once_the_sources_have_let_go(shop: CoreShop) -> None:
+    shop.open()
+    shop.run_all()
+    shop.give(sweep_order(shop, 4))
+    shop.core.sweep()
+    shop.now += 121
+    opened = shop.core._opened
+    assert opened is not None
+    opened.offers.close()
+    before = sorted(shop.store.rglob("*"))
+    assert not shop.core.sweep()
+    assert sorted(shop.store.rglob("*")) == before
 
 
 def test_output_that_waits_is_not_swept(shop: CoreShop) -> None:

@@ -21,7 +21,7 @@ AT_ONCE = 64
 
 
 class Chores:
-    """Checks and sweeps that were ordered. One thread works, any may order."""
+    """Checks and sweeps that were ordered. Any thread may order; one at a time sweeps."""
 
     def __init__(
         self, store: Path, codes: Set[str], grace_seconds: float, clock: Callable[[], float]
@@ -32,6 +32,8 @@ class Chores:
         self._clock = clock
         self._sweeper = Sweeper(store, grace_seconds)
         self._guard = threading.Lock()
+        #: held while files are removed: the thread that closes sweeps too
+        self._sweeping = threading.Lock()
         self._check: CheckOrder | None = None
         self._files: tuple[NeededFile, ...] | None = None
         self._checked: Checked | None = None
@@ -101,15 +103,35 @@ class Chores:
         node is not led: the order does not name what another leader has made since. What goes was
         seen before it was last known that the node is led, so it is older than any other leader.
         """
-        now = self._clock()
+        with self._sweeping:
+            order = self._next_sweep()
+            return order is not None and self._carry_out(order, opened, states, staged, is_led)
+
+    def pause(self) -> float | None:
+        """How long until a file may go; None when none waits for that."""
+        with self._guard:
+            due = self._sweeper.due() if self._swept is not None else None
+        return None if due is None else max(0.0, due - self._clock())
+
+    def _next_sweep(self) -> SweepOrder | None:
         with self._guard:
             order, self._sweep = self._sweep, None
             due = self._sweeper.due()
-            if order is None and due is not None and now >= due:
+            if order is None and due is not None and self._clock() >= due:
                 order = self._swept
-            if order is None:
-                return False
-            self._swept = order
+            if order is not None:
+                self._swept = order
+            return order
+
+    def _carry_out(
+        self,
+        order: SweepOrder,
+        opened: Opened,
+        states: Sequence[Sequence[OperatorState]],
+        staged: Sequence[StagedFile],
+        is_led: Callable[[], bool],
+    ) -> bool:
+        now = self._clock()
         kept = [file for output in order.outputs for file in output.staged]
         log_files = opened.offers.files()
         for positions in order.positions:
@@ -117,6 +139,9 @@ class Chores:
         needed = needed_files(
             [*order.states, *states], [*kept, *opened.outbox.staged(), *staged], log_files
         )
+        # Asked last: sources that have let go do not say what they need.
+        if opened.offers.closed:
+            return False
         # What cannot be removed now is tried again with the next order.
         with contextlib.suppress(StoreError):
             if not is_led():
@@ -125,12 +150,6 @@ class Chores:
             self._sweeper.sweep_code({*order.codes, *self._codes})
             self._sweeper.sweep(order.step, needed, now)
         return True
-
-    def pause(self) -> float | None:
-        """How long until a file may go; None when none waits for that."""
-        with self._guard:
-            due = self._sweeper.due() if self._swept is not None else None
-        return None if due is None else max(0.0, due - self._clock())
 
     def _tell(
         self, order: CheckOrder, files: tuple[NeededFile, ...], done: int, failure: Failure | None

@@ -85,6 +85,7 @@ class Offers:
         self._growers: set[str] = set()
         self._attended: set[str] = set()
         self._retry_at = 0.0
+        self._closed = False
         try:
             for name in self._sources:
                 self._open(name)
@@ -92,6 +93,11 @@ class Offers:
             with contextlib.suppress(Exception):
                 self.close()
             raise
+
+    @property
+    def closed(self) -> bool:
+        """Whether the sources have let go: nobody knows any more what they need."""
+        return self._closed
 
     @property
     def failure(self) -> Failure | None:
@@ -232,6 +238,7 @@ class Offers:
     def close(self) -> None:
         """Let the sources let go: every one is asked, whatever the others raise."""
         with self._asking, contextlib.ExitStack() as closing:
+            self._closed = True
             for enumerator in self._enumerators.values():
                 if isinstance(enumerator, Attended):
                     closing.callback(enumerator.close)
