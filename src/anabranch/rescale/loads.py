@@ -141,11 +141,12 @@ def _observed(region: RegionLoad, told: dict[int, BinLoad]) -> RegionLoad:
     if not any(load.rows for load in told.values()):
         return region
     size = max(len(region.bins), max(told) + 1)
+    heard = region.heard.mask(size).tolist()
     bins = tuple(
-        _smoothed(region.bin(number), told.get(number), number in region.heard)
-        for number in range(size)
+        _smoothed(region.bin(number), told.get(number), heard[number]) for number in range(size)
     )
-    return msgspec.structs.replace(region, bins=bins, heard=region.heard | BinSet.of(told))
+    new = BinSet.of(number for number in told if not heard[number])
+    return msgspec.structs.replace(region, bins=bins, heard=region.heard | new)
 
 
 def _smoothed(old: BinLoad, new: BinLoad | None, known: bool) -> BinLoad:
