@@ -6,22 +6,25 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from anabranch.cli.exits import Exit
-from anabranch.errors import NodeUnreachable
+from anabranch.errors import Fenced, NodeUnreachable
 from anabranch.node import process as module
 from anabranch.node.address import read_address
 from anabranch.node.client import HttpNode
 from anabranch.node.port import Node
-from anabranch.node.process import ProcessNode
+from anabranch.node.process import NodeCommand, ProcessNode
 from anabranch.state.lock import DirectoryLock
 from tests.node.core_shop import CoreShop
 from tests.node.led import Led
 from tests.node.plain_node import FLOW, PlainCommand
+from tests.node.shop import BINS
 
 WAIT = 60.0
 
@@ -41,7 +44,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     monkeypatch.setattr(module, "HttpNode", lambda address: _kept(found, HttpNode(address)))
 
     def one(**options: object) -> ProcessNode:
-        made.append(ProcessNode(PlainCommand(FLOW, state, **options), WAIT))  # type: ignore[arg-type]
+        made.append(ProcessNode(PlainCommand(FLOW, state, **{"bins": BINS, **options}), WAIT))  # type: ignore[arg-type]
         return made[-1]
 
     yield one
@@ -84,9 +87,45 @@ def hang(tmp_path: Path, node: Node) -> None:
     until((tmp_path / "hanging").exists)
 
 
-def test_a_node_that_answers_is_found_again(tmp_path: Path, nodes: Nodes) -> None:
-    first = nodes().find(1)
-    assert pid_of(nodes().find(2)) == pid_of(first)
+def test_a_node_that_answers_is_found_again_and_ended_if_another_one_is_wanted(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    first = nodes(conf=(("spark.a", "1"), ("spark.b", "2"))).find(1)
+    same = nodes(conf=(("spark.b", "2"), ("spark.a", "1")), orphan_seconds=30.0).find(2)
+    assert pid_of(same) == pid_of(first)
+    with pytest.raises(Fenced):
+        nodes(master="local[1]").find(1)
+    assert answers(first), "one that was replaced ends nothing"
+    other = nodes(master="local[1]").find(2)
+    assert pid_of(other) != pid_of(first)
+    assert not psutil.pid_exists(pid_of(first))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"master": "local[2]"},
+        {"conf": (("spark.a", "2"),)},
+        {"conf": ()},
+        {"bins": 16},
+        {"grace_seconds": 121.0},
+        {"homes": "elsewhere"},
+        {"isolate_workers": True},
+    ],
+)
+def test_nodes_with_other_options_are_other_nodes(tmp_path: Path, other: dict[str, Any]) -> None:
+    command = NodeCommand(FLOW, tmp_path, BINS, conf=(("spark.a", "1"),))
+    assert replace(command, **other).options() != command.options()
+
+
+@pytest.mark.parametrize(
+    "other", [{"flow": "./shop.py:flow"}, {"orphan_seconds": 1.0}, {"grace_seconds": 120}]
+)
+def test_what_is_no_option_of_the_pipeline_does_not_count(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    command = NodeCommand(FLOW, tmp_path, BINS)
+    assert replace(command, **other).options() == command.options()
 
 
 def test_a_node_whose_sink_hangs_ends_when_it_is_told_to(tmp_path: Path, nodes: Nodes) -> None:
@@ -121,7 +160,7 @@ def test_a_node_that_is_starting_is_ended_by_the_coordinator_that_comes(
     tmp_path: Path, nodes: Nodes
 ) -> None:
     (tmp_path / "slow").touch()
-    dead = ProcessNode(PlainCommand(FLOW, tmp_path / "state"), 0.0)
+    dead = ProcessNode(PlainCommand(FLOW, tmp_path / "state", BINS), 0.0)
     dead._end = lambda: None  # type: ignore[method-assign]
     with pytest.raises(NodeUnreachable):
         dead.find(1)

@@ -15,7 +15,7 @@ from anabranch.cli.exits import Exit
 from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.node.address import remove_address, write_address
 from anabranch.node.flow_code import code_of, load_flow
-from anabranch.node.process import NODE_LOCK, tell_failure
+from anabranch.node.process import NODE_LOCK, NodeCommand, tell_failure
 from anabranch.node.threads import ThreadedNode
 from anabranch.node.worker_home import homes_of
 from anabranch.run import BINS, build_node
@@ -82,7 +82,17 @@ def node(
     except BaseException as error:
         tell_failure(path, error)
         raise
-    server = NodeServer(running, running.core.boot)
+    command = NodeCommand(
+        flow,
+        path,
+        bins,
+        master=master,
+        conf=tuple(settings.items()),
+        grace_seconds=grace_seconds,
+        homes=None if homes is None else str(homes),
+        isolate_workers=isolate_workers,
+    )
+    server = NodeServer(running, running.core.boot, options=command.options())
     server.start()
     write_address(path, server.address)
     try:

@@ -14,13 +14,17 @@ FILE = "node.json"
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
-    """The address of a node process, and the secret that its callers must know."""
+    """The address of a node process, and the secret that its callers must know.
+
+    ``options`` is the hash of what it was started with: see ``NodeCommand``.
+    """
 
     host: str
     port: int
     pid: int
     boot: str
     secret: str
+    options: str = ""
 
 
 def write_address(directory: Path, address: NodeAddress) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import msgspec
 import psutil
 import pyarrow as pa
 
-from anabranch.errors import Fenced, NodeUnreachable
+from anabranch.errors import NodeUnreachable
 from anabranch.failures import error_of, failure_of
 from anabranch.node.address import read_address
 from anabranch.node.client import HttpNode
@@ -36,9 +37,9 @@ class NodeCommand:
 
     flow: str
     directory: Path
+    bins: int
     master: str | None = None
     conf: tuple[tuple[str, str], ...] = ()
-    bins: int | None = None
     grace_seconds: float = 120.0
     orphan_seconds: float = 60.0
     homes: str | None = None
@@ -51,12 +52,24 @@ class NodeCommand:
         line += ["--grace-seconds", str(self.grace_seconds)]
         line += ["--orphan-seconds", str(self.orphan_seconds)]
         line += [] if self.master is None else ["--master", self.master]
-        line += [] if self.bins is None else ["--bins", str(self.bins)]
+        line += ["--bins", str(self.bins)]
         line += [] if self.homes is None else ["--homes", self.homes]
         line += ["--isolate-workers"] if self.isolate_workers else []
         for name, value in self.conf:
             line += ["--conf", f"{name}={value}"]
         return line
+
+    def options(self) -> str:
+        """The hash of what makes one node another than the next, for the same pipeline.
+
+        Its program is not in it, which has a hash of its own, nor how long it waits for a
+        coordinator.
+        """
+        homes = None if self.homes is None else str(Path(self.homes).absolute())
+        conf = sorted(f"{name}={value}" for name, value in dict(self.conf).items())
+        grace = float(self.grace_seconds)
+        every = (self.master, conf, self.bins, grace, homes, self.isolate_workers)
+        return hashlib.sha256(msgspec.json.encode(every)).hexdigest()[:32]
 
 
 class StartFailure(msgspec.Struct, frozen=True):
@@ -90,21 +103,19 @@ class ProcessNode:
         """The node whose address is in the directory, if it answers; else a new one.
 
         One that does not answer is ended first: it hangs, or is just starting or ending, at the
-        orders of a coordinator that is gone.
+        orders of a coordinator that is gone. So is one that was started with other options.
         """
         address = read_address(self._directory)
         if address is not None:
             node = HttpNode(address)
-            try:
+            # Asked in any case: ``Fenced`` is for a leader that may not end this node either.
+            with contextlib.suppress(NodeUnreachable):
                 node.told(leader, -1, 0.0)
-            except Fenced:
-                raise
-            except NodeUnreachable:
-                node.close()
-            else:
-                self._node = node
-                return node
-        return self.replace(leader, "it does not answer")
+                if address.options == self._command.options():
+                    self._node = node
+                    return node
+            node.close()
+        return self.replace(leader, "it does not answer, or has other options")
 
     def replace(self, leader: int, why: str) -> Node:
         """End the node, whatever it is doing, and start another one."""

@@ -58,14 +58,17 @@ Call = TypeVar("Call", TellCall, OrderCall, TakeCall, ResultCall, QueryCall)
 class NodeServer:
     """Serves a node until it is stopped."""
 
-    def __init__(self, node: ThreadedNode, boot: str, *, largest: int = LARGEST_CALL) -> None:
+    def __init__(
+        self, node: ThreadedNode, boot: str, *, options: str = "", largest: int = LARGEST_CALL
+    ) -> None:
         """Take a free port; nobody is answered before ``start``."""
         self._node = node
         self._largest = largest
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.bind((HOST, 0))
         port = int(self._socket.getsockname()[1])
-        self.address = NodeAddress(HOST, port, os.getpid(), boot, secrets.token_hex(32))
+        secret = secrets.token_hex(32)
+        self.address = NodeAddress(HOST, port, os.getpid(), boot, secret, options)
         self._guard = threading.Lock()
         self._under_way = 0
         self._last_call = time.monotonic()
