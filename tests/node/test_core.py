@@ -509,9 +509,7 @@ def test_a_sweep_removes_what_nobody_names_after_the_grace(shop: CoreShop) -> No
     assert not [p for p in left if "stage" in p.parts]
 
 
-def test_two_that_sweep_at_once_take_turns(
-    shop: CoreShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_that_sweep_at_once_take_turns(shop: CoreShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.open()
     shop.run_all()
     shop.give(sweep_order(shop, 4))
