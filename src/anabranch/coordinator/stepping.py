@@ -248,6 +248,7 @@ def _failed(memory: Memory, phase: Stepping, failure: Failure, now: float) -> li
             "step.timeout",
             f"Step {phase.plan.step} was not over after {memory.settings.deadlines.step:g} seconds",
             do="It was cancelled; its plan stays and runs again on restart. See Spark's log for "
-            "what it was doing, or allow more time.",
+            "what it was doing, or allow more time: anabranch run --step-seconds, or "
+            "Settings(deadlines=Deadlines(step=...)).",
         )
     return fail(memory, failure, now)
