@@ -44,7 +44,7 @@ _SHORT_RUN = {
 # The map has a cell for each, so that each is seen when it moves.
 _BINS = 64
 # The state is small: without a small budget all bins would go at once, and there is less to see.
-_BIN_BY_BIN = Settings(rescale=RescaleSettings(budget_ms=8, prefetch=False))
+_BIN_BY_BIN = Settings(rescale=RescaleSettings(budget_ms=2, prefetch=False))
 _TIER_ORDER = ("bronze", "silver", "gold", "platinum")
 
 
