@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from anabranch.plan.step import Assignment
 from anabranch.rescale.asking import reopened
+from anabranch.rescale.counting import moved_of
 from anabranch.rescale.history import KEPT, Outcome
 from anabranch.rescale.phases import Paused, Steady
 from anabranch.rescale.requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.rescale.shares import members
-from anabranch.rescale.view import view_of
 from tests.rescale.pipeline import DEFAULTS, Pipeline, Row, is_scale, without_rescale
 
 REGIONS = {"source": 5, "a": 8, "b": 4}
@@ -204,8 +204,7 @@ def test_what_was_collected_while_a_rescale_was_cancelled_counts(back: bool) -> 
     collected = checked.plan().collect
     checked.ask(Cancel(roll_back=back))
     checked.step()
-    shown = view_of(checked.rescale, checked.placement, checked.loads(), checked.settings)
-    assert shown.moved.bins == len(collected)
+    assert moved_of(checked.rescale.phase).bins == len(collected)
     checked.finish()
     (entry,) = checked.rescale.history
     assert entry.moved.bins == len(checked.moved) == len(collected) * (2 if back else 1)
@@ -236,12 +235,12 @@ def test_steps_of_a_pause_count_only_while_bins_arrive() -> None:
     checked.ask(Pause())
     checked.step()
     checked.step()
-    before = view_of(checked.rescale, checked.placement, checked.loads(), checked.settings)
-    assert (before.phase, before.moved.bins, before.moved.steps) == ("paused", collected, 2)
+    before = moved_of(checked.rescale.phase)
+    assert isinstance(checked.rescale.phase, Paused)
+    assert (before.bins, before.steps) == (collected, 2)
     for _ in range(50):
         checked.step([("a", 1, 1)])
-    after = view_of(checked.rescale, checked.placement, checked.loads(), checked.settings)
-    assert after.moved == before.moved
+    assert moved_of(checked.rescale.phase) == before
     checked.ask(Resume())
     steps = 2
     while not checked.rescale.history:

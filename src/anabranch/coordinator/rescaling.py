@@ -10,8 +10,8 @@ from anabranch.coordinator.status import RescaleStatus
 from anabranch.errors import OperationRefused
 from anabranch.plan.placed import Assignment
 from anabranch.rescale.controller import Rescale, arrived
+from anabranch.rescale.counting import moved_of
 from anabranch.rescale.forecast import Forecast, duration, forecast
-from anabranch.rescale.history import Moved
 from anabranch.rescale.loads import Loads, completed, from_states
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.phases import (
@@ -24,7 +24,7 @@ from anabranch.rescale.phases import (
     Steady,
 )
 from anabranch.rescale.requests import Wish
-from anabranch.rescale.rounds import budget_for, usual_seconds
+from anabranch.rescale.rounds import RescaleSettings, budget_for, usual_seconds
 from anabranch.rescale.targets import target_for
 
 Inner = Steady | Settled | Interrogating | Moving | RollingBack | Cancelling
@@ -55,15 +55,29 @@ def bins_to_move(memory: Memory) -> tuple[Assignment, ...]:
 
 def rescale_status(memory: Memory) -> RescaleStatus | None:
     """The rescale that is under way, if one is."""
-    rescale, commit = memory.rescale, memory.standing.commit
-    if commit is None or not is_moving(rescale):
+    rescale = memory.rescale
+    if memory.standing.commit is None or not is_moving(rescale):
         return None
-    phase = _inner(rescale)
-    left = _left(memory, phase, arrived(rescale, where_bins_are(memory)))
-    moved = _moved(phase)
-    usual = _usual(memory, phase)
-    budget = budget_for(memory.settings.moving, usual)
-    steps, seconds = _time_left(memory, phase, left, usual)
+    now = arrived(rescale, where_bins_are(memory))
+    loads = _loads(memory, now)
+    return shown(rescale, now, loads, tuple(memory.recent), memory.settings.moving)
+
+
+def shown(
+    rescale: Rescale,
+    now: tuple[Assignment, ...],
+    loads: Loads,
+    recent: tuple[float, ...],
+    settings: RescaleSettings,
+) -> RescaleStatus:
+    """How far a rescale is. ``now``: bins in hand-over have arrived."""
+    phase = rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
+    left, moved = _left(phase, now, loads), moved_of(phase)
+    course = phase.course if isinstance(phase, Moving | RollingBack) else None
+    usual = usual_seconds(recent) if course is None else course.usual_seconds
+    budget = budget_for(settings, usual)
+    steps, seconds, _ = duration(left, usual, settings, rescale.costs)
+    more = _more_steps(rescale, phase, left)
     return RescaleStatus(
         number=rescale.number,
         phase=str(type(rescale.phase).__struct_config__.tag),
@@ -77,8 +91,8 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
         left_keys=sum(move.keys for move in left),
         left_bytes=sum(move.bytes for move in left),
         steps=moved.steps,
-        steps_left=steps,
-        seconds_left=seconds,
+        steps_left=steps + more,
+        seconds_left=seconds + more * usual,
         longest_seconds=moved.longest_seconds,
         usual_seconds=usual,
         budget_seconds=budget.seconds,
@@ -88,44 +102,23 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
     )
 
 
-def _inner(rescale: Rescale) -> Inner:
-    return rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
-
-
-def _left(memory: Memory, phase: Inner, now: tuple[Assignment, ...]) -> tuple[Move, ...]:
-    """The bins that are still with their old owners. ``now``: bins in hand-over have arrived."""
+def _left(phase: Inner, now: tuple[Assignment, ...], loads: Loads) -> tuple[Move, ...]:
+    """The bins that are still with their old owners."""
     if isinstance(phase, Moving | RollingBack):
-        return phase.course.left(now, _loads(memory, now))
+        return phase.course.left(now, loads)
     if isinstance(phase, Interrogating):
         # The target is made when workers have answered; till then it is the best guess.
-        loads = _loads(memory, now)
         return moves_between(now, target_for(phase.wish, now, loads), loads)
     return ()
 
 
-def _moved(phase: Inner) -> Moved:
-    if isinstance(phase, Moving | RollingBack):
-        return phase.course.moved
-    return phase.moved if isinstance(phase, Settled | Cancelling) else Moved()
-
-
-def _usual(memory: Memory, phase: Inner) -> float:
-    if isinstance(phase, Moving | RollingBack):
-        return phase.course.usual_seconds
-    return usual_seconds(tuple(memory.recent))
-
-
-def _time_left(
-    memory: Memory, phase: Inner, left: tuple[Move, ...], usual: float
-) -> tuple[int, float]:
-    """Steps and seconds to the end, if steps follow each other without a pause."""
-    rescale = memory.rescale
-    steps, seconds, _ = duration(left, usual, memory.settings.moving, rescale.costs)
-    # Then one step in which all is there, and one in which workers without bins are told.
-    more = int(isinstance(phase, Interrogating)) + 1 if left else 1 + bool(rescale.handing)
+def _more_steps(rescale: Rescale, phase: Inner, left: tuple[Move, ...]) -> int:
+    """The steps beside the rounds: one in which all is there, and one to tell who has no bins."""
     if isinstance(phase, Steady):
-        more = 1
-    return steps + more, seconds + more * usual
+        return 1
+    if left:
+        return 1 + isinstance(phase, Interrogating)
+    return 1 + bool(rescale.handing)
 
 
 def _loads(memory: Memory, now: tuple[Assignment, ...]) -> Loads:

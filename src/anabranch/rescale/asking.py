@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from anabranch.errors import OperationRefused
 from anabranch.plan.placed import Assignment
 from anabranch.rescale.controller import Rescale, arrived, finished
+from anabranch.rescale.counting import moved_of
 from anabranch.rescale.course import Course
 from anabranch.rescale.history import Finished, Moved, Outcome, remembered
 from anabranch.rescale.loads import Loads
@@ -60,7 +61,7 @@ def _wanted(rescale: Rescale, wish: Wish, placement: Sequence[Assignment]) -> Re
     history = finished(rescale, placement)
     origin = shares_of(placement)
     if isinstance(phase, Interrogating | Moving | RollingBack | Cancelling):
-        entry = Finished(rescale.number, phase.wish, Outcome.REPLACED, _moved(phase))
+        entry = Finished(rescale.number, phase.wish, Outcome.REPLACED, moved_of(phase))
         history = remembered(history, entry)
         origin = _origin(phase)
     return replace(
@@ -93,7 +94,7 @@ def _cancelled(rescale: Rescale) -> Rescale:
         return rescale
     if isinstance(phase, Steady | Settled):
         raise _refused("no rescale is under way")
-    stopped = Cancelling(phase.wish, _origin(phase), _moved(phase))
+    stopped = Cancelling(phase.wish, _origin(phase), moved_of(phase))
     return replace(rescale, turn=rescale.turn + 1, phase=stopped)
 
 
@@ -104,7 +105,7 @@ def _rolled_back(rescale: Rescale) -> Rescale:
     if isinstance(phase, Steady | Settled):
         raise _refused("no rescale is under way")
     usual = phase.course.usual_seconds if isinstance(phase, Moving) else USUAL_SECONDS
-    back = Course(phase.origin, usual, moved=_moved(phase))
+    back = Course(phase.origin, usual, moved=moved_of(phase))
     return replace(rescale, turn=rescale.turn + 1, phase=RollingBack(phase.wish, back))
 
 
@@ -116,12 +117,6 @@ def _unpaused(
 
 def _origin(phase: Interrogating | Moving | RollingBack | Cancelling) -> tuple[Shares, ...]:
     return phase.course.target if isinstance(phase, RollingBack) else phase.origin
-
-
-def _moved(phase: Interrogating | Moving | RollingBack | Cancelling) -> Moved:
-    if isinstance(phase, Moving | RollingBack):
-        return phase.course.moved
-    return phase.moved if isinstance(phase, Cancelling) else Moved()
 
 
 def _refused(why: str) -> OperationRefused:

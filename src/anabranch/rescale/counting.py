@@ -37,6 +37,19 @@ def counted(phase: Phase, moves: StepMoves, reports: Reports) -> Phase:
             return phase
 
 
+def moved_of(phase: Phase) -> Moved:
+    """What the rescale of a phase has moved so far."""
+    match phase:
+        case Paused():
+            return moved_of(phase.inner)
+        case Moving() | RollingBack():
+            return phase.course.moved
+        case Settled() | Cancelling():
+            return phase.moved
+        case Steady() | Interrogating():
+            return Moved()
+
+
 def credited(
     history: tuple[Finished, ...], moves: StepMoves, reports: Reports
 ) -> tuple[Finished, ...]:
