@@ -625,6 +625,32 @@ def test_a_checkpoint_that_cannot_be_made_is_reported_and_steps_go_on() -> None:
     assert bench.told(Open(7), offer=bench.offer(8)) == [Take(8)]
 
 
+def test_a_checkpoint_that_cannot_be_made_says_why_and_is_tried_again_after_a_while() -> None:
+    bench = Bench(Settings(checkpoint_steps=2, checkpoint_seconds=1000.0))
+    bench.open(standing(7, checkpoints=(checkpoint(7),), replayable=8))
+    bench.step(8)
+    failure = Failure("store.disk_full", "No space left on device")
+    tried = []
+    effects = bench.step(9)
+    for bench.seconds in range(1, 601):
+        if "CheckOrder" in kinds(effects):
+            tried.append(bench.seconds)
+            bench.told(Open(9), checked=Checked(9, 1, 1))
+            assert bench.send(EffectFailed(WriteCheckpoint(checkpoint(9)), failure)) == []
+            shown = status_of(bench.machine.memory, bench.seconds).checkpoint
+            assert shown is not None
+            assert shown.waiting_for == "another try: No space left on device"
+        effects = bench.told(Open(9), published={"out": 9})
+    assert 10 < len(tried) < 20, "soon, then once a minute"
+    assert tried == sorted(set(tried))
+    assert kinds(bench.send(Asked(1, TakeCheckpoint()))) == ["CheckOrder"], "asked for, at once"
+    bench.told(Open(9), checked=Checked(9, 1, 1))
+    bench.send(CheckpointWritten(checkpoint(9)))
+    assert status_of(bench.machine.memory, bench.seconds).checkpoint is None
+    bench.step(10)
+    assert order_of(bench.step(11), CheckOrder).step == 11, "as if nothing had been"
+
+
 def test_checkpoints_come_by_steps_and_by_time() -> None:
     bench = Bench(Settings(checkpoint_steps=2, checkpoint_seconds=100.0))
     bench.open(standing(7, checkpoints=(checkpoint(7),), replayable=8))

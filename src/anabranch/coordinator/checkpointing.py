@@ -6,12 +6,15 @@ from dataclasses import replace
 
 from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.phases import Branching, Checkpointing, Closing, Ended
+from anabranch.coordinator.phases import Branching, Checkpointing, Closing, Delayed, Ended
 from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.standing import checkpoint_of
 from anabranch.coordinator.triggers import Trigger
 from anabranch.node.port import CheckOrder, Failure, Told
 from anabranch.plan.step import Checkpoint
+
+LONGEST_DELAY = 60.0
+"""After so many seconds at most a checkpoint that could not be made is tried again."""
 
 KEPT_STEPS = 16
 """So many of the last steps can be looked at, whatever checkpoints there are."""
@@ -28,9 +31,16 @@ def is_due(memory: Memory, now: float) -> bool:
         return False
     if memory.checkpoint_numbers:
         return True
-    over = now >= memory.checkpoint_at + memory.settings.checkpoint_seconds
     many = memory.step - last_kept(memory) >= memory.settings.checkpoint_steps
-    return may_come(memory) and (over or many)
+    over = now >= comes_at(memory) or (many and memory.delayed is None)
+    return may_come(memory) and over
+
+
+def comes_at(memory: Memory) -> float:
+    """When the timer of the next one is over; after one that could not be made, sooner."""
+    if memory.delayed is not None:
+        return memory.delayed.again_at
+    return memory.checkpoint_at + memory.settings.checkpoint_seconds
 
 
 def may_come(memory: Memory) -> bool:
@@ -90,7 +100,8 @@ def on_told(memory: Memory, told: Told, now: float) -> list[Effect]:
 
 def on_written(memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effect]:
     """A checkpoint is durable: older ones may go, and what only they needed."""
-    under_way, memory.checkpointing, memory.down = memory.checkpointing, None, None
+    under_way, memory.checkpointing = memory.checkpointing, None
+    memory.down = memory.delayed = None
     if under_way is not None:
         memory.checkpoint_seconds[checkpoint.step] = now - under_way.since
     numbers = () if under_way is None else under_way.numbers
@@ -119,12 +130,15 @@ def on_trimmed(memory: Memory, kept: tuple[int, ...]) -> list[Effect]:
 def give_up(memory: Memory, failure: Failure, now: float) -> list[Effect]:
     """A checkpoint could not be made: steps go on, and whoever waits for it is told why.
 
-    On the way to the end it is tried again, each time after a longer while.
+    It is tried again, each time after a longer while; on the way to the end not for ever.
     """
     under_way, memory.checkpointing, down = memory.checkpointing, None, memory.down
+    again = memory.settings.deadlines.again
     if down is not None:
-        again_at = now + memory.settings.deadlines.again * 2**down.tries
+        again_at = now + again * 2**down.tries
         memory.down = replace(down, tries=down.tries + 1, failure=failure, again_at=again_at)
+    tries = 1 if memory.delayed is None else memory.delayed.tries + 1
+    memory.delayed = Delayed(failure, tries, now + min(again * 2 ** min(tries, 8), LONGEST_DELAY))
     numbers = () if under_way is None else under_way.numbers
     return [Answer(number, failure) for number in numbers]
 

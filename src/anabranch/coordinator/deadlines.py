@@ -163,7 +163,7 @@ def wakes_at(memory: Memory) -> float | None:
     if memory.checkpointing is not None:
         times.append(memory.checkpointing.since + limits.check)
     elif memory.opened is not None and checkpointing.may_come(memory):
-        times.append(memory.checkpoint_at + memory.settings.checkpoint_seconds)
+        times.append(checkpointing.comes_at(memory))
     return min(times, default=None)
 
 

@@ -12,6 +12,7 @@ from anabranch.coordinator.phases import (
     AnyPhase,
     Checkpointing,
     Committing,
+    Delayed,
     GoingDown,
     NotBegun,
     Replay,
@@ -71,6 +72,8 @@ class Memory:
     checkpointing: Checkpointing | None = None
     checkpoint_numbers: tuple[int, ...] = ()
     checkpoint_at: float = 0.0
+    #: why there is none although one was due
+    delayed: Delayed | None = None
     #: how long each kept checkpoint took that this coordinator has made
     checkpoint_seconds: dict[int, float] = field(default_factory=dict)
     batch: BatchSize = field(default_factory=lambda: BatchSize(None))

@@ -199,6 +199,18 @@ class GoingDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Delayed:
+    """A checkpoint could not be made, for the last of so many ``tries`` for this reason.
+
+    Unless somebody asks for one, the next is tried at ``again_at``.
+    """
+
+    failure: Failure
+    tries: int
+    again_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpointing:
     """A checkpoint is being made of a committed step, beside the steps; these wait for it."""
 

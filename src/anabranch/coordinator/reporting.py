@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from anabranch.coordinator import going_down, stepping
+from anabranch.coordinator.checkpointing import last_kept
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
     Closing,
@@ -209,10 +210,8 @@ def _checkpoint(checkpoint: Checkpoint, seconds: float | None) -> CheckpointStat
 def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
     under_way = memory.checkpointing
     if under_way is None:
-        if not memory.checkpoint_numbers:
-            return None
-        why = "the replay" if memory.replay is not None else "state to be open"
-        return CheckpointUnderWay(None, 0, 0, why)
+        why = _why_none(memory)
+        return None if why is None else CheckpointUnderWay(None, 0, 0, why)
     step = under_way.checkpoint.step
     checked = None if memory.told is None else memory.told.checked
     if checked is None or checked.asked is not None or checked.step != step:
@@ -220,6 +219,15 @@ def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
         return CheckpointUnderWay(step, total, 0, "the node to check its files")
     waiting = "its journal entry" if under_way.writing else None
     return CheckpointUnderWay(step, checked.files, checked.files_done, waiting)
+
+
+def _why_none(memory: Memory) -> str | None:
+    """What keeps a checkpoint that is wanted from being made."""
+    if memory.checkpoint_numbers:
+        return "the replay" if memory.replay is not None else "state to be open"
+    if memory.delayed is not None and memory.step > last_kept(memory):
+        return f"another try: {memory.delayed.failure.what}"
+    return None
 
 
 def _queued(memory: Memory) -> tuple[str, ...]:
