@@ -229,6 +229,22 @@ def test_what_was_collected_while_a_rescale_was_replaced_counts_for_that_one() -
     }
 
 
+def test_a_pause_does_not_keep_workers_from_being_told_what_they_will_have() -> None:
+    """A roll-back that is paused before its first step: its target is announced when it goes on."""
+    checked = collecting(RescaleSettings(way=Way.FLUID, answer_steps=0, prefetch=False))
+    checked.step()
+    checked.ask(Cancel(roll_back=True))
+    checked.ask(Pause())
+    for _ in range(3):
+        assert not checked.plan().announced
+        checked.step()
+    checked.ask(Resume())
+    assert checked.plan().announced
+    checked.step()
+    assert not checked.plan().announced, "once"
+    checked.finish()
+
+
 def test_steps_of_a_pause_count_only_while_bins_arrive() -> None:
     checked = collecting(RescaleSettings(way=Way.FLUID, answer_steps=0, prefetch=False))
     collected = len(checked.plan().collect)

@@ -169,7 +169,7 @@ class Course(msgspec.Struct, frozen=True):
         ready = [*self.ready, *(end for end in copying if end in arrived)]
         return msgspec.structs.replace(
             self,
-            announced=True,
+            announced=self.announced or bool(moves.announced),
             copying=tuple(
                 Copying(*end, steps + (end in ordered))
                 for end, steps in copying.items()
