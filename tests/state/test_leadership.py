@@ -307,15 +307,20 @@ def test_a_leader_that_is_stopped_and_continued_after_a_take_over_cannot_commit(
     assert names(place) == ["1", "2", "2.lock", "aside-2"]
 
 
-def test_a_commit_that_was_made_before_the_take_over_is_seen_by_it(
-    place: Path, start: Start
-) -> None:
+def replaced_after_its_commit(place: Path, start: Start) -> tuple[Process, Leadership]:
+    """A leader that was stopped when its commit had got its name, and the one that took over."""
     first = start()
     first.ask("lead")
     first.ask("stop-after link 2")  # before that it finds that there is no directory yet
     first.tell("commit 1")
     first.wait_until_stopped()
-    second = lead(place, take_over=True)
+    return first, lead(place, take_over=True)
+
+
+def test_a_commit_that_was_made_before_the_take_over_is_seen_by_it(
+    place: Path, start: Start
+) -> None:
+    first, second = replaced_after_its_commit(place, start)
     assert second.journal.commits() == (CommitName(1),)
     outcome = second.journal.create(CommitName(1), b"second", "b")
     assert isinstance(outcome, Taken)
@@ -344,12 +349,7 @@ def test_a_trim_that_a_take_over_interrupts_removes_nothing_more(place: Path, st
 def test_who_was_replaced_removes_no_entry_that_came_to_be_old_meanwhile(
     place: Path, start: Start
 ) -> None:
-    first = start()
-    first.ask("lead")
-    first.ask("stop-after link 2")  # before that it finds that there is no directory yet
-    first.tell("commit 1")
-    first.wait_until_stopped()
-    second = lead(place, take_over=True)
+    first, second = replaced_after_its_commit(place, start)
     for step in range(2, 6):
         assert second.journal.create(CommitName(step), b"{}", str(step)) == Won()
     second.journal.trim(5, keep=[1])
