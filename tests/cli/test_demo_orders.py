@@ -41,18 +41,19 @@ def test_the_same_seed_gives_the_same_orders(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_the_next_file_comes_when_the_one_before_is_committed(tmp_path: Path) -> None:
-    writer = OrderWriter(tmp_path, rows=5, files=3, seed=1, clock=lambda: 0.0)  # endless patience
+def test_the_next_file_comes_when_the_last_but_one_is_committed(tmp_path: Path) -> None:
+    writer = OrderWriter(tmp_path, rows=7, files=4, seed=1, clock=lambda: 0.0)  # endless patience
     writer.start()
-    for number, committed in ((1, 2), (2, 4)):
-        eventually(lambda written=committed: writer.written == written)  # type: ignore[misc]
-        assert len(names(tmp_path)) == number
+    for number, written, committed in ((2, 4, 2), (3, 6, 4)):
+        eventually(lambda rows=written: writer.written == rows)  # type: ignore[misc]
+        assert len(names(tmp_path)) == number, "one waits for the next step, no more"
         assert not writer.finished()
         writer.committed(committed)
-    eventually(lambda: writer.written == 5)
-    writer.committed(5)
+    eventually(lambda: writer.written == 7)
+    assert not writer.finished()
+    writer.committed(6)
     eventually(writer.finished)
-    assert names(tmp_path) == [f"orders-0000{n}.json" for n in (1, 2, 3)]
+    assert names(tmp_path) == [f"orders-0000{n}.json" for n in (1, 2, 3, 4)]
 
 
 def test_a_pipeline_that_is_slower_than_patience_is_not_waited_for(tmp_path: Path) -> None:
@@ -66,10 +67,10 @@ def test_a_pipeline_that_is_slower_than_patience_is_not_waited_for(tmp_path: Pat
 def test_stopping_writes_no_more(tmp_path: Path) -> None:
     writer = OrderWriter(tmp_path, rows=30, files=10, seed=1, clock=lambda: 0.0)
     writer.start()
-    eventually(lambda: writer.written == 3)
+    eventually(lambda: writer.written == 6)
     writer.stop()
     assert writer.finished()
-    assert names(tmp_path) == ["orders-00001.json"]
+    assert names(tmp_path) == ["orders-00001.json", "orders-00002.json"]
 
 
 def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:

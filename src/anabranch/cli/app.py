@@ -71,11 +71,11 @@ def _new_or_empty(directory: Path | None) -> Path | None:
 
 @app.command()
 def demo(
-    rows: Annotated[int, typer.Option(min=1, help="How many orders arrive.")] = 300_000,
+    rows: Annotated[int, typer.Option(min=1, help="How many orders arrive.")] = 400_000,
     steps: Annotated[
         int,
         typer.Option(min=1, help="In how many files, a step each; on a slow machine several."),
-    ] = 30,
+    ] = 40,
     workers: Annotated[int, typer.Option(min=1, help="How many workers it begins with.")] = 2,
     keep: Annotated[
         Path | None,

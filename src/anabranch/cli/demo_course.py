@@ -23,7 +23,7 @@ def turns(workers: int) -> tuple[Turn, ...]:
     >>> [turn.workers for turn in turns(2)]
     [4, 1]
     """
-    return (Turn(0.2, 2 * workers), Turn(0.6, 1))
+    return (Turn(0.15, 2 * workers), Turn(0.5, 1))
 
 
 @dataclass(slots=True)

@@ -44,11 +44,12 @@ def shares(rows: int, files: int) -> list[int]:
 
 
 class OrderWriter:
-    """Writes the files one after the other: each when the one before is committed.
+    """Writes the files one after the other: each when the last but one is committed.
 
-    Where steps take long it does not wait for them beyond its patience, so that a slow machine
-    gets fewer and larger steps instead of a longer demo. The first step, which warms everything
-    up, gets more.
+    So one waits whenever a step ends, and rows flow also through steps that follow each other at
+    once because bins move. Where steps take long it does not wait for them beyond its patience, so
+    that a slow machine gets fewer and larger steps instead of a longer demo. The first step, which
+    warms everything up, gets more.
     """
 
     def __init__(
@@ -105,18 +106,20 @@ class OrderWriter:
             for number, rows in enumerate(self._shares, start=1):
                 path = self._directory / f"orders-{number:05d}.json"
                 write_orders(path, rows, self._chance)
+                earlier = self.written
                 self.written += rows
                 self.last_written_at = self._clock()
-                if not self._wait(FIRST_PATIENCE_SECONDS if number == 1 else self._patience):
+                patience = FIRST_PATIENCE_SECONDS if number <= 2 else self._patience
+                if not self._wait(earlier, patience):
                     return
         except Exception as error:
             self._failure = error
 
-    def _wait(self, patience: float) -> bool:
-        """Wait until all is committed, or patience ends; False when told to stop."""
+    def _wait(self, rows: int, patience: float) -> bool:
+        """Wait until so many rows are committed, or patience ends; False when told to stop."""
         deadline = self._clock() + patience
         with self._changed:
-            while not self._stopping and self._committed < self.written:
+            while not self._stopping and self._committed < rows:
                 left = deadline - self._clock()
                 if left <= 0:
                     break
