@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from anabranch.plan.home_use import HomeUse
+from anabranch.plan.profiles import ProfileKind, TaskProfile
 from anabranch.sinks.port import StagedFile
 from anabranch.state.bins import BinSet
 from anabranch.state.run_list import RunList
@@ -157,7 +158,8 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     ``level`` and ``partition`` say which task it is for; a task passes on what is for a deeper
     level. ``tags`` numbers the files of each source, as their rows name them, in planned order; a
     task that gets no rows of files has none. ``next_partitions`` is the number of partitions behind
-    the exchange that follows, None where rows stay in their partition.
+    the exchange that follows, None where rows stay in their partition. ``profile`` is how the task
+    is to be looked at, None for not at all.
     """
 
     level: int
@@ -171,6 +173,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     revision: int = 0
     tags: FileTags = ()
     next_partitions: int | None = None
+    profile: ProfileKind | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True, tag="attempt"):
@@ -247,7 +250,8 @@ class BinCopied(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True, tag="report"):
     """A task's answer: what it wrote, what it counted, and whose work it has used.
 
-    ``passed`` and ``registered`` are there while a rescale is under way, ``read`` is a read task's.
+    ``passed`` and ``registered`` are there while a rescale is under way, ``read`` is a read task's,
+    ``profile`` is there where one was wished for.
     """
 
     attempt: Attempt
@@ -261,6 +265,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     read: tuple[PartitionRead, ...] = ()
     homes: HomeUse = HomeUse()
     copied: tuple[BinCopied, ...] = ()
+    profile: TaskProfile | None = None
 
 
 Note: TypeAlias = Control | Attempt | Report

@@ -13,11 +13,13 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    Profile,
     Rescaling,
     Shutdown,
     Start,
     TakeCheckpoint,
 )
+from anabranch.coordinator.port import Answered
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.status import Status
 from anabranch.errors import DeadlinePassed, SnapshotExpired
@@ -25,6 +27,7 @@ from anabranch.failures import error_of
 from anabranch.node.inline import InlineNode
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
 from anabranch.node.state_reader import missing_or_expired, read_table
+from anabranch.plan.profiles import ProfileKind, ProfileWish, TaskProfile
 from anabranch.rescale import requests
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.history import Finished
@@ -174,6 +177,25 @@ class Pipeline:
         """The last rescales that are over, oldest first: what was asked, moved, and the outcome."""
         return self.status().rescales
 
+    def profile(
+        self,
+        worker: int = 0,
+        *,
+        region: str | None = None,
+        heap: bool = False,
+        timeout: float | None = None,
+    ) -> tuple[TaskProfile, ...]:
+        """What a worker spends in the next step that reads something, one profile for each task.
+
+        Where its time goes, function by function; or, with ``heap``, what it holds in memory at the
+        end and which lines have allocated it. In all its regions, or in the one named. The step is
+        slower for it, and comes to the same. ``OperationRefused`` where there is no such worker or
+        region and while the pipeline is paused, ``DeadlinePassed`` if no such step comes within
+        ``timeout`` seconds.
+        """
+        kind = ProfileKind.HEAP if heap else ProfileKind.TIME
+        return self._answered(Profile(ProfileWish(kind, worker, region)), timeout).profiles
+
     def status(self) -> Status:
         """Where the pipeline stands."""
         return self._driver.status()
@@ -224,12 +246,16 @@ class Pipeline:
         return self._driver.forecast(wish) if dry_run else self._asked(Rescaling(wish), timeout)
 
     def _asked(self, operation: Operation, timeout: float | None) -> Status:
+        self._answered(operation, timeout)
+        return self.status()
+
+    def _answered(self, operation: Operation, timeout: float | None) -> Answered:
         answered = self._driver.ask(operation, timeout)
         if answered.failure is not None:
             raise error_of(answered.failure)
         if answered.waiting:
             raise DeadlinePassed(
-                f"What was asked is not durable within {timeout or 0:g} s",
+                f"What was asked is not done within {timeout or 0:g} s",
                 do="It was taken and goes on: ask status().",
             )
-        return self.status()
+        return answered

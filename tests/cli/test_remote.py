@@ -38,9 +38,11 @@ from anabranch.coordinator.status import (
 )
 from anabranch.errors import UserFunctionFailed
 from anabranch.http.address import Address, write_address
+from anabranch.http.answers import ProfileAnswer
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.feed import Seen
+from anabranch.http.profile_text import NOT_YET
 from anabranch.http.server import Server
 from anabranch.node.port import Failure
 from tests.http.little import Little
@@ -105,6 +107,15 @@ def test_status_as_text_and_json(running: Running) -> None:
         assert name in text
     found = msgspec.json.decode(running("status", "--json"), type=Status)
     assert found == running.little.status()
+
+
+def test_a_worker_is_looked_at(running: Running) -> None:
+    assert "adding_up" in running("profile", "1")
+    assert "resident" in running("profile", "--heap", "--region", "by-step")
+    found = msgspec.json.decode(running("profile", "--json"), type=ProfileAnswer)
+    assert [each.group for each in found.profiles] == ["by-step"]
+    running.little.ask(Pause(), 0)
+    assert running("profile", "--seconds", "0.05", code=5) == NOT_YET
 
 
 def test_by_address_and_token(running: Running) -> None:

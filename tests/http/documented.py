@@ -20,6 +20,7 @@ HANG_SECONDS = 20
 LONGEST = {
     **{"/checkpoint": 600, "/load": 600, "/shutdown": 600, "/events": 86_400, "/scale": 600},
     **{"/scale/pause": 600, "/scale/resume": 600, "/scale/cancel": 600, "/rebalance": 600},
+    **{"/dump_profile": 600, "/heap_profile": 600},
 }
 """The calls that wait, and the seconds that they take."""
 

@@ -22,6 +22,7 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    Profile,
     Rescaling,
     Shutdown,
     Start,
@@ -49,7 +50,9 @@ from anabranch.errors import (
 )
 from anabranch.failures import failure_of
 from anabranch.node.port import Facts, Failure, NodeFacts, SinkFacts
+from anabranch.node.profiling import Watched
 from anabranch.node.queries import LIMIT_SECONDS, STEP
+from anabranch.plan.profiles import ProfileWish
 from anabranch.plan.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.requests import Request, Wish
@@ -57,7 +60,8 @@ from tests.http.little_rescale import LittleRescale
 
 BINS = 8
 LONG = 600.0
-SHAPE = OperatorShape("totals", "aggregate", "by-step", "step bigint", "rows bigint")
+REGION = "by-step"
+SHAPE = OperatorShape("totals", "aggregate", REGION, "step bigint", "rows bigint")
 FACTS = Facts(
     dataflow="little",
     code="c0de",
@@ -201,10 +205,32 @@ class Little:
                     return self._checkpoint(until)
                 case Load(step, accept):
                     return self._load(step, accept)
-                case Rescaling(request):
-                    return self._rescale(request, until)
+                case Rescaling() | Profile():
+                    return self._with_a_step(operation, until)
             self._changed.notify_all()
             return Answered(step=self.step)
+
+    def _with_a_step(self, operation: Rescaling | Profile, until: float) -> Answered:
+        """What the next step answers."""
+        if isinstance(operation, Rescaling):
+            return self._rescale(operation.request, until)
+        return self._profile(operation.wish, until)
+
+    def _profile(self, wish: ProfileWish, until: float) -> Answered:
+        """A profile of adding up."""
+        if wish.worker not in self.rescale.assignment.workers or wish.region not in (None, REGION):
+            return _refused(f"There is no worker {wish.worker}", "Look at the status.")
+        asked_at = self.step
+        while self.step == asked_at:
+            left = until - time.monotonic()
+            if left <= 0:
+                return Answered(step=self.step, waiting=True)
+            self._changed.wait(min(left, self.pace))
+        watched = Watched(wish.kind, REGION, wish.worker)
+        with watched.looking():
+            adding_up(self.step)
+        assert watched.profile is not None
+        return Answered(step=self.step, profiles=(watched.profile,))
 
     def _shutdown(self, seconds: float | None) -> Answered:
         if self.phase not in ENDED:
@@ -335,6 +361,11 @@ def ended_afterwards() -> Iterator[None]:
     yield
     while len(_begun) > before:
         _begun.pop().end()
+
+
+def adding_up(step: int) -> int:
+    """The work of a step."""
+    return sum(10 * number for number in range(step))
 
 
 def _refused(what: str, do: str) -> Answered:

@@ -20,6 +20,7 @@ from anabranch.errors import CorruptRun
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.server import Server
+from anabranch.plan.profiles import ProfileKind, ProfileWish
 from anabranch.state.journal import Journal
 from tests.http.documented import bounded, call, schema
 from tests.http.raw import Site, until
@@ -170,6 +171,21 @@ def test_queries_are_restricted_over_http_too(shared: Site) -> None:
     table = pa.ipc.open_stream(reply.body).read_all()
     assert sorted(table.column("k").to_pylist()) == [0, 1, 2]
     assert json.loads(reply.headers["x-anabranch-step"]) >= 3
+
+
+def test_a_worker_is_looked_at_while_it_works(shared: Site) -> None:
+    client = Client(shared.url)
+    found = client.profile(ProfileWish(ProfileKind.TIME, 0, "by-k"), 60)
+    (time,) = found.profiles
+    assert (time.group, time.worker) == ("by-k", 0)
+    files = {Path(each.file).parts[-3:] for each in time.functions if each.file}
+    assert ("anabranch", "node", "region_task.py") in files
+    (heap,) = client.profile(ProfileWish(ProfileKind.HEAP, 1), 60).profiles
+    assert heap.memory is not None
+    assert heap.memory.resident > 10 << 20
+    assert heap.lines
+    assert found.step is not None
+    assert client.status().step > found.step
 
 
 few = settings(bounded, max_examples=5)

@@ -18,6 +18,7 @@ from anabranch.cli.doctor import doctor
 from anabranch.cli.exits import Exit, exit_of
 from anabranch.cli.literal import literal
 from anabranch.cli.node import node
+from anabranch.cli.profile import profile
 from anabranch.cli.run import register as register_run
 from anabranch.cli.serving import serve_wanted
 from anabranch.cli.state import state
@@ -36,6 +37,7 @@ app.add_typer(state, name="state")
 app.command()(node)
 app.command()(doctor)
 remote.register(app)
+app.command()(profile)
 scale.register(app)
 register_run(app, serve_wanted)
 

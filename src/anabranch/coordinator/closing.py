@@ -72,11 +72,12 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
         *memory.checkpoint_numbers,
         *memory.rescale_numbers,
         *(number for number, _ in memory.loads),
+        *(number for number, _ in memory.profiles),
     ]
     if memory.checkpointing is not None:
         waiting += memory.checkpointing.numbers
     memory.stop_numbers, memory.checkpoint_numbers, memory.checkpointing = (), (), None
-    memory.rescale_numbers = ()
+    memory.rescale_numbers, memory.profiles = (), ()
     memory.verifying = None
     memory.loads.clear()
     return [*answers, *(Answer(number, over) for number in waiting), End(failure)]

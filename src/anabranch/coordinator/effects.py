@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from anabranch.node.port import Failure, Order
 from anabranch.plan.home_use import HomeUse
+from anabranch.plan.profiles import TaskProfile
 from anabranch.plan.step import Checkpoint, Commit, Plan, Repair
 from anabranch.rescale.telling import StepMoved
 
@@ -172,6 +173,7 @@ class Answer:
     number: int
     failure: Failure | None = None
     step: int | None = None
+    profiles: tuple[TaskProfile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

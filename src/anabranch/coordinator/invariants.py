@@ -58,7 +58,7 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
         found.append(f"{type(phase).__name__} without open state")
     if memory.outputs and max(memory.outputs) > standing.step:
         found.append("output of a step that is not committed is to be published (R6)")
-    if isinstance(phase, Ended) and (memory.stop_numbers or memory.loads):
+    if isinstance(phase, Ended) and (memory.stop_numbers or memory.loads or memory.profiles):
         found.append("somebody waits for an answer after the end (R8)")
     return found + _broken_effects(memory, effects)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator import loading
+from anabranch.coordinator import loading, profiling
 from anabranch.coordinator.closing import refusal
 from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.going_down import go_down
@@ -11,6 +11,7 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    Profile,
     Rescaling,
     Shutdown,
     Start,
@@ -47,6 +48,9 @@ def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> l
             return []
         case Rescaling(asked):
             return _rescale(memory, number, asked)
+        case Profile(wish):
+            memory.profiles = (*memory.profiles, (number, wish))
+            return []
         case Shutdown():
             memory.stop_numbers = (*memory.stop_numbers, number)
             return _stop(memory, operation, now)
@@ -63,11 +67,13 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
             return refusal("The pipeline is being shut down", "Run it again to go on.")
     if memory.stopping is not None:
         return refusal("The pipeline is being shut down", "Run it again to go on.")
-    if isinstance(operation, TakeCheckpoint | Rescaling) and not memory.step:
+    if isinstance(operation, TakeCheckpoint | Rescaling | Profile) and not memory.step:
         return refusal("There is no committed step yet", "Ask again after the first one.")
-    if isinstance(operation, Rescaling) and memory.paused:
+    if isinstance(operation, Rescaling | Profile) and memory.paused:
         # It is answered by a commit, and a pause makes none.
         return refusal("The pipeline is paused", "Start it first.")
+    if isinstance(operation, Profile):
+        return profiling.unfit(memory, operation.wish)
     if isinstance(operation, Load):
         if memory.loads:
             return refusal("Another checkpoint is being loaded", "Ask again when it is.")
@@ -105,14 +111,15 @@ def on_idle(memory: Memory, now: float) -> list[Effect]:
 
 
 def _not_heard(memory: Memory) -> list[Effect]:
-    """Tell who has asked for a rescale too late for the step before a pause; nothing is left of it.
+    """Tell who has asked too late for the step before a pause; nothing is left of it.
 
     No commit that could answer comes in a pause.
     """
     numbers, memory.rescale_numbers = memory.rescale_numbers, ()
-    if not numbers:
-        return []
-    as_committed(memory)
+    if numbers:
+        as_committed(memory)
+    numbers += tuple(number for number, _ in memory.profiles)
+    memory.profiles = ()
     what = "The pipeline was paused before a step could take note of this request"
     refused = refusal(what, "Start it, and ask again.")
     return [Answer(each, refused) for each in numbers]

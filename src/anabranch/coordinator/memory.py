@@ -22,6 +22,7 @@ from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
 from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
 from anabranch.plan.home_use import HomeUse
+from anabranch.plan.profiles import ProfileWish
 from anabranch.plan.step import Assignment, Checkpoint
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
@@ -91,6 +92,8 @@ class Memory:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
     #: requests that were taken and are not durable yet
     rescale_numbers: tuple[int, ...] = ()
+    #: profiles that were asked for and are in no committed step yet, the first to ask first
+    profiles: tuple[tuple[int, ProfileWish], ...] = ()
     triggers: dict[str, int] = field(default_factory=dict)
     rows: int = 0
     homes: HomeUse = field(default_factory=HomeUse)

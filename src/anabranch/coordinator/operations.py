@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from anabranch.plan.profiles import ProfileWish
 from anabranch.rescale.requests import Request
 
 
@@ -58,7 +59,18 @@ class Rescaling:
     request: Request
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Look at the tasks of a worker in the next step that reads something.
+
+    Answered with what was found when that step is committed; nothing is kept of it. Refused in a
+    pause, which makes no step.
+    """
+
+    wish: ProfileWish
+
+
 REWIND = 0
 """The number of the wish to load that came with the start: nothing is started without it."""
 
-Operation: TypeAlias = Start | Pause | Shutdown | TakeCheckpoint | Load | Rescaling
+Operation: TypeAlias = Start | Pause | Shutdown | TakeCheckpoint | Load | Rescaling | Profile

@@ -16,6 +16,7 @@ from anabranch.node.port import (
     StepResult,
     SweepOrder,
 )
+from anabranch.plan.profiles import ProfileWish
 from anabranch.plan.step import Assignment, Checkpoint, Commit, Input, Plan
 from anabranch.rescale.assignments import equal_shares, source_shares
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
@@ -43,7 +44,15 @@ def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, cloc
         moves=moves,
         rescale=None if moves is None else memory.rescale,
         started_with=memory.settings.workers,
+        profile=_profile(memory, inputs),
     )
+
+
+def _profile(memory: Memory, inputs: tuple[Input, ...]) -> ProfileWish | msgspec.UnsetType:
+    """The profile that comes next: of a step without input it would tell nothing."""
+    if not memory.profiles or not any(given.slices for given in inputs):
+        return msgspec.UNSET
+    return memory.profiles[0][1]
 
 
 def revised(memory: Memory, plan: Plan) -> Plan:

@@ -12,6 +12,7 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.status import Status
 from anabranch.node.port import Facts, Failure
+from anabranch.plan.profiles import TaskProfile
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.requests import Wish
 
@@ -20,11 +21,13 @@ class Answered(msgspec.Struct, frozen=True):
     """What became of an operation: done (with the step it was about), refused, or still going on.
 
     ``waiting``: the operation was taken and is not over within the time that the caller gave it.
+    ``profiles`` are there where they were asked for.
     """
 
     failure: Failure | None = None
     step: int | None = None
     waiting: bool = False
+    profiles: tuple[TaskProfile, ...] = ()
 
 
 class Coordinator(Protocol):

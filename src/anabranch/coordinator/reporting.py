@@ -234,7 +234,8 @@ def _queued(memory: Memory) -> tuple[str, ...]:
     loads = [f"load step {wish.step}" for _, wish in memory.loads]
     waits = memory.checkpoint_numbers and memory.checkpointing is not None
     stop = [] if memory.stopping is None or isinstance(memory.phase, Ended) else ["shutdown"]
-    return (*loads, *(["checkpoint"] if waits else []), *stop)
+    profiles = ["profile"] if memory.profiles else []
+    return (*loads, *(["checkpoint"] if waits else []), *profiles, *stop)
 
 
 def _files(states: Iterable[OperatorState]) -> dict[str, int]:

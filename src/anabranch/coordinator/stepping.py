@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.coordinator import checkpointing
+from anabranch.coordinator import checkpointing, profiling
 from anabranch.coordinator.closing import close, fail, refuse, refuse_waiting
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
@@ -172,6 +172,7 @@ def on_commit(
     """A step is committed."""
     standing = memory.standing
     answers = _answers(memory, phase, commit, ours)
+    answers += profiling.on_committed(memory, phase.plan, phase.result)
     memory.standing = replace(
         standing,
         commit=commit,

@@ -19,6 +19,7 @@ from anabranch.coordinator.status import (
 )
 from anabranch.node.port import NodeFacts, SinkFacts
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
+from anabranch.plan.profiles import TaskProfile
 from anabranch.plan.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.history import Finished
@@ -138,6 +139,17 @@ class QueryAnswer(msgspec.Struct, frozen=True):
     step: int | None
     columns: list[Column]
     rows: list[list[Any]]
+
+
+class ProfileAnswer(msgspec.Struct, frozen=True):
+    """What the tasks of a worker have spent in a step, one profile for each of them.
+
+    ``done`` is false while no step has come that could be looked at: then there are none.
+    """
+
+    done: bool
+    step: int | None
+    profiles: tuple[TaskProfile, ...]
 
 
 class Checkpoints(msgspec.Struct, frozen=True):

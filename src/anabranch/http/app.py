@@ -17,6 +17,7 @@ from anabranch.http.guard import BoundedBody, Guard
 from anabranch.http.metrics import Meter
 from anabranch.http.openapi import complete
 from anabranch.http.operations import operation_calls
+from anabranch.http.profiling import profile_calls
 from anabranch.http.querying import query_calls
 from anabranch.http.reading import reading_calls
 from anabranch.http.responses import add_handlers
@@ -43,7 +44,8 @@ class Application(FastAPI):
             redirect_slashes=False,
         )
         board = Board(coordinator, meter, self.feed, query_seconds)
-        for calls in (operation_calls, scaling_calls, reading_calls, query_calls, event_calls):
+        changing, looking = (operation_calls, scaling_calls), (reading_calls, profile_calls)
+        for calls in (*changing, *looking, query_calls, event_calls):
             self.include_router(calls(board))
         add_handlers(self)
         self.add_middleware(BoundedBody)

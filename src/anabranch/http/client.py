@@ -30,6 +30,7 @@ from anabranch.http.answers import (
     Metadata,
     OperationAnswer,
     Problem,
+    ProfileAnswer,
     QueryRequest,
     RebalanceRequest,
     Rescales,
@@ -38,6 +39,7 @@ from anabranch.http.answers import (
     Stats,
 )
 from anabranch.node.port import Failure
+from anabranch.plan.profiles import ProfileKind, ProfileWish
 
 AT_ONCE_SECONDS = 10.0
 """How long an answer may take that should come at once."""
@@ -130,6 +132,14 @@ class Client:
     def scale_cancel(self, *, roll_back: bool = False, seconds: float = 30.0) -> ScaleAnswer:
         """Leave the bins where they are, or bring them back to where they were."""
         return self._scaling("/scale/cancel", {"roll_back": _word(roll_back)}, seconds)
+
+    def profile(self, wish: ProfileWish, seconds: float = 30.0) -> ProfileAnswer:
+        """What a worker spends in the next step; wait so many seconds at most for it."""
+        given: dict[str, Any] = {"worker": wish.worker, "seconds": seconds}
+        if wish.region is not None:
+            given["region"] = wish.region
+        path = "/heap_profile" if wish.kind is ProfileKind.HEAP else "/dump_profile"
+        return _decoded(self._call("GET", f"{path}?{urlencode(given)}", seconds), ProfileAnswer)
 
     def query(self, asked: QueryRequest) -> bytes:
         """The rows of a query in the format that it names, JSON unless it names one."""

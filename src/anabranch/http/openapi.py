@@ -21,6 +21,7 @@ from anabranch.http.answers import (
     Metadata,
     OperationAnswer,
     Problem,
+    ProfileAnswer,
     QueryAnswer,
     QueryRequest,
     RebalanceRequest,
@@ -34,7 +35,8 @@ from anabranch.http.problems import CONTENT_TYPE
 PREFIX = "#/components/schemas/"
 PUBLISHED: tuple[type[msgspec.Struct], ...] = (
     *(Checkpoints, Health, LoadRequest, Metadata, OperationAnswer, Problem, QueryAnswer),
-    *(QueryRequest, RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest, Stats, Status),
+    *(ProfileAnswer, QueryRequest, RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest),
+    *(Stats, Status),
 )
 
 TEXTS = {

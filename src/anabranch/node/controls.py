@@ -37,6 +37,7 @@ def controls_of(
             plan.revision,
             tags if _sees_files(program, level) else (),
             _behind(program, level, seating),
+            plan.looked_at(group.region, worker),
         )
         for level in program.physical.levels[first:]
         for group in level.groups

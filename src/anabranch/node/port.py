@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from anabranch.plan.home_use import HomeUse
+from anabranch.plan.profiles import TaskProfile
 from anabranch.plan.step import Count, Input, OperatorShape, OperatorState, Plan
 from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.loads import WorkerLoad
@@ -293,7 +294,7 @@ class StepResult(msgspec.Struct, frozen=True):
 
     ``loads`` are what workers say of their bins, ``prefetched`` the bins that their next owners
     have copied, ``homes`` is what was read and copied, ``moving_seconds`` what that cost the
-    slowest of them.
+    slowest of them. ``profiles`` are those that the plan has wished for.
     """
 
     step: int
@@ -308,6 +309,7 @@ class StepResult(msgspec.Struct, frozen=True):
     prefetched: tuple[Prefetched, ...] = ()
     homes: HomeUse = HomeUse()
     moving_seconds: float = 0.0
+    profiles: tuple[TaskProfile, ...] = ()
 
 
 class Node(Protocol):

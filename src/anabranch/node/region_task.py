@@ -29,6 +29,7 @@ from anabranch.messages import (
     StateReport,
     Tally,
 )
+from anabranch.node.profiling import Watched
 from anabranch.node.program import Program
 from anabranch.node.task_state import TimedState, all_keys, shares_of_keys
 from anabranch.node.worker_home import Homes, WorkerHome
@@ -40,6 +41,7 @@ from anabranch.operators.rows import Changes, Rows, joined, joined_changes
 from anabranch.operators.states import run_operator, state_shapes
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group, Relay
+from anabranch.plan.profiles import TaskProfile
 from anabranch.sinks.port import DeadLetterRows, DroppedRows, StagedFile
 from anabranch.sinks.staging import Rows as StagedRows
 from anabranch.sinks.staging import stage
@@ -104,6 +106,15 @@ class RegionTask:
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
     ) -> TaskResult:
         """Run the operators over the rows that arrived (by their consumer), and write."""
+        control = self._control
+        watched = Watched(control.profile, control.group, control.worker)
+        with watched.looking():
+            emitted, staged = self._work(arrived)
+        return TaskResult(self._report(consumed, staged, watched.profile), emitted)
+
+    def _work(
+        self, arrived: Mapping[int, Sequence[Rows]]
+    ) -> tuple[dict[int, Rows], tuple[StagedFile, ...]]:
         with self._timed("acquire"):
             self._homely.acquire()
         waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
@@ -122,7 +133,7 @@ class RegionTask:
         staged = self._stage()
         with self._timed("prefetch"):
             self._homely.after_data()
-        return TaskResult(self._report(consumed, staged), emitted)
+        return emitted, staged
 
     def _together(self, node_id: int, parts: Sequence[Rows] | None) -> Rows | None:
         """The rows of all inputs, with as many order digits as they can have.
@@ -341,7 +352,12 @@ class RegionTask:
         with self._timed("stage"):
             return stage(self._store, found)
 
-    def _report(self, consumed: tuple[Attempt, ...], staged: tuple[StagedFile, ...]) -> Report:
+    def _report(
+        self,
+        consumed: tuple[Attempt, ...],
+        staged: tuple[StagedFile, ...],
+        profile: TaskProfile | None,
+    ) -> Report:
         name = self._control.group
         return Report(
             self._place.attempt,
@@ -356,6 +372,7 @@ class RegionTask:
             ),
             homes=self._homely.use(),
             copied=self._homely.copied,
+            profile=profile,
         )
 
     def _names(self) -> dict[int, str]:

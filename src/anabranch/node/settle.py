@@ -17,6 +17,7 @@ from anabranch.messages import (
 )
 from anabranch.plan.home_use import HomeUse, added
 from anabranch.plan.physical import Physical
+from anabranch.plan.profiles import TaskProfile
 from anabranch.plan.step import Count, OperatorState, Plan
 from anabranch.sinks.port import StagedFile
 from anabranch.sources.port import RangeSlice
@@ -41,7 +42,8 @@ class Settled:
     ``useful`` is how long each task was busy with its operators and their state, ``moving`` how
     long with bins that change their owner. ``registered`` and ``read`` are what operators and read
     tasks have told: keys, and rows by partition. ``copied`` are the bins that each task has copied
-    to its home, ``homes`` is what all of them read and copied.
+    to its home, ``homes`` is what all of them read and copied. ``profiles`` are those that were
+    wished for.
     """
 
     states: tuple[OperatorState, ...]
@@ -55,6 +57,7 @@ class Settled:
     homes: HomeUse = field(default_factory=HomeUse)
     copied: dict[Task, tuple[BinCopied, ...]] = field(default_factory=dict)
     moving: dict[Task, float] = field(default_factory=dict)
+    profiles: tuple[TaskProfile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ def settle(
         added(report.homes for report in ordered),
         {task: report.copied for task, report in chosen.items()},
         _spent(chosen, MOVING),
+        tuple(report.profile for report in ordered if report.profile is not None),
     )
 
 

@@ -42,6 +42,7 @@ def run_plan(
         prefetched=prefetched(program.physical, settled),
         homes=settled.homes,
         moving_seconds=moving_seconds(settled),
+        profiles=settled.profiles,
     )
 
 

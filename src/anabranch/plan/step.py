@@ -8,6 +8,7 @@ import msgspec
 
 from anabranch.plan.home_use import HomeUse
 from anabranch.plan.placed import Assignment, OperatorShape, OperatorState
+from anabranch.plan.profiles import ProfileKind, ProfileWish
 from anabranch.rescale.controller import Rescale, joining_next
 from anabranch.rescale.shares import members
 from anabranch.rescale.step_moves import StepMoves
@@ -53,7 +54,8 @@ class Plan(msgspec.Struct, frozen=True):
     ``ending`` is the operator whose keys are told in this step that the input has ended. ``moves``
     is what the step does of a rescale, None while nothing moves, and ``rescale`` the value that it
     was made from; they belong to the placement. ``started_with`` is the number of workers that
-    the run was started with.
+    the run was started with. ``profile`` says whose tasks are looked at; it changes no result, and
+    a plan without one does not mention it.
     """
 
     step: int
@@ -67,6 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
     moves: StepMoves | None = None
     rescale: Rescale | None = None
     started_with: int | None = None
+    profile: ProfileWish | msgspec.UnsetType = msgspec.UNSET
 
     def workers(self, region: str | None) -> tuple[int, ...]:
         """Who has a task of a region in this step; None stands for what has no region.
@@ -79,6 +82,13 @@ class Plan(msgspec.Struct, frozen=True):
         owners = members(each for each in self.placement if each.region == region)
         moving = () if self.moves is None else self.moves.workers(region)
         return tuple(sorted({*owners, *moving}))
+
+    def looked_at(self, region: str | None, worker: int) -> ProfileKind | None:
+        """How a task of this step is to be looked at; None for not at all."""
+        wish = self.profile
+        if wish is msgspec.UNSET or not wish.is_about(region, worker):
+            return None
+        return wish.kind
 
     def followed_by(self, inputs: tuple[Input, ...]) -> Plan | None:
         """What the step after this one may be like with some input; None where that is its end.
@@ -93,7 +103,9 @@ class Plan(msgspec.Struct, frozen=True):
             joining = joining_next(self.rescale, self.placement)
             moves = msgspec.structs.replace(moves, joining=joining)
         step = self.step + 1
-        return msgspec.structs.replace(self, step=step, revision=0, inputs=inputs, moves=moves)
+        return msgspec.structs.replace(
+            self, step=step, revision=0, inputs=inputs, moves=moves, profile=msgspec.UNSET
+        )
 
     def reader(self, source: str, partition: int) -> int:
         """The worker that reads a partition; a plan that assigns none deals them out."""

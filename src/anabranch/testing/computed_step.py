@@ -148,7 +148,15 @@ class ComputedStep:
         if group.region is not None:
             owned = owned_bins(self._owners[group.region], worker)
         messages = messages_for(self._plan, group.region, worker, loads)
-        return Control(level.number, worker, group.name, worker, owned, messages)
+        return Control(
+            level.number,
+            worker,
+            group.name,
+            worker,
+            owned,
+            messages,
+            profile=self._plan.looked_at(group.region, worker),
+        )
 
 
 def read_report(plan: Plan, attempt: Attempt) -> Report:

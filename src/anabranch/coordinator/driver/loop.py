@@ -260,11 +260,11 @@ class Driver:
             case Announce(done):
                 self._announce(done)
                 return None
-            case Answer(number, failure, step):
+            case Answer(number, failure, step, profiles):
                 with self._lock:
                     answers = self._asked.pop(number, None)
                 if answers is not None:
-                    answers.put(Answered(failure, step))
+                    answers.put(Answered(failure, step, profiles=profiles))
                 return None
             case End():
                 self._end()
