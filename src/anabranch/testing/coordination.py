@@ -90,7 +90,7 @@ class Coordination:
         each.leadership.release()
         cluster.coordinators.remove(each)
         stopping = each.machine.memory.stopping
-        if phase.failure is None and (stopping is None or not stopping.at_once):
+        if phase.failure is None and self._let_go(each):
             cluster.rules.closed()
         if phase.failure is None and stopping is None:
             cluster.complete = True
@@ -99,6 +99,12 @@ class Coordination:
             cluster.failures += phase.failure.code not in ("coordinator.fenced", "directory.in_use")
             if cluster.failures > CALM_FAILURES:
                 raise Broken(f"the pipeline fails although nothing is wrong: {phase.failure}")
+
+    def _let_go(self, each: CoordinatorProcess) -> bool:
+        """Whether sources were let go of in order, and nobody has led since: others went on."""
+        memory = each.machine.memory
+        at_once = memory.stopping is not None and memory.stopping.at_once
+        return not at_once and memory.leader == self._cluster.rules.leader
 
     def _perform(self, each: CoordinatorProcess, effect: Effect) -> Event | None:
         match effect:
