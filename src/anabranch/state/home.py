@@ -105,7 +105,7 @@ class HomeFiles:
             moved = step_of(listed.run.name) >= last_step
             missing = self._missing(listed)
             if missing:
-                self._fetch(listed.run, missing, moved=moved)
+                self._copy(listed.run, missing, moved=moved)
             for blob in _blobs(listed):
                 if not self._home.has(blob):
                     self._count(blob.bytes, moved=step_of(blob.name) >= last_step)
@@ -124,7 +124,7 @@ class HomeFiles:
         for listed in chosen:
             missing = self._missing(listed)
             if missing:
-                run = self._fetch(listed.run, missing, moved=True)
+                run, _ = self._copy(listed.run, missing, moved=True)
                 for number in missing:
                     size[number] += int(run.bin_bytes[number])
         for blob in (blob for listed in chosen for blob in _blobs(listed)):
@@ -158,7 +158,7 @@ class HomeFiles:
 
     def _opened(self, listed: Listed) -> Run:
         missing = self._missing(listed)
-        run = self._fetch(listed.run, missing, moved=False) if missing else self._held(listed.run)
+        run = self._fetch(listed.run, missing) if missing else self._held(listed.run)
         assert run is not None
         if run.here is not None or not missing:
             self.counted.home += int(run.bin_bytes[listed.bins.mask(run.bins)].sum())
@@ -190,16 +190,27 @@ class HomeFiles:
                 pieces = left if len(left) < len(pieces) else []
         return None
 
-    def _fetch(self, info: RunInfo, bins: BinSet, *, moved: bool) -> Run:
-        """Copy bins of a run; gives what is here then, or the store's where it cannot be kept."""
-        name, data = cut_piece(open_part(self.root, info, bins), bins)
+    def _fetch(self, info: RunInfo, bins: BinSet) -> Run:
+        """Read bins that are missing; gives what is here then, or the store's run."""
+        _, kept = self._copy(info, bins, moved=False)
+        return (self._held(info) if kept else None) or open_run(self.root, info)
+
+    def _copy(self, info: RunInfo, bins: BinSet, *, moved: bool) -> tuple[Run, bool]:
+        """Copy bins of a run; gives the store's, of which they are, and whether they were kept.
+
+        What was copied is opened, and looked at, by whoever reads it: that may be another process.
+        """
+        part = open_part(self.root, info, bins)
+        name, data = cut_piece(part, bins)
         self._count(data.size, moved=moved)
         try:
             self._home.put(name, data)
         except OSError:
-            return open_run(self.root, info)
-        self._rooms.pop(name.rpartition("/")[0], None)
-        return self._held(info) or open_run(self.root, info)
+            return part, False
+        room, _, own = name.rpartition("/")
+        if room in self._rooms:
+            self._rooms[room] = self._rooms[room].with_piece(own)
+        return part, True
 
     def _found(self, room: str) -> Found:
         if room not in self._rooms:

@@ -36,6 +36,13 @@ class Found:
     whole: frozenset[str]
     pieces: dict[str, list[str]]
 
+    def with_piece(self, name: str) -> Found:
+        """The same after a piece has come."""
+        run = run_of_piece(name)
+        assert run is not None, name
+        others = [each for each in self.pieces.get(run, []) if each != name]
+        return Found(self.whole, {**self.pieces, run: [*others, name]})
+
 
 class HomeDirectory:
     """A home as files by name; names are those below the store."""

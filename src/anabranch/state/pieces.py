@@ -66,7 +66,7 @@ def forget_pieces() -> None:
 
 def _is_there(key: tuple[Path, tuple[str, ...]]) -> bool:
     directory, names = key
-    return all(os.path.exists(directory / name) for name in names)
+    return all(os.path.exists(f"{directory}/{name}") for name in names)
 
 
 _open: KeptOpen[tuple[Path, tuple[str, ...]], Run] = KeptOpen(KEPT, _is_there)
