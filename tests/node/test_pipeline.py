@@ -25,7 +25,7 @@ from anabranch.run import ThisProcess
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import Fail, ScriptedSource
 from tests.node.engine import Engine
-from tests.node.shop import PAGES, Story, program, scripted, shop
+from tests.node.shop import PAGES, Story, program, remember, scripted, shop
 
 WAIT = 20.0
 
@@ -55,6 +55,17 @@ def test_a_pipeline_whose_sources_have_ended_completes(tmp_path: Path) -> None:
     assert [step.step for step in done] == [1, 2, 3, 4]
     assert len(rows.rows()) == 12
     assert is_free(tmp_path)
+
+
+def test_a_union_goes_on_when_one_of_its_sources_has_ended(tmp_path: Path) -> None:
+    flow, rows = Dataflow("two"), MemorySink()
+    short = flow.source("short", scripted(PAGES[:1]))
+    both = short.union(flow.source("long", scripted()))
+    both.key_distribute("by-customer", "customer").stateful_map(
+        "seen", remember, state=None, output="customer string, times int, amounts string"
+    ).sink("rows", rows)
+    assert started(program(flow), tmp_path).wait(WAIT).phase is Phase.COMPLETED
+    assert len(rows.rows()) == len(PAGES[0]) + sum(map(len, PAGES))
 
 
 def test_state_is_shown_under_the_users_names(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ class ComputedStep:
             for consumer, name, each in arrived:
                 task.count(name, each.rows)
                 by_consumer.setdefault(consumer, []).append(each.rows)
-            result = task.run(by_consumer, ())
+            result = task.run({c: _some(parts) for c, parts in by_consumer.items()}, ())
         mine = control.owned.bits
         read = [
             (m.operator, tuple([run.run.name for run in m.runs if run.bins.bits & mine]))
@@ -157,6 +157,11 @@ class ComputedStep:
             messages,
             profile=self._plan.looked_at(group.region, worker),
         )
+
+
+def _some(parts: list[Rows]) -> list[Rows]:
+    """Those with rows: a producer without any may not say in which order they would be."""
+    return [part for part in parts if len(part)] or parts[:1]
 
 
 def read_report(plan: Plan, attempt: Attempt) -> Report:
