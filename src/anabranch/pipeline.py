@@ -13,10 +13,12 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    PauseSource,
     Profile,
     Rescaling,
     Shutdown,
     Start,
+    StartSource,
     TakeCheckpoint,
 )
 from anabranch.coordinator.port import Answered
@@ -69,13 +71,22 @@ class Pipeline:
         self._driver.ask(Shutdown(), 0.0)
         return self.wait()
 
-    def pause(self) -> Status:
-        """Plan no further step; the one under way is finished. Returns at once."""
-        return self._asked(Pause(), None)
+    def pause(self, *, source: str | None = None) -> Status:
+        """Plan no further step; the one under way is finished. Returns at once.
 
-    def start(self) -> Status:
-        """Go on after a pause."""
-        return self._asked(Start(), None)
+        With the name of a ``source``, ask nothing more of that one, and go on with everything
+        else. What it has offered already is still read, by the next step or two. It holds until
+        the source is started again, or the pipeline anew; until then the pipeline does not
+        complete, unless the source has ended. ``OperationRefused`` where there is no such source.
+        """
+        return self._asked(Pause() if source is None else PauseSource(source), None)
+
+    def start(self, *, source: str | None = None) -> Status:
+        """Go on after a pause; with the name of a ``source``, after a pause of that one.
+
+        It goes on where it stood. Sources that are paused stay so when the pipeline goes on.
+        """
+        return self._asked(Start() if source is None else StartSource(source), None)
 
     def checkpoint(self, timeout: float | None = None) -> Status:
         """Keep the last committed step; returns when that is durable.

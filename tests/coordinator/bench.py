@@ -196,10 +196,10 @@ class Bench:
     def offer(self, step: int, rows: int = 1, *, ended: bool = False, **said: Any) -> Offer:
         return Offer(step, rows, 0, {"orders": rows}, False, ended, **said)
 
-    def begin(self, at: Standing) -> list[Effect]:
+    def begin(self, at: Standing, leader: int = 1) -> list[Effect]:
         """Up to the question which node there is."""
         self.send(Begun())
-        self.send(Led(1))
+        self.send(Led(leader))
         return self.send(JournalRead(at))
 
     def open(self, at: Standing) -> list[Effect]:

@@ -399,3 +399,75 @@ def test_positions_travel_as_they_are(tmp_path: Path) -> None:
     taken = bench.offers.take(1)
     assert taken is not None
     assert msgspec.json.decode(msgspec.json.encode(taken), type=tuple[Input, ...]) == taken
+
+
+# -------------------------------------------------------------------------------------- paused
+
+
+def test_a_paused_source_is_not_asked_and_goes_on_where_it_stood(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), first=2, second=2)
+    bench.offers.poll()
+    bench.offers.pause(["first"])
+    bench.arrive("first", 3)
+    bench.arrive("second", 3)
+    bench.offers.poll()
+    taken = bench.offers.take(1)
+    assert taken is not None
+    # What it had given before is still read.
+    assert rows(taken) == {"first": [(0, 2)], "second": [(0, 2), (2, 5)]}
+    bench.offers.poll()
+    bench.offers.commit(1, taken, InputLimit())
+    bench.offers.poll()
+    assert rows(bench.offers.take(2) or ()) == {"second": []}
+    bench.offers.commit(2, (), InputLimit())
+    bench.offers.pause([])
+    bench.offers.poll()
+    assert rows(bench.offers.take(3) or ()) == {"first": [(2, 5)], "second": []}
+
+
+def test_a_paused_source_has_no_share_of_the_limit(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(rows=10), first=1000, second=1000, third=1000)
+    bench.offers.pause(["third"])
+    bench.offers.poll()
+    assert bench.offers.offer(running=False).by_source == {"first": 5, "second": 5}
+
+
+def test_an_offer_is_full_without_those_that_are_paused(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), only=3, deaf=0, other=4)
+    bench.offers.poll()
+    assert not bench.offers.offer(running=False).full
+    bench.offers.pause(["only"])
+    assert not bench.offers.offer(running=False).full
+    bench.offers.pause(["only", "other"])
+    assert bench.offers.offer(running=False).full
+    bench.offers.pause([])
+    assert not bench.offers.offer(running=False).full
+
+
+def test_an_offer_has_not_ended_while_a_source_is_paused_that_has_not(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), deaf=0, other=0)
+    bench.offers.pause(["other"])
+    bench.offers.poll()
+    assert not bench.offers.offer(running=False).ended
+    alone = Bench(tmp_path, InputLimit(), deaf=0)
+    alone.offers.poll()
+    alone.offers.pause(["deaf"])
+    assert alone.offers.offer(running=False).ended
+
+
+def test_r5_a_paused_source_is_told_what_is_committed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), only=2)
+    bench.offers.poll()
+    taken = bench.offers.take(1)
+    assert taken is not None
+    bench.offers.pause(["only"])
+    bench.offers.commit(1, taken, InputLimit())
+    bench.offers.poll()
+    assert bench.open_ones["only"].told == ["2"]
+
+
+def test_names_of_no_source_pause_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(rows=10), only=4)
+    bench.offers.pause(["other"])
+    bench.offers.poll()
+    assert bench.offers.offer(running=False).by_source == {"only": 4}

@@ -17,7 +17,7 @@ from anabranch.errors import Fenced, NodeUnreachable, QueryFailed, UnknownOperat
 from anabranch.node.address import NodeAddress, read_address, remove_address, write_address
 from anabranch.node.calls import SECRET, TellCall, encode
 from anabranch.node.client import HttpNode
-from anabranch.node.port import Closed, CloseOrder, Failure, Open
+from anabranch.node.port import Closed, CloseOrder, Failure, Open, PausedSources, SourcesOrder
 from anabranch.node.queries import QueryLimits
 from anabranch.node.server import NodeServer
 from anabranch.node.state_reader import Snapshot, read_table
@@ -207,3 +207,10 @@ def test_a_rewound_order_survives_the_way(shop: CoreShop, node: HttpNode) -> Non
     told = led.open(rewound=0, published={}, outputs=())
     assert told.state == Open(0)
     assert shop.rows.steps() == {}
+
+
+def test_paused_sources_survive_the_way(shop: CoreShop, node: HttpNode) -> None:
+    led = Led(shop, node)
+    assert led.open(paused=PausedSources(1, ("orders",))).paused == PausedSources(1, ("orders",))
+    node.order(1, SourcesOrder(PausedSources(2)))
+    assert led.until(lambda told: told.offer.rows).paused == PausedSources(2)

@@ -23,7 +23,15 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.triggers import next_look
-from anabranch.node.port import CheckOrder, CommitOrder, Failure, OpenOrder, Order, StepOrder
+from anabranch.node.port import (
+    CheckOrder,
+    CommitOrder,
+    Failure,
+    OpenOrder,
+    Order,
+    SourcesOrder,
+    StepOrder,
+)
 
 
 def on_time(memory: Memory, now: float) -> list[Effect]:
@@ -97,6 +105,8 @@ def _is_meant(memory: Memory, order: Order) -> bool:
             # The node checks one thing at a time: an order of before would take another's place.
             under_way = memory.checkpointing if asked is None else memory.verifying
             return under_way is not None and under_way.checkpoint.step == step
+        case SourcesOrder(paused):
+            return paused == memory.paused_sources
     return True
 
 

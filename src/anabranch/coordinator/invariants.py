@@ -16,7 +16,7 @@ from anabranch.coordinator.phases import (
     Stepping,
     Taking,
 )
-from anabranch.node.port import CommitOrder, StepOrder
+from anabranch.node.port import CommitOrder, SourcesOrder, StepOrder
 
 
 class Violation(AssertionError):
@@ -60,6 +60,8 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
         found.append("output of a step that is not committed is to be published (R6)")
     if isinstance(phase, Ended) and (memory.stop_numbers or memory.loads or memory.profiles):
         found.append("somebody waits for an answer after the end (R8)")
+    if memory.told is not None and memory.told.paused.number > memory.paused_sources.number:
+        found.append("the node goes by paused sources that the coordinator does not know of")
     return found + _broken_effects(memory, effects)
 
 
@@ -73,6 +75,9 @@ def _broken_effects(memory: Memory, effects: Sequence[Effect]) -> list[str]:
             case Give(CommitOrder(step)):
                 if step > memory.step:
                     found.append(f"step {step} is called committed at step {memory.step} (R5, R6)")
+            case Give(SourcesOrder(paused)):
+                if paused != memory.paused_sources:
+                    found.append(f"an order pauses {paused}, not {memory.paused_sources}")
             case WriteCommit(_, commit):
                 if commit.step != memory.step + 1:
                     found.append(f"commit {commit.step} after {memory.step}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator import loading, profiling
+from anabranch.coordinator import loading, pausing, profiling
 from anabranch.coordinator.closing import refusal
 from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.going_down import go_down
@@ -11,10 +11,12 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    PauseSource,
     Profile,
     Rescaling,
     Shutdown,
     Start,
+    StartSource,
     TakeCheckpoint,
 )
 from anabranch.coordinator.phases import Closing, Ended, Stepping
@@ -40,6 +42,9 @@ def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> l
         case Pause():
             memory.paused = True
             return [Answer(number, step=memory.step)]
+        case StartSource() | PauseSource():
+            told_node = pausing.heed(memory, operation, now)
+            return [*told_node, Answer(number, step=memory.step)]
         case TakeCheckpoint():
             memory.checkpoint_numbers = (*memory.checkpoint_numbers, number)
             return []
@@ -67,6 +72,8 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
             return refusal("The pipeline is being shut down", "Run it again to go on.")
     if memory.stopping is not None:
         return refusal("The pipeline is being shut down", "Run it again to go on.")
+    if isinstance(operation, StartSource | PauseSource):
+        return pausing.unfit(memory, operation.source)
     if isinstance(operation, TakeCheckpoint | Rescaling | Profile) and not memory.step:
         return refusal("There is no committed step yet", "Ask again after the first one.")
     if isinstance(operation, Rescaling | Profile) and memory.paused:

@@ -16,6 +16,7 @@ from anabranch.coordinator import (
     deadlines,
     lifecycle,
     loading,
+    pausing,
     recovering,
     stepping,
 )
@@ -192,6 +193,7 @@ class Machine:
             return []
         other = known is not None and known.boot != told.boot
         memory.told, memory.heard = told, seconds
+        pausing.adopt(memory, told)
         if isinstance(memory.phase, Meeting):
             return recovering.on_met(memory, told, seconds)
         if (other or self._opened_anew(told)) and not isinstance(memory.phase, Closing):
@@ -201,7 +203,11 @@ class Machine:
             memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
             return recovering.on_met(memory, told, seconds)
         self._heed(told, seconds)
-        return [*checkpointing.on_told(memory, told, seconds), *self._told_in_phase(told, seconds)]
+        return [
+            *pausing.give_again(memory, told, seconds),
+            *checkpointing.on_told(memory, told, seconds),
+            *self._told_in_phase(told, seconds),
+        ]
 
     def _opened_anew(self, told: Told) -> bool:
         """Whether an order to open that was given up while it was on its way has arrived."""

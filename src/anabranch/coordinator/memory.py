@@ -20,7 +20,7 @@ from anabranch.coordinator.phases import (
 )
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
-from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, Told
+from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, PausedSources, Told
 from anabranch.plan.home_use import HomeUse
 from anabranch.plan.profiles import ProfileWish
 from anabranch.plan.step import Assignment, Checkpoint
@@ -64,6 +64,11 @@ class Memory:
     #: checkpoints that turned out to be damaged, and how
     damaged: dict[int, str] = field(default_factory=dict)
     paused: bool = False
+    #: the names of the dataflow's sources, as the last node has told them
+    sources: tuple[str, ...] = ()
+    #: those that nothing is to be asked of, and when the node was last told
+    paused_sources: PausedSources = field(default_factory=PausedSources)
+    sources_given: float = 0.0
     stopping: Shutdown | None = None
     stop_numbers: tuple[int, ...] = ()
     #: how far the way to the end is, while nothing but that is left to do

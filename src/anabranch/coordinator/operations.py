@@ -20,6 +20,25 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class StartSource:
+    """Ask a source again that was paused: it goes on where it stood. Answered at once."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSource:
+    """Ask nothing more of a source. Answered at once; everything else goes on.
+
+    What it has offered already is still read, by the next step or two, and it is told what is
+    committed. It holds until the source is started again, or the pipeline anew; neither ``Start``
+    nor a rewind ends it. A pipeline does not complete while a source is paused that has not ended.
+    """
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Finish the step under way, publish, keep a checkpoint, and end. Answered when it is over.
 
@@ -73,4 +92,14 @@ class Profile:
 REWIND = 0
 """The number of the wish to load that came with the start: nothing is started without it."""
 
-Operation: TypeAlias = Start | Pause | Shutdown | TakeCheckpoint | Load | Rescaling | Profile
+Operation: TypeAlias = (
+    Start
+    | Pause
+    | StartSource
+    | PauseSource
+    | Shutdown
+    | TakeCheckpoint
+    | Load
+    | Rescaling
+    | Profile
+)

@@ -251,6 +251,7 @@ def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) 
         whole=memory.replay is not None,
         rewound=standing.step if rewound else None,
         branch=standing.branch,
+        paused=memory.paused_sources,
     )
 
 

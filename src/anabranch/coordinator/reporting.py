@@ -191,7 +191,9 @@ def _sources(memory: Memory, placement: Sequence[Assignment]) -> tuple[SourceSta
     found = []
     for name in names:
         own = shared.get(name, Assignment(name, 0, ()))
-        found.append(SourceStatus(name, waiting.get(name, 0), own.workers, own.generation))
+        paused = name in memory.paused_sources.names
+        there = waiting.get(name, 0)
+        found.append(SourceStatus(name, there, own.workers, own.generation, paused))
     return tuple(found)
 
 

@@ -65,13 +65,15 @@ class SourceStatus(msgspec.Struct, frozen=True):
     """What waits of a source: rows where it knows their number, else slices.
 
     ``partitions`` is partition → worker, where Python tasks read it: a source is a region that
-    rescales. It is empty where the JVM reads, which splits the input as it likes.
+    rescales. It is empty where the JVM reads, which splits the input as it likes. ``paused``:
+    nothing is asked of it until it is started.
     """
 
     source: str
     waiting: int
     partitions: tuple[int, ...] = ()
     generation: int = 0
+    paused: bool = False
 
 
 class SinkStatus(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ from anabranch.node.port import (
     Done,
     Order,
     Output,
+    SourcesOrder,
     StepResult,
     SweepOrder,
     Told,
@@ -111,6 +112,7 @@ class NodeCore:
                 branch=duties.branch,
                 stands=duties.stands,
                 reached=duties.reached,
+                paused=duties.paused,
             )
 
     def take_order(self, leader: int, order: Order) -> None:
@@ -124,6 +126,9 @@ class NodeCore:
                     self._chores.to_check(order)
                 case SweepOrder():
                     self._chores.to_sweep(order)
+                case SourcesOrder(paused):
+                    duties.pause_sources(paused)
+                    self._pause_sources()
                 case _:
                     duties.take_note(order)
             stop = duties.cancelled
@@ -229,6 +234,7 @@ class NodeCore:
                 dict(order.placement),
             )
             duties.has_opened(order, opened.states)
+            self._pause_sources()
             self._changed.notify_all()
         return True
 
@@ -309,7 +315,7 @@ class NodeCore:
             if opened is not None and not opened.outbox.drained():
                 return False
             self._opened = duties.to_close = None
-            duties.forget()
+            duties.has_closed()
         if opened is not None:
             opened.offers.acknowledge()
             self._chores.sweep(opened, [duties.states], [], self._is_led)
@@ -369,6 +375,10 @@ class NodeCore:
             self._chores.forget_check()
             self._changed.notify_all()
         return self._duties
+
+    def _pause_sources(self) -> None:
+        if self._opened is not None:
+            self._opened.offers.pause(self._duties.paused.names)
 
     def _note_commit(self, order: CommitOrder) -> None:
         opened, duties = self._opened, self._duties

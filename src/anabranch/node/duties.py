@@ -26,6 +26,7 @@ from anabranch.node.port import (
     Open,
     OpenOrder,
     Order,
+    PausedSources,
     Running,
     StepFailure,
     StepOrder,
@@ -67,6 +68,8 @@ class Duties:
         #: the branch that was opened, and the fingerprints of the states there and after the step
         self.branch = 0
         self.stands = self.reached = ""
+        #: the sources that nothing is asked of
+        self.paused = PausedSources()
         self._to_run_next: Plan | None = None
 
     # --------------------------------------------------------------------------------- the orders
@@ -130,6 +133,12 @@ class Duties:
         self.grown()
         return self.ran
 
+    def pause_sources(self, paused: PausedSources) -> None:
+        """Go by this, unless something newer was heard."""
+        if paused.number > self.paused.number:
+            self.paused = paused
+            self.grown()
+
     def _note_open(self, order: OpenOrder) -> None:
         newest = self.opened if self.to_open is None else self.to_open.number
         if order.number <= newest:
@@ -177,6 +186,7 @@ class Duties:
         self.committed = order.step
         self.replaying = False
         self.state = Open(order.step)
+        self.pause_sources(order.paused)
         self.grown()
 
     def could_not_open(self, order: OpenOrder, error: Exception) -> None:
@@ -215,6 +225,11 @@ class Duties:
         """Nothing is open, and nothing is to be run."""
         self.to_run = self._to_run_next = None
         self.state = Closed()
+
+    def has_closed(self) -> None:
+        """The pipeline is over: when it is started anew, no source is paused."""
+        self.forget()
+        self.paused = PausedSources(self.paused.number)
 
     def _go_on(self) -> None:
         """Run the plan that has replaced the one whose run has just ended."""

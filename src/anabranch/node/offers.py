@@ -2,7 +2,8 @@
 
 A source gives one batch to an offer, and adds to it where it can (``Growing``). What it has handed
 out is never asked for again, so an offer that was taken stays until the commit of its step, and
-what comes meanwhile is the offer of the step after it.
+what comes meanwhile is the offer of the step after it. A source that is paused stays open and is
+told what is committed; it is not asked, and nobody waits for it.
 
 Enumerators are not shared between threads: every call of one happens under one lock, which is held
 for as long as the call takes. The offers themselves are guarded by another one, held briefly.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -73,6 +74,7 @@ class Offers:
         self._guard = threading.Lock()
         self._enumerators: dict[str, Enumerator] = {}
         self._ended: set[str] = set()
+        self._paused: frozenset[str] = frozenset()
         self._positions = {g.source: bytes(g.position) for g in (*read, *pending)}
         self._step = step
         self._limit = limit
@@ -165,6 +167,14 @@ class Offers:
         """Let the offer grow up to another limit."""
         with self._guard:
             self._limit = limit
+
+    def pause(self, names: Iterable[str]) -> None:
+        """Ask nothing of these sources from now on, and all others again.
+
+        What they have given stays in its offer. One that is just being asked may give once more.
+        """
+        with self._guard:
+            self._paused = frozenset(names)
 
     def poll(self) -> bool:
         """Acknowledge what is committed, and ask for more; whether the offer has changed."""
@@ -311,7 +321,7 @@ class Offers:
         Sources that were not asked yet share what is left, so that the first does not take it all.
         """
         growing, limit = self._growing, self._limit
-        if name in self._ended or growing.closed:
+        if name in self._ended or name in self._paused or growing.closed:
             return None
         share = growing.shares.get(name)
         if share is not None and share.full:
@@ -321,7 +331,7 @@ class Offers:
         spent = (rows is not None and rows <= 0) or (size is not None and size <= 0)
         if spent and share is not None and share.slices:
             return None
-        waiting = len(set(self._sources) - growing.asked - self._ended) or 1
+        waiting = len(set(self._sources) - growing.asked - self._ended - self._paused) or 1
         if name in growing.asked:
             waiting = 1
         return Limit(
@@ -348,7 +358,7 @@ class Offers:
         """Whether no source can add anything to this offer."""
         for name in self._sources:
             share = self._growing.shares.get(name)
-            if name in self._ended:
+            if name in self._ended or name in self._paused:
                 continue
             if share is None or not share.slices:
                 return False

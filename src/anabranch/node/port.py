@@ -139,6 +139,17 @@ class Checked(msgspec.Struct, frozen=True):
     asked: int | None = None
 
 
+class PausedSources(msgspec.Struct, frozen=True):
+    """All sources that nothing is asked of.
+
+    Of two, the one with the higher ``number`` counts, whichever came later: numbers grow from
+    change to change and from leader to leader.
+    """
+
+    number: int = 0
+    names: tuple[str, ...] = ()
+
+
 class Told(msgspec.Struct, frozen=True):
     """What a node says of itself.
 
@@ -152,6 +163,9 @@ class Told(msgspec.Struct, frozen=True):
     branch, since whoever was replaced may have led it without knowing. So the node says which
     ``branch`` it was opened in, and the ``fingerprint`` of its state at ``committed``
     (``stands``), and of that which the step after it came to (``reached``).
+
+    ``paused`` is what it goes by: a coordinator that comes back finds it here, and one whose order
+    did not arrive sees that.
     """
 
     version: int
@@ -174,6 +188,7 @@ class Told(msgspec.Struct, frozen=True):
     branch: int = 0
     stands: str = ""
     reached: str = ""
+    paused: PausedSources = PausedSources()
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -200,7 +215,7 @@ class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
     every file and compare its checksum, else only its size. ``rewound`` is the step that the
     pipeline was set back to: sinks take back what they have published after it, before anything
     else. It is not ``step`` where that state is damaged and computed again from an older one.
-    ``branch`` is only told again.
+    ``branch`` is only told again. ``paused`` as in ``SourcesOrder``.
     """
 
     number: int
@@ -217,6 +232,7 @@ class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
     whole: bool = False
     rewound: int | None = None
     branch: int = 0
+    paused: PausedSources = PausedSources()
 
 
 class StepOrder(msgspec.Struct, frozen=True, tag="step"):
@@ -274,6 +290,15 @@ class SweepOrder(msgspec.Struct, frozen=True, tag="sweep"):
     codes: tuple[str, ...]
 
 
+class SourcesOrder(msgspec.Struct, frozen=True, tag="sources"):
+    """Ask nothing of these sources, and all others as ever; whatever is open, now or later.
+
+    They are still told what is committed, and what they have offered is still read.
+    """
+
+    paused: PausedSources
+
+
 class CloseOrder(msgspec.Struct, frozen=True, tag="close"):
     """Publish what is committed, let go of sources and sinks; with ``exit`` end the process.
 
@@ -285,7 +310,14 @@ class CloseOrder(msgspec.Struct, frozen=True, tag="close"):
 
 
 Order: TypeAlias = (
-    OpenOrder | StepOrder | CommitOrder | CancelOrder | CheckOrder | SweepOrder | CloseOrder
+    OpenOrder
+    | StepOrder
+    | CommitOrder
+    | CancelOrder
+    | CheckOrder
+    | SweepOrder
+    | SourcesOrder
+    | CloseOrder
 )
 
 
