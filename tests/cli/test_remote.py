@@ -22,11 +22,12 @@ from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
 from anabranch.cli import remote
-from anabranch.cli.run_view import RunView, picture
+from anabranch.cli.exits import Exit
+from anabranch.cli.run_view import RunView, line, picture
 from anabranch.cli.tables import status_line, status_picture
 from anabranch.cli.waiting import checkpoint_with_progress
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.operations import Load, Pause, Shutdown, Start
+from anabranch.coordinator.operations import Load, Pause, PauseSource, Shutdown, Start, StartSource
 from anabranch.coordinator.status import (
     CheckpointUnderWay,
     OperatorStatus,
@@ -148,6 +149,41 @@ def test_pause_and_start(running: Running) -> None:
     found = json.loads(running("pause", "--json"))
     assert (found["operation"], found["done"]) == ("pause", True)
     assert running.little.asked == [Pause(), Start(), Pause()]
+
+
+def test_pause_and_start_of_a_source(running: Running) -> None:
+    text = running("pause", "--source", "numbers")
+    assert text.startswith("Source numbers is paused. The pipeline is running, at step ")
+    assert "7 waiting  paused" in running("status")
+    status = running.little.status()
+    assert "lag 7 (paused: numbers)" in status_line(status)
+    seen = [Seen(StepDone(1, 1, 1, 0.5, {}), 1.0)]
+    assert "lag 7 (paused: numbers)" in line(status, seen, 2.0)
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(picture(status, seen, 2.0, "http://x:1"))
+    assert "numbers (paused)" in console.export_text()
+    found = json.loads(running("start", "--source", "numbers", "--json"))
+    assert (found["operation"], found["done"]) == ("source start", True)
+    assert found["status"]["sources"][0]["paused"] is False
+    assert "paused" not in running("status") + status_line(running.little.status())
+    assert running("start", "--source", "numbers").startswith("Source numbers goes on. ")
+    asked = [PauseSource("numbers"), StartSource("numbers"), StartSource("numbers")]
+    assert running.little.asked == asked
+
+
+@pytest.mark.parametrize("name", ["number", "", "a/b", "../pause", "?x"])
+def test_a_source_that_is_not_there_ends_with_the_code_of_a_refusal(
+    running: Running,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ("--directory", str(running.directory), "--source", name)
+    for verb in ("pause", "start"):
+        code, said = failure(monkeypatch, capsys, verb, *given)
+        assert (code, "Sources: 'numbers'." in said) == (Exit.REFUSED, True)
+    assert running.little.phase is Phase.RUNNING
+    assert not running.little.source_paused
 
 
 def test_checkpoints_and_load(running: Running) -> None:

@@ -22,10 +22,12 @@ from anabranch.coordinator.operations import (
     Load,
     Operation,
     Pause,
+    PauseSource,
     Profile,
     Rescaling,
     Shutdown,
     Start,
+    StartSource,
     TakeCheckpoint,
 )
 from anabranch.coordinator.port import Answered
@@ -92,6 +94,7 @@ class Little:
     checkpoints: list[CheckpointStatus] = field(default_factory=list)
     under_way: CheckpointUnderWay | None = None
     failure: Failure | None = None
+    source_paused: bool = False
     asked: list[Operation] = field(default_factory=list)
     rescale: LittleRescale = field(default_factory=lambda: LittleRescale(SHAPE, BINS))
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -170,7 +173,7 @@ class Little:
                     ),
                 ),
                 operators=(OperatorStatus("totals", "by-step", step, 16 * step, 3),),
-                sources=(SourceStatus("numbers", 7),),
+                sources=(SourceStatus("numbers", 7, paused=self.source_paused),),
                 sinks=(SinkStatus("out", step, 0),),
                 checkpoints=tuple(self.checkpoints),
                 checkpoint=self.under_way,
@@ -191,14 +194,16 @@ class Little:
         self.asked.append(operation)
         until = time.monotonic() + (LONG if seconds is None else seconds)
         with self._changed:
-            if self.phase in ENDED and not isinstance(operation, Shutdown):
-                why = "is over" if self.failure is None else "has failed"
-                return _refused(f"The pipeline {why}", "Run it again to go on.")
+            refused = self._unfit(operation)
+            if refused is not None:
+                return refused
             match operation:
                 case Start():
                     self.phase = Phase.RUNNING
                 case Pause():
                     self.phase = Phase.PAUSED
+                case PauseSource() | StartSource():
+                    self.source_paused = isinstance(operation, PauseSource)
                 case Shutdown():
                     return self._shutdown(seconds)
                 case TakeCheckpoint():
@@ -231,6 +236,14 @@ class Little:
             adding_up(self.step)
         assert watched.profile is not None
         return Answered(step=self.step, profiles=(watched.profile,))
+
+    def _unfit(self, asked: Operation) -> Answered | None:
+        if self.phase in ENDED and not isinstance(asked, Shutdown):
+            why = "is over" if self.failure is None else "has failed"
+            return _refused(f"The pipeline {why}", "Run it again to go on.")
+        if isinstance(asked, PauseSource | StartSource) and asked.source not in FACTS.sources:
+            return _refused(f"There is no source {asked.source!r}", "Sources: 'numbers'.")
+        return None
 
     def _shutdown(self, seconds: float | None) -> Answered:
         if self.phase not in ENDED:

@@ -9,7 +9,15 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from anabranch.coordinator.operations import Load, Pause, Shutdown, Start, TakeCheckpoint
+from anabranch.coordinator.operations import (
+    Load,
+    Pause,
+    PauseSource,
+    Shutdown,
+    Start,
+    StartSource,
+    TakeCheckpoint,
+)
 from anabranch.coordinator.status import Phase, Status
 from anabranch.http.app import build_app
 from anabranch.http.server import Server
@@ -40,6 +48,35 @@ def test_pause_and_start(site: Site, little: Little) -> None:
     assert (started.status, started.json()["done"]) == (200, True)
     until(lambda: site.get("/status").json()["step"] > step)
     assert little.asked == [Pause(), Start()]
+
+
+def test_a_source_is_paused_and_started_while_steps_go_on(site: Site, little: Little) -> None:
+    paused = site.post("/input_endpoints/numbers/pause")
+    assert (paused.status, paused.json()["done"]) == (200, True)
+    assert (paused.json()["operation"], paused.json()["status"]["phase"]) == (
+        "source pause",
+        "running",
+    )
+    assert [each["paused"] for each in paused.json()["status"]["sources"]] == [True]
+    until(lambda: site.get("/status").json()["step"] > paused.json()["step"])
+    assert site.get("/status").json()["sources"][0]["paused"] is True
+    started = site.post("/input_endpoints/numbers/start").json()
+    assert (started["operation"], started["status"]["sources"][0]["paused"]) == (
+        "source start",
+        False,
+    )
+    assert little.asked == [PauseSource("numbers"), StartSource("numbers")]
+
+
+@pytest.mark.parametrize("name", ["number", "a%2Fb", "a/pause", "%20", "", ".", "x" * 5000])
+def test_a_source_that_is_not_there_is_refused(site: Site, little: Little, name: str) -> None:
+    for verb in ("pause", "start"):
+        refused = site.post(f"/input_endpoints/{name}/{verb}").problem(409, "operation.refused")
+        assert refused["do"] == "Sources: 'numbers'."
+    site.post("/input_endpoints/numbers/pause?at=1").problem(400, "request.invalid")
+    assert not little.source_paused
+    site.post("/shutdown")
+    site.post("/input_endpoints/numbers/pause").problem(409, "operation.refused")
 
 
 def test_a_checkpoint_is_kept_and_listed(site: Site, little: Little) -> None:

@@ -48,6 +48,9 @@ def test_every_call(tmp_path: Path) -> None:
         assert kept == little.step
         assert [one.step for one in client.checkpoints().checkpoints] == [kept]
         assert client.metadata().dataflow == FACTS.dataflow
+        assert client.pause("numbers").status.sources[0].paused
+        assert 'anabranch_source_paused{source="numbers"} 1.0' in client.metrics()
+        assert not client.start("numbers").status.sources[0].paused
         assert client.start().done
         until(lambda: client.stats().step > (kept or 0))
         assert "anabranch_steps_total" in client.metrics()

@@ -69,6 +69,7 @@ def test_the_standing_of_the_pipeline_is_shown() -> None:
     assert one(found, "state_bytes", region="by-step", worker="0") == 40
     assert one(found, "state_runs", region="by-step") == 3
     assert one(found, "source_lag", source="numbers") == 7
+    assert one(found, "source_paused", source="numbers") == 0
     assert one(found, "sink_published_step", sink="out") == 5
     assert one(found, "triggers_total", trigger="rows") == 5
     assert one(found, "checkpoints") == 2

@@ -48,6 +48,7 @@ def test_every_call_of_the_design_is_documented(api: Site) -> None:
     found = api.get("/openapi.json").json()["paths"]
     assert {(method, path) for path, methods in found.items() for method in methods} == {
         *(("post", f"/{name}") for name in ("start", "pause", "shutdown", "checkpoint", "load")),
+        *(("post", f"/input_endpoints/{{source}}/{name}") for name in ("start", "pause")),
         *(("get", f"/{name}") for name in ("checkpoints", "stats", "metrics", "metadata")),
         *(("get", f"/{name}") for name in ("status", "events", "health")),
         *(("get", f"/{name}") for name in ("dump_profile", "heap_profile")),

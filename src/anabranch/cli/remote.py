@@ -24,9 +24,15 @@ from anabranch.http.answers import (
     QueryRequest,
 )
 from anabranch.http.client import Client
+from anabranch.http.text_table import visible
 from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
 
 WATCH_SECONDS = 1.0
+
+Source = Annotated[
+    str | None,
+    typer.Option("--source", metavar="NAME", help="Only this source; all else goes on."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -80,19 +86,35 @@ def checkpoints(
 
 
 def pause(
-    directory: Directory = None, url: Url = None, token: Token = None, json: Json = False
+    directory: Directory = None,
+    url: Url = None,
+    token: Token = None,
+    source: Source = None,
+    json: Json = False,
 ) -> None:
-    """Take no further step until `start`."""
-    answer = client_of(directory, url, token).pause()
-    _end(answer, f"{answer.status.phase.value.capitalize()} at step {answer.status.step}.", json)
+    """Take no further step until `start`; or ask nothing more of one source."""
+    answer = client_of(directory, url, token).pause(source)
+    _end(answer, _stands(answer, source, "is paused"), json)
 
 
 def start(
-    directory: Directory = None, url: Url = None, token: Token = None, json: Json = False
+    directory: Directory = None,
+    url: Url = None,
+    token: Token = None,
+    source: Source = None,
+    json: Json = False,
 ) -> None:
-    """Go on after a pause."""
-    answer = client_of(directory, url, token).start()
-    _end(answer, f"{answer.status.phase.value.capitalize()} at step {answer.status.step}.", json)
+    """Go on after a pause, of the pipeline or of one source."""
+    answer = client_of(directory, url, token).start(source)
+    _end(answer, _stands(answer, source, "goes on"), json)
+
+
+def _stands(answer: OperationAnswer, source: str | None, so: str) -> str:
+    """How the pipeline, or a source of it, stands after a pause or a start."""
+    phase, step = answer.status.phase.value, answer.status.step
+    if source is None:
+        return f"{phase.capitalize()} at step {step}."
+    return f"Source {visible(source)} {so}. The pipeline is {phase}, at step {step}."
 
 
 def shutdown(

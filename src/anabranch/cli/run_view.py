@@ -17,7 +17,7 @@ from rich.text import Text
 from anabranch.cli.demo_view import sparkline
 from anabranch.cli.literal import literal
 from anabranch.cli.sizes import size
-from anabranch.cli.tables import STYLES, keys_of
+from anabranch.cli.tables import STYLES, keys_of, paused_of
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.status import Status
 from anabranch.http.feed import Seen
@@ -82,7 +82,7 @@ def line(status: Status, steps: Sequence[Seen], now: float) -> str:
     return (
         f"{status.phase.value:10}  step {status.step:6}  {status.rows:11,} rows  "
         f"{rows_per_second(steps, now):9,.0f} rows/s  {latency:>8}  {keys_of(status):9,} keys  "
-        f"lag {lag:,}  published {status.published}{why}"
+        f"lag {lag:,}{paused_of(status)}  published {status.published}{why}"
     )
 
 
@@ -126,5 +126,6 @@ def _numbers(status: Status, steps: Sequence[Seen], now: float) -> Table:
     held = size(sum(region.bytes for region in status.regions))
     table.add_row("keys", f"{keys_of(status):,}", f"{held} over {status.workers} workers")
     for source in status.sources:
-        table.add_row("lag", f"{source.waiting:,}", literal(source.source))
+        name = f"{source.source} (paused)" if source.paused else source.source
+        table.add_row("lag", f"{source.waiting:,}", literal(name))
     return table

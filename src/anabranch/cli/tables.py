@@ -42,8 +42,15 @@ def status_line(status: Status) -> str:
     why = "" if status.waiting_for is None else f"  waiting for {visible(status.waiting_for)}"
     return (
         f"{status.phase.value:10} step {status.step}  published {status.published}  "
-        f"{status.rows:,} rows  {keys_of(status):,} keys  lag {waiting:,}{last}{why}"
+        f"{status.rows:,} rows  {keys_of(status):,} keys  lag {waiting:,}"
+        f"{paused_of(status)}{last}{why}"
     )
+
+
+def paused_of(status: Status) -> str:
+    """The sources that are paused, as a part of a line; nothing where none is."""
+    names = [visible(each.source) for each in status.sources if each.paused]
+    return f" (paused: {', '.join(names)})" if names else ""
 
 
 def keys_of(status: Status) -> int:
@@ -123,7 +130,8 @@ def _operators(status: Status) -> Table:
 def _edges(status: Status) -> Table:
     table = Table("source or sink", "", box=None, padding=(0, 2, 0, 0))
     for source in status.sources:
-        table.add_row(literal(source.source), f"{source.waiting:,} waiting")
+        paused = ("  paused", "bold yellow") if source.paused else ""
+        table.add_row(literal(source.source), Text.assemble(f"{source.waiting:,} waiting", paused))
     for sink in status.sinks:
         behind = f", {sink.steps_behind} behind" if sink.steps_behind else ""
         table.add_row(literal(sink.sink), f"step {sink.published:,} published{behind}")

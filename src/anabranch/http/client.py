@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -83,13 +83,13 @@ class Client:
         """The metrics as Prometheus reads them."""
         return self._call("GET", "/metrics", AT_ONCE_SECONDS).decode()
 
-    def start(self) -> OperationAnswer:
-        """Go on after a pause."""
-        return self._operation("/start", AT_ONCE_SECONDS)
+    def start(self, source: str | None = None) -> OperationAnswer:
+        """Go on after a pause: of the pipeline, or of one source."""
+        return self._operation(f"{_endpoint(source)}/start", AT_ONCE_SECONDS)
 
-    def pause(self) -> OperationAnswer:
-        """Plan no further step."""
-        return self._operation("/pause", AT_ONCE_SECONDS)
+    def pause(self, source: str | None = None) -> OperationAnswer:
+        """Plan no further step; or ask nothing more of one source."""
+        return self._operation(f"{_endpoint(source)}/pause", AT_ONCE_SECONDS)
 
     def checkpoint(self, seconds: float = 30.0) -> OperationAnswer:
         """Keep the last committed step; wait so many seconds at most until it is durable."""
@@ -250,6 +250,10 @@ class _Reaching:
                 where=self.url,
                 do="See whether the pipeline still runs, and run it again if it has ended.",
             ) from error
+
+
+def _endpoint(source: str | None) -> str:
+    return "" if source is None else f"/input_endpoints/{quote(source, safe='')}"
 
 
 def _word(value: bool) -> str:

@@ -209,9 +209,11 @@ class _Standing(Collector):
     @staticmethod
     def _edges(status: Status) -> Iterator[Metric]:
         waiting = (((one.source,), float(one.waiting)) for one in status.sources)
+        paused = (((one.source,), float(one.paused)) for one in status.sources)
         published = (((one.sink,), float(one.published)) for one in status.sinks)
         behind = (((one.sink,), float(one.steps_behind)) for one in status.sinks)
         yield _gauge("source_lag", "Rows, else slices, that wait.", ["source"], waiting)
+        yield _gauge("source_paused", "1 while nothing is asked of it.", ["source"], paused)
         yield _gauge("sink_published_step", "The last step a sink has.", ["sink"], published)
         yield _gauge("sink_steps_behind", "Committed steps a sink lacks.", ["sink"], behind)
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
-from anabranch.coordinator.operations import Load, Operation, Pause, Shutdown, Start, TakeCheckpoint
+from anabranch.coordinator.operations import (
+    Load,
+    Operation,
+    Pause,
+    PauseSource,
+    Shutdown,
+    Start,
+    StartSource,
+    TakeCheckpoint,
+)
 from anabranch.coordinator.port import Answered
 from anabranch.http.answers import LONGEST_SECONDS, LoadRequest, OperationAnswer
 from anabranch.http.board import Board
@@ -30,12 +39,14 @@ Seconds = Annotated[
     ),
 ]
 
+SourceName = Annotated[str, Path(description="The name of a source of the dataflow.")]
+
 STILL_GOING_ON = {202: "Taken, and not over yet."}
 REFUSALS = (409, 507)
 
 
 def operation_calls(board: Board) -> APIRouter:
-    """``start``, ``pause``, ``shutdown``, ``checkpoint`` and ``load``."""
+    """``start`` and ``pause``, also of a source, ``shutdown``, ``checkpoint`` and ``load``."""
     calls = strict_router("operations")
     said = answers(OperationAnswer, *REFUSALS, also=STILL_GOING_ON)
 
@@ -48,6 +59,24 @@ def operation_calls(board: Board) -> APIRouter:
     async def pause() -> Response:
         """Plan no further step. Answers at once; the step under way is finished."""
         return await _ask(board, board.quick, "pause", Pause(), AT_ONCE_SECONDS)
+
+    # Any text may stand for a source: one that is no name of any is refused with those there are.
+    @calls.post("/input_endpoints/{source:path}/start", responses=said, response_class=Response)
+    async def source_start(source: SourceName) -> Response:
+        """Ask a source again that was paused. Answers at once; it goes on where it stood."""
+        asked = StartSource(source)
+        return await _ask(board, board.quick, "source start", asked, AT_ONCE_SECONDS)
+
+    @calls.post("/input_endpoints/{source:path}/pause", responses=said, response_class=Response)
+    async def source_pause(source: SourceName) -> Response:
+        """Ask nothing more of a source. Answers at once; all else goes on.
+
+        What it has offered already is still read, by the next step or two. It holds until the
+        source is started again, or the pipeline anew. A pipeline does not complete while a source
+        is paused that has not ended.
+        """
+        asked = PauseSource(source)
+        return await _ask(board, board.quick, "source pause", asked, AT_ONCE_SECONDS)
 
     @calls.post("/shutdown", responses=said, response_class=Response)
     async def shutdown(at_once: bool = False, wait: bool = True, seconds: Seconds = 30) -> Response:
