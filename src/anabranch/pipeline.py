@@ -205,7 +205,8 @@ class Pipeline:
         ``timeout`` seconds.
         """
         kind = ProfileKind.HEAP if heap else ProfileKind.TIME
-        return self._answered(Profile(ProfileWish(kind, worker, region)), timeout).profiles
+        asked = Profile(ProfileWish(kind, worker, region))
+        return self._answered(asked, timeout, "No step has come that reads something").profiles
 
     def status(self) -> Status:
         """Where the pipeline stands."""
@@ -257,16 +258,16 @@ class Pipeline:
         return self._driver.forecast(wish) if dry_run else self._asked(Rescaling(wish), timeout)
 
     def _asked(self, operation: Operation, timeout: float | None) -> Status:
-        self._answered(operation, timeout)
+        self._answered(operation, timeout, "What was asked is not durable")
         return self.status()
 
-    def _answered(self, operation: Operation, timeout: float | None) -> Answered:
+    def _answered(self, operation: Operation, timeout: float | None, late: str) -> Answered:
         answered = self._driver.ask(operation, timeout)
         if answered.failure is not None:
             raise error_of(answered.failure)
         if answered.waiting:
             raise DeadlinePassed(
-                f"What was asked is not done within {timeout or 0:g} s",
+                f"{late} within {timeout or 0:g} s",
                 do="It was taken and goes on: ask status().",
             )
         return answered

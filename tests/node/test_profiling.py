@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.dataflow.flow import Dataflow
-from anabranch.errors import OperationRefused
+from anabranch.errors import DeadlinePassed, OperationRefused
 from anabranch.node.profiling import Watched
 from anabranch.plan.profiles import MOST_ENTRIES, ProfileKind
 from anabranch.sinks.memory import MemorySink
@@ -150,5 +150,7 @@ def test_a_running_pipeline_is_looked_at_and_comes_to_the_same(tmp_path: Path) -
     assert heap.lines
     with pytest.raises(OperationRefused, match="no worker 7"):
         engine.pipeline.profile(7)
+    with pytest.raises(DeadlinePassed, match=r"No step has come .* within 0 s"):
+        engine.pipeline.profile(timeout=0)
     engine.finish()
     assert watched.rows() == plain.rows()
