@@ -170,3 +170,26 @@ def test_a_node_that_is_starting_is_ended_by_the_coordinator_that_comes(
     node = nodes().find(2)
     assert pid_of(node) != dead._child.pid
     dead._child.wait(WAIT)
+
+
+def test_a_node_that_cannot_even_begin_says_why(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of the user's that is called like one of Python's own is imported in its place."""
+    shadow = tmp_path / "shadow"
+    shadow.mkdir()
+    (shadow / "decimal.py").write_text("raise RuntimeError('not the real one')\n")
+    monkeypatch.setenv("PYTHONPATH", f"{shadow}{os.pathsep}{os.environ['PYTHONPATH']}")
+    with pytest.raises(NodeUnreachable, match=r"ready: RuntimeError: not the real one") as raised:
+        nodes().find(1)
+    assert raised.value.where is not None
+    assert raised.value.where.endswith("node.log")
+
+
+def test_the_last_line_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    assert module.last_line(log) == ""
+    log.write_bytes(b"x" * 5000 + b"\nOne\n  Two \xff\n\n")
+    assert module.last_line(log) == "Two \ufffd"
+    log.write_bytes(b"\n \n")
+    assert module.last_line(log) == ""

@@ -26,6 +26,7 @@ from anabranch.state.lock import DirectoryLock
 LOG = "node.log"
 FAILED = "node-failed.json"
 NODE_LOCK = "node.lock"
+LAST_BYTES = 2000
 LOOK_SECONDS = 0.02
 END_SECONDS = 20.0
 TERM_SECONDS = 5.0
@@ -177,8 +178,10 @@ class ProcessNode:
             left = msgspec.json.decode(told, type=StartFailure)
             if left.pid == child.pid:
                 return error_of(left.failure)
+        said = last_line(self._directory / LOG)
         return NodeUnreachable(
-            f"The node ended with code {child.returncode} before it was ready",
+            f"The node ended with code {child.returncode} before it was ready"
+            + (f": {said}" if said else ""),
             where=str(self._directory / LOG),
             do="See its log for the reason; nothing committed is lost.",
         )
@@ -214,3 +217,14 @@ class ProcessNode:
             psutil.wait_procs(left, TERM_SECONDS)
         if self._child is not None:
             self._child.poll()
+
+
+def last_line(log: Path) -> str:
+    """What a log ends with: of a Python program that could not begin, the error that it met."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - LAST_BYTES, 0))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
