@@ -105,6 +105,7 @@ def _told(recorder: Recorder, before: int, asked: int, ended: int, pipeline: ab.
         "bins": finished.moved.bins,
         "keys": finished.moved.keys,
         "bytes": finished.moved.bytes,
+        "copied": finished.moved.copied_bytes,
     }
     marked = tuple(
         Batch(each.rows, each.seconds, {**each.parts, DURING: float(asked <= place < ended)})

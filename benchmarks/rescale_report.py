@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.cases import WAYS
+from benchmarks.measure import Fact
 from benchmarks.results import Results
 from benchmarks.steps_picture import steps_picture
 from benchmarks.targets import rescale_runs
@@ -38,7 +39,8 @@ def rescaling(results: Results) -> Iterable[str]:
 
 
 def _runs(results: Results) -> str:
-    heads = ("", "longest step, ms", "before, ms", "ratio", "longest gap, ms", "steps")
+    times = ("", "longest step, ms", "before, ms", "ratio", "longest gap, ms", "steps")
+    heads = (*times, "bins moved", "MiB held by them", "MiB copied")
     rows = []
     for workload, keys in _NAMES.items():
         for way in WAYS:
@@ -53,10 +55,17 @@ def _runs(results: Results) -> str:
                         milliseconds(float(run["longest gap"])),
                         count(float(run["steps"])),
                         count(float(run["bins"])),
-                        f"{float(run['bytes']) / 2**20:.1f}",
+                        _mib(run["bytes"]),
+                        _mib(run.get("copied")),
                     )
                 )
-    return table((*heads, "bins moved", "MiB moved"), rows, right=tuple(range(1, 8)))
+    known = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
+    return table(heads[:known], [row[:known] for row in rows], right=tuple(range(1, known)))
+
+
+def _mib(size: Fact | None) -> str:
+    """Bytes; older results do not say what was copied."""
+    return "" if size is None else f"{float(size) / 2**20:.1f}"
 
 
 def _offline(results: Results) -> str:

@@ -108,6 +108,7 @@ def test_a_rescale_is_measured_with_the_steps_around_it(
     for number in (1, 2):
         assert outcome.facts[f"{number}: bins"] == 8
         assert float(outcome.facts[f"{number}: keys"]) > 50
+        assert float(outcome.facts[f"{number}: copied"]) > 0
         assert float(outcome.facts[f"{number}: longest gap"]) > 0
     during = [batch.parts["during"] for batch in outcome.batches]
     assert sum(during) == outcome.facts["1: steps"]

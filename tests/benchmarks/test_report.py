@@ -89,11 +89,12 @@ def test_no_batch_done_is_said() -> None:
     assert "| 1.0 k | 1.0 k–1.0 k | 1.0 k | 1 (not one was done: less than this) |" in text
 
 
-def rescale(name: str, seconds: float, gap: float) -> Result:
+def rescale(name: str, seconds: float, gap: float, copied: float | None = None) -> Result:
     workload, _, subject = name.partition("/")
     batches = tuple(Batch(100, 0.2, {"during": float(4 <= n < 6)}) for n in range(10))
     facts: dict[str, Fact] = {"runs": 1, "1: longest step": seconds, "1: longest usual step": 0.2}
     facts |= {"1: longest gap": gap, "1: steps": 2, "1: bins": 8, "1: keys": 9, "1: bytes": 2**20}
+    facts |= {} if copied is None else {"1: copied": copied}
     return Result(workload, subject, 0, Outcome(batches, 2.0, False, facts))
 
 
@@ -136,7 +137,9 @@ def test_cases_are_chosen_by_the_beginning_of_their_name() -> None:
 def test_a_rescale_stands_beside_the_steps_before_and_beside_an_outage() -> None:
     found = run(rescale("rescale-1m/batched", 0.3, 0.25), offline("rescale-1m/offline", 9.0))
     text = render(found)
-    assert "| `batched`, 1 M keys | 300 | 200 | 1.50× | 250 | 2 | 8 | 1.0 |" in text
+    assert "| `batched`, 1 M keys | 300 | 200 | 1.50× | 250 | 2 | 8 | 1.0 |\n" in text
+    newer = render(run(rescale("rescale-1m/batched", 0.3, 0.25, 3 * 2**20)))
+    assert "| `batched`, 1 M keys | 300 | 200 | 1.50× | 250 | 2 | 8 | 1.0 | 3.0 |" in newer
     assert "| 1 M keys | 9.0 | 0.25 | 1/36 |" in text
     assert "| longest of as many steps before | ≤ 1.25× | 1.50× | ✗ missed |" in text
     assert f"]({PICTURE})" in text
