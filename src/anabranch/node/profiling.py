@@ -7,7 +7,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 import pyarrow as pa
@@ -87,7 +87,7 @@ def _timed() -> Iterator[list[FunctionTime]]:
     found.sort(key=lambda each: each.own_seconds, reverse=True)
 
 
-def _function(entry: cProfile._ProfilerEntry) -> FunctionTime:  # type: ignore[name-defined]
+def _function(entry: Any) -> FunctionTime:  # noqa: ANN401  (what cProfile gives has no public name)
     code = entry.code
     if isinstance(code, str):
         name, file, line = code, "", 0
