@@ -15,9 +15,22 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import UserFunctionFailed
-from anabranch.messages import Attempt, Barrier, Control, Load, Report
+from anabranch.messages import (
+    Acquire,
+    Attempt,
+    Barrier,
+    Collect,
+    Control,
+    Hold,
+    Load,
+    Message,
+    Prefetch,
+    Report,
+    in_order,
+)
 from anabranch.node.program import Program
 from anabranch.node.region_task import RegionTask, TaskPlace, TaskResult
+from anabranch.node.worker_home import Homes
 from anabranch.operators.order import Order
 from anabranch.operators.rows import Rows
 from anabranch.sinks.memory import MemorySink
@@ -220,3 +233,46 @@ def test_r9_the_depth_of_an_order_does_not_depend_on_which_inputs_have_rows(tmp_
         order = result.emitted[last].order
         assert order is not None
         assert len(order.columns) == 3 + made.physical.digits[last] == 6
+
+
+def long_names(numbers: Sequence[int]) -> list[tuple[str, int]]:
+    """Orders whose state is too large to be merged as young."""
+    return [(f"{number:0200d}", 1) for number in numbers]
+
+
+def test_a_worker_that_moves_bins_merges_what_keeps_up_and_no_more(
+    made: Program, tmp_path: Path
+) -> None:
+    """Copies, and much of a merge that comes due at once, would make a step of both."""
+    runs: RunList = ()
+    live = (0,) * BINS
+    for step, numbers in enumerate([range(16_000), range(6_500)], start=1):
+        report = run(made, tmp_path, long_names(numbers), step=step, runs=runs, live=live).report
+        (state,) = report.states
+        runs, live = state.runs, state.live
+    assert [listed.run.rows for listed in runs] == [6_500, 16_000]
+    merged = {}
+    mapped = next(iter(made.operators))
+    homes = Homes(str(tmp_path / "homes"), isolated=True)
+    some = ("by-customer", 0, BinSet.of([0]))
+    told: dict[str, tuple[Message, Homes | None]] = {
+        "at home": (Barrier(3), homes),
+        "holds still": (Hold(*some), homes),
+        "copies": (Prefetch(*some), homes),
+        "gains": (Acquire(*some), homes),
+        "loses": (Collect(*some), homes),
+        "loses nothing that is copied": (Collect(*some), None),
+    }
+    for case, (order, at) in told.items():
+        messages = in_order([Load("seen", runs, live), order])
+        control = Control(1, 0, "by-customer", 0, EVERY, messages)
+        place = TaskPlace(3, 0, Attempt(1, "by-customer", 0, secrets.token_hex(16)))
+        given = {mapped: [arrived(long_names(range(7_000, 8_000)))]}
+        report = RegionTask(made, tmp_path, control, place, at).run(given, READ).report
+        (state,) = report.states
+        merged[case] = state.rows_merged
+        assert ("handling" in report.seconds) == (case in {"copies", "gains"})
+        assert min(report.seconds.values()) >= 0
+    usual = merged.pop("at home")
+    assert usual == merged.pop("loses nothing that is copied") > 16_000
+    assert all(0 < rows < usual / 2 for rows in merged.values()), merged

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,25 @@ def test_damage_is_noticed_and_counted_as_a_miss(tmp_path: Path, harm: str) -> N
     again = HomeFiles(tmp_path / "home", store.root)
     assert at_home(store, again, owned).scan() == store.state(owned).scan()
     assert again.counted.misses == 0
+
+
+def test_the_time_of_a_copy_is_told_without_what_it_costs_to_handle_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where everything takes a millisecond, that is what a run costs whatever is copied."""
+    store = filled(tmp_path, steps=4)
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) / 1000)
+    files = HomeFiles(tmp_path / "home", store.root)
+    began = next(ticks)
+    copied = files.copy_ahead(store.runs, BinSet.of([1, 2]), None)
+    spent = (next(ticks) - began - 2) / 1000
+    assert files.handling_seconds == pytest.approx(0.002 * 4)
+    assert copied.seconds == pytest.approx(spent - files.handling_seconds)
+    files.complete(store.runs, BinSet.of([1, 2]), last_step=9)
+    assert files.handling_seconds == pytest.approx(0.002 * 4 + 0.001 * 4)
+    files.complete(store.runs, BinSet.of([3]), last_step=9)
+    assert files.handling_seconds == pytest.approx(0.002 * 4 + 0.001 * 4 + 0.002 * 4)
 
 
 def test_damage_of_the_store_is_never_copied(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class RegionTask:
     def _work(
         self, arrived: Mapping[int, Sequence[Rows]]
     ) -> tuple[dict[int, Rows], tuple[StagedFile, ...]]:
-        with self._timed("acquire"):
+        with self._moving("acquire"):
             self._homely.acquire()
         waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
         emitted: dict[int, Rows] = {}
@@ -131,7 +131,7 @@ class RegionTask:
                 emitted[node_id] = output
         self._after_data()
         staged = self._stage()
-        with self._timed("prefetch"):
+        with self._moving("prefetch"):
             self._homely.after_data()
         return emitted, staged
 
@@ -219,7 +219,7 @@ class RegionTask:
                 operator,
                 rows,
                 ending,
-                self._moving(operator) if ending is None else None,
+                self._moving_keys(operator) if ending is None else None,
                 views,
                 key,
                 self._program.bins,
@@ -230,7 +230,7 @@ class RegionTask:
                 self._heard(node_id, message, heard)
             return attending.run(self._program.physical.digits[node_id])
 
-    def _moving(self, operator: ProcessOperator) -> Groups | None:
+    def _moving_keys(self, operator: ProcessOperator) -> Groups | None:
         """The keys of bins that come or go and that the operator has saved something of."""
         if operator.saved is None:
             return None
@@ -317,7 +317,13 @@ class RegionTask:
         changed = nothing_changed(state.layout) if changes is None else changes.changed
         found = None if changes is None else changes.found
         change = state.write(
-            changed, name, found=found, now_ns=self._place.clock_ns, still=self._homely.held
+            changed,
+            name,
+            found=found,
+            now_ns=self._place.clock_ns,
+            still=self._homely.held,
+            # Copies and merges of one step would make it the longest of a rescale.
+            bursts=not self._homely.is_moving,
         )
         if change is None:
             return
@@ -378,6 +384,17 @@ class RegionTask:
     def _names(self) -> dict[int, str]:
         node = self._program.physical.node
         return {id: getattr(node(id), "name", f"relay {id}") for id in self._group().operators}
+
+    @contextmanager
+    def _moving(self, what: str) -> Iterator[None]:
+        """Time what depends on how much is moved; the rest is told as ``handling``."""
+        before = self._homely.handling_seconds
+        with self._timed(what):
+            yield
+        handling = self._homely.handling_seconds - before
+        if handling:
+            self._seconds[what] -= handling
+            self._seconds["handling"] += handling
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:

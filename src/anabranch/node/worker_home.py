@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from anabranch.messages import Acquire, BinCopied, Control, Hold, Load, Message, Prefetch, Shutdown
+from anabranch.messages import (
+    Acquire,
+    BinCopied,
+    Collect,
+    Control,
+    Hold,
+    Load,
+    Message,
+    Prefetch,
+    Shutdown,
+)
 from anabranch.plan.home_use import HomeUse
 from anabranch.state.bins import BinSet
 from anabranch.state.home import HomeFiles
@@ -73,6 +83,9 @@ class WorkerHome:
         self._home = None if homes is None else HomeFiles(homes.of(control.worker), store)
         self.files: StateFiles = InStore(store) if self._home is None else self._home
         self.held = _bins(self._told(Hold))
+        self.is_moving = self._home is not None and any(
+            self._told(kind) for kind in (Acquire, Collect, Hold, Prefetch)
+        )
         self.copied: tuple[BinCopied, ...] = ()
 
     def acquire(self) -> None:
@@ -100,6 +113,11 @@ class WorkerHome:
                 self._control.owned | coming if self._isolated else BinSet.every(len(load.live))
             )
             home.sweep(load.operator, load.runs, needed, self._step)
+
+    @property
+    def handling_seconds(self) -> float:
+        """What moving has cost so far that would have cost as much for a single bin."""
+        return 0.0 if self._home is None else self._home.handling_seconds
 
     def use(self) -> HomeUse:
         """What was read and copied so far."""

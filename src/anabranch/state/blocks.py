@@ -46,7 +46,9 @@ def bins_in(metadata: Mapping[bytes, bytes], bin_rows: Index, blocks: Index) -> 
     """The bins that are in these batches, which have whole bins only; also those without rows."""
     block_ends = np.cumsum(np.frombuffer(metadata[_ROWS], dtype="<i8"))
     block_of = np.searchsorted(block_ends, np.cumsum(bin_rows))
-    found: Mask = np.isin(block_of, blocks) | (bin_rows == 0)
+    read = np.zeros(len(block_ends), dtype=np.bool_)
+    read[blocks] = True
+    found: Mask = read[block_of] | (bin_rows == 0)
     return found
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ import pyarrow as pa
 from anabranch.errors import StoreError
 from anabranch.state.bins import BinSet
 from anabranch.state.files import create_bulk
+from anabranch.state.handling import Handling
 from anabranch.state.home_directory import Found, HomeDirectory, step_of
 from anabranch.state.pieces import cut_piece, open_pieces
 from anabranch.state.run_file import Run, mapped, open_part, open_run
@@ -57,7 +58,10 @@ class Counted:
 
 @dataclass(slots=True)
 class Copied:
-    """What was copied ahead: the bytes of each bin that is complete now, and the seconds of all."""
+    """What was copied ahead: the bytes of each bin that is complete now, and the seconds of all.
+
+    What runs cost however little is copied of them is not in it.
+    """
 
     bytes: dict[int, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -70,6 +74,7 @@ class HomeFiles:
         """``root`` is the store. Nothing is read yet."""
         self.root = root
         self.counted = Counted()
+        self.handling_seconds = 0.0
         self._home = HomeDirectory(home)
         self._rooms: dict[str, Found] = {}
 
@@ -101,16 +106,20 @@ class HomeFiles:
         What step ``last_step`` has written for them could not be copied ahead: it is moved now.
         Anything else that is missing is a miss.
         """
+        handling = Handling()
         for listed in restrict(runs, bins):
             moved = step_of(listed.run.name) >= last_step
-            missing = self._missing(listed)
+            with _timed(handling.looked):
+                missing = self._missing(listed)
             if missing:
-                self._copy(listed.run, missing, moved=moved)
+                with _timed(handling.copied):
+                    self._copy(listed.run, missing, moved=moved)
             for blob in _blobs(listed):
                 if not self._home.has(blob):
                     self._count(blob.bytes, moved=step_of(blob.name) >= last_step)
                     with contextlib.suppress(OSError):
                         self._home.put(blob.name, self._stored(blob))
+        self.handling_seconds += handling.seconds
 
     def copy_ahead(self, runs: RunList, bins: BinSet, allowance: int | None) -> Copied:
         """Copy what bins have now and is not here.
@@ -120,11 +129,13 @@ class HomeFiles:
         """
         started, before = time.perf_counter(), self.counted.moved
         size, lacking = dict.fromkeys(bins, 0), set[int]()
-        chosen = restrict(runs, bins)
+        handling, chosen = Handling(), restrict(runs, bins)
         for listed in chosen:
-            missing = self._missing(listed)
+            with _timed(handling.looked):
+                missing = self._missing(listed)
             if missing:
-                run, _ = self._copy(listed.run, missing, moved=True)
+                with _timed(handling.copied):
+                    run, _ = self._copy(listed.run, missing, moved=True)
                 for number in missing:
                     size[number] += int(run.bin_bytes[number])
         for blob in (blob for listed in chosen for blob in _blobs(listed)):
@@ -143,7 +154,8 @@ class HomeFiles:
                     continue
             lacking.add(blob.bin)
         done = {number: each for number, each in size.items() if number not in lacking}
-        return Copied(done, time.perf_counter() - started)
+        self.handling_seconds += handling.seconds
+        return Copied(done, time.perf_counter() - started - handling.seconds)
 
     def sweep(self, operator: str, runs: RunList, needed: BinSet, step: int) -> None:
         """Remove an operator's files that no ``needed`` bin needs, as of the last commit.
@@ -235,6 +247,14 @@ class HomeFiles:
         """The store's bytes: their checksum is compared when the last part of them is copied."""
         with pa.memory_map(str(self.root / blob.name)) as file:
             return file.read_buffer()
+
+
+@contextlib.contextmanager
+def _timed(told: Callable[[float], None]) -> Iterator[None]:
+    """Tell how long it took."""
+    started = time.perf_counter()
+    yield
+    told(time.perf_counter() - started)
 
 
 def _blobs(listed: Listed) -> Iterator[BlobInfo]:

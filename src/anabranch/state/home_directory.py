@@ -10,6 +10,7 @@ import shutil
 import time
 import zlib
 from dataclasses import dataclass
+from io import BufferedWriter
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,11 +65,12 @@ class HomeDirectory:
 
     def put(self, name: str, data: pa.Buffer) -> None:
         """Keep bytes under a name; the file appears whole. Raises ``OSError``."""
-        aside = self._aside(name)
+        target = f"{self.path}/{name}"
+        aside = _aside(target)
         try:
-            with aside.open("xb") as file:
+            with _new(aside) as file:
                 file.write(data)
-            os.replace(aside, self.path / name)
+            os.replace(aside, target)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(aside)
@@ -92,10 +94,10 @@ class HomeDirectory:
         chunk = data[done : done + max(most, CHUNK)]
         checksum = zlib.crc32(chunk, checksum)
         target = self.path / blob.name
-        aside = self._aside(blob.name)
+        aside = _aside(str(target))
         if old is not None:
             os.replace(old, aside)
-        with aside.open("ab") as file:
+        with _new(aside) if old is None else open(aside, "ab") as file:
             file.write(chunk)
         done += chunk.size
         if done < blob.bytes:
@@ -144,17 +146,26 @@ class HomeDirectory:
             return os.listdir(self.path / room)
         return []
 
-    def _aside(self, name: str) -> Path:
-        """A path that nobody else writes, in the room of a name; the room is made."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.parent / f".{path.name}.{os.getpid()}.{next(_asides)}{_ASIDE}"
-
     def _age(self, room: str, name: str) -> float:
         try:
             return time.time() - os.stat(self.path / room / name).st_mtime
         except OSError:
             return 0.0
+
+
+def _aside(target: str) -> str:
+    """A path that nobody else writes, in the room of a file."""
+    room, _, own = target.rpartition("/")
+    return f"{room}/.{own}.{os.getpid()}.{next(_asides)}{_ASIDE}"
+
+
+def _new(path: str) -> BufferedWriter:
+    """A new file; its room is made where it is missing."""
+    try:
+        return open(path, "xb")
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "xb")
 
 
 def step_of(name: str) -> int:

@@ -116,14 +116,22 @@ class _Wish:
     urgency: Shares
 
 
-def default_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
-    """How many rows a step may read for merging.
+def average_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
+    """How many rows merging reads in a step on average, whatever the sizes.
 
     A changed row is read once in every tier, and each time dead rows reach their share, the whole
-    bin is: this is what the rules ask for on average, whatever the sizes.
+    bin is.
+
+    >>> average_budget(1000, 64_000, Limits(fan_out=4, dead_share=0.5))
+    5000
     """
     tiers = math.log(max(held / max(changed, 1), 1), limits.fan_out)
-    return max(limits.budget_rows, int(changed * (tiers + 1 / limits.dead_share)))
+    return int(changed * (tiers + 1 / limits.dead_share))
+
+
+def default_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
+    """How many rows a step may read for merging: the average, and enough for many bins at once."""
+    return max(limits.budget_rows, average_budget(changed, held, limits))
 
 
 def choose_depths(

@@ -54,7 +54,8 @@ def open_pieces(directory: Path, info: RunInfo, names: Sequence[str]) -> Run:
     found = _open.get(key)
     if found is not None:
         return replace(found, info=info)
-    run = _joined([_piece(directory / name, info) for name in key[1]])
+    alone = len(key[1]) == 1
+    run = _joined([_piece(directory / name, info, alone=alone) for name in key[1]])
     _open.keep(key, run)
     return run
 
@@ -72,13 +73,14 @@ def _is_there(key: tuple[Path, tuple[str, ...]]) -> bool:
 _open: KeptOpen[tuple[Path, tuple[str, ...]], Run] = KeptOpen(KEPT, _is_there)
 
 
-def _piece(path: Path, info: RunInfo) -> Run:
+def _piece(path: Path, info: RunInfo, *, alone: bool) -> Run:
     key = (path.parent, (path.name,))
     run = _open.get(key)
     if run is None:
         found = _NAME.fullmatch(path.name)
         assert found is not None, path
-        run = load_piece(path, info, int(found["size"]), found["checksum"])
+        size, checksum = int(found["size"]), found["checksum"]
+        run = load_piece(path, info, size, checksum, searched=alone)
         _open.keep(key, run)
     return run
 

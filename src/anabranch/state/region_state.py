@@ -17,7 +17,13 @@ from anabranch.state.entries import Entries, entries_of_keys
 from anabranch.state.expiry import clock_of
 from anabranch.state.keys import Index, one_batch, to_mask
 from anabranch.state.layout import Layout
-from anabranch.state.merge_policy import LIMITS, Limits, choose_depths, default_budget
+from anabranch.state.merge_policy import (
+    LIMITS,
+    Limits,
+    average_budget,
+    choose_depths,
+    default_budget,
+)
 from anabranch.state.rows import Held, lookup
 from anabranch.state.run_file import Create, write_run
 from anabranch.state.run_list import Listed, RunInfo, RunList
@@ -133,6 +139,7 @@ class OperatorState:
         create: Create | None = None,
         now_ns: int | None = None,
         still: BinSet = NONE,
+        bursts: bool = True,
     ) -> StateChange | None:
         """Keep what changed and merge what is due, in one new file of this name; or do nothing.
 
@@ -142,14 +149,16 @@ class OperatorState:
         merging may read. A write without changed rows still merges what is due. Large values
         go to files of their own, if the layout has blobs, whose names begin with ``name``. Bins
         that are ``still`` are not merged, unless they would have too many runs: somebody is
-        copying them, and a merge would make all of it new.
+        copying them, and a merge would make all of it new. Without ``bursts`` merging only keeps
+        up: what comes due at once waits, where the step has something else to spend time on.
         """
         create = self._files.create if create is None else create
         now_ns, stack = clock_of(self.layout, now_ns), self._held.stack
         delta, live = self._delta(changed, found, now_ns, name, create)
         offsets = bin_offsets(hash_column(delta), self.bins)
         if budget is None:
-            budget = default_budget(delta.num_rows, int(stack.rows.sum()), self._limits)
+            budget_of = default_budget if bursts else average_budget
+            budget = budget_of(delta.num_rows, int(stack.rows.sum()), self._limits)
         depths = choose_depths(
             stack,
             np.diff(offsets),

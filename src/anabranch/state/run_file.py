@@ -129,17 +129,19 @@ def open_part(root: Path, info: RunInfo, bins: BinSet) -> Run:
     """Map some bins of a run, after making sure that these are the ones that were committed.
 
     Of a large run only the batches that they are in are read; nothing is kept open. A run that is
-    small, or open as a whole, is given as a whole.
+    small, or open as a whole, is given as a whole. It is for copying: searches in it are slow.
     """
     path = root / info.name
     run = _open.get((path, info))
-    if run is not None or info.tail is None:
-        return run or open_run(root, info)
+    if run is not None:
+        return run
+    if info.tail is None:
+        return _load(path, info, searched=False)
     _check_format(path, info)
     data = _mapped(path, info.bytes, "run")
     if not agrees(data[data.size - info.tail.bytes :], info.tail.checksum):
         raise corrupt(path, "run", "its end is not the one that was committed")
-    part, _ = _decode(path, info, data, bins)
+    part, _ = _decode(path, info, data, bins, searched=False)
     return part
 
 
@@ -155,10 +157,10 @@ def _is_there(key: tuple[Path, RunInfo]) -> bool:
 _open: KeptOpen[tuple[Path, RunInfo], Run] = KeptOpen(CACHED_RUNS, _is_there)
 
 
-def _load(path: Path, info: RunInfo) -> Run:
+def _load(path: Path, info: RunInfo, *, searched: bool = True) -> Run:
     _check_format(path, info)
     data = mapped(path, info.bytes, info.checksum, "run")
-    run, _ = _decode(path, info, data)
+    run, _ = _decode(path, info, data, searched=searched)
     if not len(run.rows) == int(run.bin_rows.sum()) == info.rows:
         raise corrupt(path, "run", f"it has {len(run.rows)} rows, not {info.rows}")
     return run
@@ -170,9 +172,17 @@ def _check_format(path: Path, info: RunInfo) -> None:
 
 
 def _decode(
-    path: Path, info: RunInfo, data: pa.Buffer, part: BinSet | None = None
+    path: Path,
+    info: RunInfo,
+    data: pa.Buffer,
+    part: BinSet | None = None,
+    *,
+    searched: bool = True,
 ) -> tuple[Run, dict[bytes, bytes]]:
-    """A run and its metadata; only the rows of a part of its bins, where one is asked for."""
+    """A run and its metadata; only the rows of a part of its bins, where one is asked for.
+
+    One that is not ``searched`` is spared what makes searches in it fast.
+    """
     try:
         reader = pa.ipc.open_file(data)
         metadata = reader.schema.metadata or {}
@@ -188,7 +198,7 @@ def _decode(
             here = bins_in(metadata, told.bin_rows, numbers)
         schema = reader.schema.remove_metadata()
         plain = [batch.replace_schema_metadata(None) for batch in batches]
-        rows = SortedRows(schema, plain, data)
+        rows = SortedRows(schema, plain, data if searched else None)
         run = Run(info, rows, told.bin_rows, told.bin_bytes, told.expiry, here)
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
         raise corrupt(path, "run", f"it is not a run ({error})") from error
@@ -335,10 +345,13 @@ def _gathered(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(waiting)
 
 
-def load_piece(path: Path, info: RunInfo, size: int, checksum: str) -> Run:
-    """Some bins of a run, mapped, after making sure that the file is whole."""
+def load_piece(path: Path, info: RunInfo, size: int, checksum: str, *, searched: bool) -> Run:
+    """Some bins of a run, mapped, after making sure that the file is whole.
+
+    One that is to be joined with others is not ``searched`` by itself.
+    """
     data = mapped(path, size, checksum, "piece of a run")
-    run, metadata = _decode(path, info, data)
+    run, metadata = _decode(path, info, data, searched=searched)
     here = BinSet(metadata[_PIECE].decode()).mask(run.bins)
     return replace(run, here=here)
 
