@@ -54,6 +54,17 @@ def test_a_plan_that_is_kept_reads_what_is_written_before_each_run(session: Spar
         assert [p for _, p in found] == values
 
 
+@pytest.mark.parametrize("size", [1, 2, 64, 65, 256])
+def test_a_table_may_have_any_size(session: SparkSession, size: int) -> None:
+    table = Table(session, size)
+    values = [(7 * place + 3) % size for place in range(size)]
+    table.write(values)
+    numbers: Any = session.range(size)
+    functions: Any = session.sparkContext._jvm.org.apache.spark.sql.functions  # type: ignore[union-attr]
+    found = numbers._jdf.withColumn("value", table.column.getItem(functions.col("id")))
+    assert [row.value for row in DataFrame(found, session).orderBy("id").collect()] == values
+
+
 def test_every_number_is_written(session: SparkSession) -> None:
     with pytest.raises(AssertionError):
         Table(session, SIZE).write([0] * (SIZE - 1))

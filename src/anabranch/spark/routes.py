@@ -8,9 +8,9 @@ is written just before a step runs, as blanks are: Spark reads it when it sends 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
+import numpy as np
 from pyspark.sql import SparkSession
 
 from anabranch.node.program import Program
@@ -34,29 +34,40 @@ class Table:
 
     def __init__(self, spark: SparkSession, size: int) -> None:
         """All numbers are 0."""
-        context = spark.sparkContext
-        jvm: Java = context._jvm
-        gateway: Java = context._gateway
-        self._fill: Java = java_class(jvm, "java.util.Arrays").fill
-        self._array: Java = gateway.new_array(java_class(jvm, "java.lang.Object"), size)
-        self._written = [0] * size
-        self._fill(self._array, 0)
-        # Neither of these copies the array.
-        data = java_class(jvm, f"{_CATALYST}.util.GenericArrayData")(self._array)
+        jvm: Java = spark.sparkContext._jvm
+        self._begins: int = java_class(jvm, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET
+        self._data: Java = java_class(jvm, f"{_CATALYST}.expressions.UnsafeArrayData")()
+        self._written: list[int] = []
+        self.write([0] * size)
         kind = java_class(jvm, "org.apache.spark.sql.types.DataType").fromDDL("array<int>")
-        literal = java_class(jvm, f"{_CATALYST}.expressions.Literal")(data, kind)
+        # It does not copy the data: what they point to later is in the literal.
+        literal = java_class(jvm, f"{_CATALYST}.expressions.Literal")(self._data, kind)
         self.column: Java = java_class(jvm, _COLUMNS).column(literal)
 
     def write(self, values: Sequence[int]) -> None:
-        """Write all numbers."""
-        assert len(values) == len(self._written)
-        place = 0
-        for value, run in groupby(values):
-            end = place + len(list(run))
-            if self._written[place:end] != [value] * (end - place):
-                self._fill(self._array, place, end, value)
-            place = end
+        """Write all numbers, with one call: in a rescale, many single bins get another one."""
+        assert not self._written or len(values) == len(self._written)
+        if list(values) == self._written:
+            return
+        data = packed(values)
+        self._data.pointTo(data, self._begins, len(data))
         self._written = list(values)
+
+
+def packed(values: Sequence[int]) -> bytearray:
+    """Numbers as Spark keeps an array of them in memory.
+
+    Their count as 64 bits, a bit for each that would say that it is missing, and the numbers in 32
+    bits each, all of it filled up to words of 64 bits.
+
+    >>> list(packed([7, 8, 9]).hex("_", 4).split("_")[-4:])
+    ['07000000', '08000000', '09000000', '00000000']
+    """
+    words = -(-len(values) // 64)
+    count = np.array([len(values)], dtype=np.int64)
+    numbers = np.zeros(len(values) + len(values) % 2, dtype=np.int32)
+    numbers[: len(values)] = values
+    return bytearray(count.tobytes() + bytes(8 * words) + numbers.tobytes())
 
 
 class Routes:
