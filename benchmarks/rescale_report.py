@@ -23,8 +23,9 @@ def rescaling(results: Results) -> Iterable[str]:
         return
     yield "## From 2 to 4 workers while rows flow"
     yield (
-        "Steps of equal size one after the other; in the middle 4 workers are asked for. Each line "
-        "is a run of its own, with a base of so many keys loaded before. The longest step is that "
+        "Steps of equal size one after the other; when Java has compiled most of what they run, 4 "
+        "workers are asked for. Each line is a run of its own, with a base of so many keys loaded "
+        "before. The longest step is that "
         "between the request and the first step with all new workers, beside the longest of as "
         "many steps just before. Every worker has a home of its own: what moves is copied. "
         "Spark's own way is to stop the query, repartition its state (RocksDB) and start it "

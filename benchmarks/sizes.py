@@ -75,8 +75,8 @@ FULL = Sizes(
     small=Stream("1k", rows=1_000, keys=1_000_000, batches=150, warm=50),
     held=Held(many=10_000_000, few=100_000, rows=100_000, load=1_000_000, warm=20, most=200),
     rescale=Rescale(
-        base=Held(many=1_000_000, few=0, rows=20_000, load=250_000, warm=15, most=400),
-        small_base=Held(many=100_000, few=0, rows=20_000, load=50_000, warm=15, most=400),
+        base=Held(many=1_000_000, few=0, rows=20_000, load=250_000, warm=60, most=400),
+        small_base=Held(many=100_000, few=0, rows=20_000, load=50_000, warm=60, most=400),
         bins=256,
         steady=25,
         runs=5,
