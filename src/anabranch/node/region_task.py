@@ -6,10 +6,8 @@ or forgotten leaves files that nobody names, and nothing else.
 
 from __future__ import annotations
 
-import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +30,7 @@ from anabranch.messages import (
 from anabranch.node.profiling import Watched
 from anabranch.node.program import Program
 from anabranch.node.task_state import TimedState, all_keys, shares_of_keys
+from anabranch.node.task_times import TaskTimes
 from anabranch.node.worker_home import Homes, WorkerHome
 from anabranch.operators.attending import Attending
 from anabranch.operators.dead_letter import Failure, dead_letters, in_step
@@ -94,7 +93,7 @@ class RegionTask:
         self._loads = {m.operator: m for m in control.messages if isinstance(m, Load)}
         self._ending = {m.operator for m in control.messages if isinstance(m, End)}
         self._homely = WorkerHome(homes, store, control, place.step)
-        self._seconds: dict[str, float] = defaultdict(float)
+        self._times = TaskTimes()
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
         self._to_stage: dict[str, list[pa.Table]] = {}
@@ -115,7 +114,7 @@ class RegionTask:
     def _work(
         self, arrived: Mapping[int, Sequence[Rows]]
     ) -> tuple[dict[int, Rows], tuple[StagedFile, ...]]:
-        with self._moving("acquire"):
+        with self._times.moving("acquire", self._homely):
             self._homely.acquire()
         waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
         emitted: dict[int, Rows] = {}
@@ -131,7 +130,7 @@ class RegionTask:
                 emitted[node_id] = output
         self._after_data()
         staged = self._stage()
-        with self._moving("prefetch"):
+        with self._times.moving("prefetch", self._homely):
             self._homely.after_data()
         return emitted, staged
 
@@ -162,7 +161,7 @@ class RegionTask:
                 return self._stateful(node_id, rows)
 
     def _mapped(self, node: MapBatchesNode, rows: Rows) -> Rows:
-        with self._timed("operator"):
+        with self._times.spent("operator"):
             return self._program.functions[node.name].run(rows, self._dead(node.name))
 
     def _dead(self, operator: str) -> list[Failure] | None:
@@ -171,7 +170,7 @@ class RegionTask:
 
     def count(self, place: str, rows: Rows) -> None:
         """Count rows that arrived."""
-        with self._timed("count"):
+        with self._times.spent("count"):
             self._tallies.append(tally(place, rows, self._program.bins))
 
     def _group(self) -> Group:
@@ -194,14 +193,14 @@ class RegionTask:
                 if node_id in self._attending:
                     self._heard(node_id, message, heard)
         for attending, states in self._attending.values():
-            with self._timed("operator"):
+            with self._times.spent("operator"):
                 changes = attending.changes()
             self._write_all(states, changes)
 
     def _heard(self, node_id: int, message: Message, heard: Heard) -> None:
         attending, _ = self._attending[node_id]
         if self._program.operators[node_id].answers(message):
-            with self._timed("messages"):
+            with self._times.spent("messages"):
                 self._passage.note(node_id, message, attending.hear(message, heard))
 
     def _attended(self, node_id: int, operator: ProcessOperator, rows: Rows | None) -> Rows | None:
@@ -214,12 +213,12 @@ class RegionTask:
             ending = all_keys(list(states.values()), self._place.clock_ns, every)
         key = self._program.typed.key(node_id)
         assert key is not None
-        with self._timed("operator"):
+        with self._times.spent("operator"):
             attending = Attending(
                 operator,
                 rows,
                 ending,
-                self._moving_keys(operator) if ending is None else None,
+                self._moving(operator) if ending is None else None,
                 views,
                 key,
                 self._program.bins,
@@ -230,7 +229,7 @@ class RegionTask:
                 self._heard(node_id, message, heard)
             return attending.run(self._program.physical.digits[node_id])
 
-    def _moving_keys(self, operator: ProcessOperator) -> Groups | None:
+    def _moving(self, operator: ProcessOperator) -> Groups | None:
         """The keys of bins that come or go and that the operator has saved something of."""
         if operator.saved is None:
             return None
@@ -253,24 +252,24 @@ class RegionTask:
         changes: dict[str, Changes] = {}
         if rows is not None and len(rows):
             views = self._views(states)
-            with self._timed("operator"):
+            with self._times.spent("operator"):
                 output, changes = run_operator(operator, rows, views, self._dead(operator.name))
-            self._seconds["operator"] -= sum(view.spent for view in views.values())
+            self._times.seconds["operator"] -= sum(view.spent for view in views.values())
         elif isinstance(operator, ProcessOperator) and operator.name in self._ending:
-            with self._timed("operator"):
+            with self._times.spent("operator"):
                 output, changes = self._end(node_id, operator, states)
         self._write_all(states, changes)
         return output
 
     def _views(self, states: Mapping[str, OperatorState]) -> dict[str, TimedState]:
         clock, step = self._place.clock_ns, self._place.step
-        return {n: TimedState(s, clock, step, self._seconds) for n, s in states.items()}
+        return {n: TimedState(s, clock, step, self._times.seconds) for n, s in states.items()}
 
     def _write_all(
         self, states: Mapping[str, OperatorState], changes: Mapping[str, Changes]
     ) -> None:
         for name, state in states.items():
-            with self._timed("write"):
+            with self._times.spent("write"):
                 self._write(name, state, changes.get(name))
 
     def _end(
@@ -327,7 +326,7 @@ class RegionTask:
         )
         if change is None:
             return
-        self._seconds["merge"] += change.merge_seconds
+        self._times.seconds["merge"] += change.merge_seconds
         live = tuple(change.live.tolist())
         report = StateReport(state_name, self._control.owned, change.runs, live, change.merged_rows)
         self._states.append(report)
@@ -355,7 +354,7 @@ class RegionTask:
             sink = self._program.sinks[name].sink
             file = self._place.file_name("stage", name, sink.stage_format)
             found.append(StagedRows(file, name, sink, pa.concat_tables(tables)))
-        with self._timed("stage"):
+        with self._times.spent("stage"):
             return stage(self._store, found)
 
     def _report(
@@ -371,7 +370,7 @@ class RegionTask:
             tuple(self._states),
             staged,
             tuple(self._tallies),
-            dict(self._seconds),
+            dict(self._times.seconds),
             passed=self._passage.passed(self._names()),
             registered=tuple(
                 each.by_bin(name) for each, _ in self._attending.values() if each.registered
@@ -384,25 +383,6 @@ class RegionTask:
     def _names(self) -> dict[int, str]:
         node = self._program.physical.node
         return {id: getattr(node(id), "name", f"relay {id}") for id in self._group().operators}
-
-    @contextmanager
-    def _moving(self, what: str) -> Iterator[None]:
-        """Time what depends on how much is moved; the rest is told as ``handling``."""
-        before = self._homely.handling_seconds
-        with self._timed(what):
-            yield
-        handling = self._homely.handling_seconds - before
-        if handling:
-            self._seconds[what] -= handling
-            self._seconds["handling"] += handling
-
-    @contextmanager
-    def _timed(self, what: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[what] += time.perf_counter() - started
 
 
 def _plain(table: pa.Table) -> pa.Table:
