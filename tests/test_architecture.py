@@ -15,33 +15,29 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
 
-PURE_ROOMS = {"dataflow", "plan", "operators", "progress", "rescale", "registry", "wire"}
-PURE_MODULES = {
-    "anabranch.errors",
-    "anabranch.failures",
-    "anabranch.messages",
-    "anabranch.state.bins",
-    "anabranch.state.keys",
-    "anabranch.state.layout",
-    "anabranch.state.rows",
-    "anabranch.state.merge_policy",
-    "anabranch.state.sorted_rows",
-}
-# coordinator/ is pure but for what performs the machine's decisions: modules, or packages.
-IMPURE_EXCEPTIONS = {"anabranch.coordinator.driver", "anabranch.coordinator.records"}
+# From the top to the bottom: a room may import those below it, never one above.
+ROOMS = (
+    *("testing", "cli", "run", "pipeline", "ui", "http", "gateway"),
+    *("node", "spark", "task", "coordinator", "sinks", "sources"),
+    *("homes", "journal", "connector", "wire", "registry", "progress", "rescale"),
+    *("plan", "operators", "runs", "store", "dataflow"),
+    *("protocol", "messages", "records", "errors"),
+)
+RANK = {room: rank for rank, room in enumerate(reversed(ROOMS))}
 
-EDGES = {"node", "spark", "sources", "sinks", "gateway", "http", "cli", "ui", "testing", "run"}
-FILE_MODULES = {
-    "anabranch.state.files",
-    "anabranch.state.entry_lists",
-    "anabranch.state.journal",
-    "anabranch.state.leadership",
-    "anabranch.state.lineage",
-    "anabranch.coordinator.driver",
-    "anabranch.coordinator.records",
+# Rooms that decide from values alone, and the modules of other rooms that do.
+PURE = {
+    *("anabranch.wire", "anabranch.registry", "anabranch.progress", "anabranch.rescale"),
+    *("anabranch.plan", "anabranch.operators", "anabranch.dataflow", "anabranch.coordinator"),
+    *("anabranch.protocol", "anabranch.messages", "anabranch.records", "anabranch.errors"),
+    *("anabranch.runs.changed", "anabranch.runs.entries", "anabranch.runs.expiry"),
+    *("anabranch.runs.keys", "anabranch.runs.merge_policy", "anabranch.runs.rows"),
+    *("anabranch.runs.sorted_rows", "anabranch.runs.signposts", "anabranch.runs.flat_columns"),
 }
-# A port holds protocols and value types; it is pure itself, so everyone may import it.
-PORT_NAMES = {"port", "ports"}
+# coordinator/ is pure but for what performs the machine's decisions.
+IMPURE = {"anabranch.coordinator.driver"}
+# A protocol may say that it is given a path; what does the work is behind it.
+NAMES_PATHS = {"anabranch.protocol"}
 
 # Whatever waits, reads a clock, a file, a socket or chance.
 WORLD = {
@@ -83,15 +79,8 @@ class Module:
         return parts[1] if len(parts) > 1 else None
 
     @property
-    def is_port(self) -> bool:
-        return self.name.rpartition(".")[2] in PORT_NAMES
-
-    @property
     def is_pure(self) -> bool:
-        if is_or_is_in(self.name, IMPURE_EXCEPTIONS):
-            return False
-        in_pure_room = self.room in PURE_ROOMS or self.room == "coordinator"
-        return in_pure_room or self.is_port or self.name in PURE_MODULES
+        return is_pure(self.name)
 
 
 def modules(source: Path) -> Iterator[Module]:
@@ -127,19 +116,29 @@ def is_or_is_in(name: str, parents: set[str]) -> bool:
     return any(name == parent or name.startswith(f"{parent}.") for parent in parents)
 
 
+def is_pure(name: str) -> bool:
+    return is_or_is_in(name, PURE) and not is_or_is_in(name, IMPURE)
+
+
+def room_of(name: str) -> str | None:
+    """The room that a dotted name is in, if it is ours and in one."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "anabranch" and len(parts) > 1 else None
+
+
 def reaches_world(module: Module, name: str) -> bool:
     if name.startswith("pathlib"):
-        # A protocol may say that it is given a path; what does the work is behind it.
-        return name.removeprefix("pathlib.") not in PURE_PATHS and not module.is_port
+        named = is_or_is_in(module.name, NAMES_PATHS)
+        return name.removeprefix("pathlib.") not in PURE_PATHS and not named
     return is_or_is_in(name, WORLD | WORLD_MODULES)
 
 
-def reaches_edge(name: str) -> bool:
-    parts = name.split(".")
-    if parts[0] != "anabranch" or len(parts) == 1:
+def points_up(module: Module, name: str) -> bool:
+    """Whether an import leads to a room above the module's own."""
+    room = room_of(name)
+    if room is None or room == module.room or module.room is None:
         return False
-    is_port = len(parts) > 2 and parts[2] in PORT_NAMES
-    return (parts[1] in EDGES and not is_port) or is_or_is_in(name, FILE_MODULES)
+    return RANK.get(room, -1) >= RANK.get(module.room, len(RANK))
 
 
 def world_uses(module: Module) -> Iterator[tuple[int, str]]:
@@ -164,6 +163,8 @@ def violations(source: Path) -> list[str]:
 
 
 def violations_of(module: Module) -> Iterator[str]:
+    if module.room is not None and module.room not in RANK:
+        yield f"{module.name}: the map has no room {module.room}"
     if module.name.rpartition(".")[2] in VAGUE_NAMES:
         yield f"{module.name}: the name says nothing"
     for line, name in imports(module):
@@ -172,8 +173,10 @@ def violations_of(module: Module) -> Iterator[str]:
             yield f"{where}: only spark/ imports {name}"
         elif module.is_pure and reaches_world(module, name):
             yield f"{where}: a pure module imports {name}"
-        elif module.is_pure and reaches_edge(name):
-            yield f"{where}: a pure module imports {name} of an edge"
+        elif points_up(module, name):
+            yield f"{where}: {module.room}/ imports {name} of a room above it"
+        elif module.is_pure and room_of(name) in RANK and not is_pure(name):
+            yield f"{where}: a pure module imports {name}, which is not pure"
     if module.is_pure:
         for line, text in world_uses(module):
             yield f"{module.name}:{line}: a pure module uses {text}"
@@ -219,8 +222,18 @@ def declared_names(tree: ast.Module) -> list[str]:
 # ------------------------------------------------------------------------------------ the project
 
 
+# What a plan and a commit hold of a rescale.
+PENDING = (
+    "anabranch.protocol.node:22: protocol/ imports anabranch.rescale.costs.Prefetched",
+    "anabranch.protocol.node:23: protocol/ imports anabranch.rescale.loads.WorkerLoad",
+    "anabranch.records.step:15: records/ imports anabranch.rescale.controller.Rescale",
+    "anabranch.records.step:15: records/ imports anabranch.rescale.controller.joining_next",
+    "anabranch.records.step:16: records/ imports anabranch.rescale.step_moves.StepMoves",
+)
+
+
 def test_source_keeps_the_rules() -> None:
-    assert violations(SOURCE) == []
+    assert [line for line in violations(SOURCE) if not line.startswith(PENDING)] == []
 
 
 def test_all_lists_the_public_names() -> None:
@@ -249,106 +262,76 @@ def plant(root: Path, path: str, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("path", "text", "found"),
     [
+        ("plan/lower.py", "import pyspark.sql", "1: only spark/ imports pyspark.sql"),
         (
-            "plan/step.py",
-            "import pyspark.sql as sql",
-            "anabranch.plan.step:1: only spark/ imports pyspark.sql",
-        ),
-        (
-            "state/run_file.py",
+            "runs/run.py",
             "def f():\n    from pyspark import sql",
-            "anabranch.state.run_file:2: only spark/ imports pyspark.sql",
+            "2: only spark/ imports pyspark.sql",
         ),
-        (
-            "wire/frames.py",
-            "import socket",
-            "anabranch.wire.frames:1: a pure module imports socket",
-        ),
-        (
-            "progress/antichain.py",
-            "from time import monotonic",
-            "anabranch.progress.antichain:1: a pure module imports time.monotonic",
-        ),
-        (
-            "dataflow/flow.py",
-            "from pathlib import Path",
-            "anabranch.dataflow.flow:1: a pure module imports pathlib.Path",
-        ),
-        (
-            "operators/map.py",
-            "from ..spark.session import open_session",
-            "anabranch.operators.map:1: a pure module imports anabranch.spark.session.open_session"
-            " of an edge",
-        ),
-        (
-            "rescale/__init__.py",
-            "from ..sinks import file",
-            "anabranch.rescale:1: a pure module imports anabranch.sinks.file of an edge",
-        ),
-        (
-            "plan/write.py",
-            "from anabranch.state import journal",
-            "anabranch.plan.write:1: a pure module imports anabranch.state.journal of an edge",
-        ),
-        (
-            "coordinator/machine.py",
-            "import random",
-            "anabranch.coordinator.machine:1: a pure module imports random",
-        ),
+        ("wire/frames.py", "import socket", "1: a pure module imports socket"),
+        ("progress/chain.py", "from time import sleep", "1: a pure module imports time.sleep"),
+        ("dataflow/flow.py", "from pathlib import Path", "1: a pure module imports pathlib.Path"),
+        ("coordinator/machine.py", "import random", "1: a pure module imports random"),
+        ("coordinator/drivers.py", "import os", "1: a pure module imports os"),
+        ("protocol/sources.py", "import os", "1: a pure module imports os"),
+        ("records/bins.py", "from pathlib import Path", "1: a pure module imports pathlib.Path"),
         (
             "coordinator/machine.py",
             "from .driver.loop import Driver",
-            "anabranch.coordinator.machine:1: a pure module imports"
-            " anabranch.coordinator.driver.loop.Driver of an edge",
+            "1: a pure module imports anabranch.coordinator.driver.loop.Driver, which is not pure",
         ),
         (
-            "coordinator/drivers.py",
-            "import os",
-            "anabranch.coordinator.drivers:1: a pure module imports os",
+            "operators/map.py",
+            "from anabranch.store.disk import disk",
+            "1: a pure module imports anabranch.store.disk.disk, which is not pure",
         ),
         (
-            "sources/port.py",
-            "import os",
-            "anabranch.sources.port:1: a pure module imports os",
+            "plan/write.py",
+            "from ..runs import run_file",
+            "1: a pure module imports anabranch.runs.run_file, which is not pure",
         ),
         (
-            "state/rows.py",
+            "runs/rows.py",
             "import numpy as np\nr = np.random.default_rng()",
-            "anabranch.state.rows:2: a pure module uses np.random",
+            "2: a pure module uses np.random",
         ),
         (
             "plan/clock.py",
             "import datetime\nnow = datetime.datetime.now(datetime.UTC)",
-            "anabranch.plan.clock:2: a pure module uses datetime.now",
+            "2: a pure module uses datetime.now",
         ),
-        (
-            "registry/local.py",
-            "text = open('x').read()",
-            "anabranch.registry.local:1: a pure module uses open()",
-        ),
-        ("plan/utils.py", "", "anabranch.plan.utils: the name says nothing"),
+        ("registry/local.py", "text = open('x').read()", "1: a pure module uses open()"),
+        ("plan/utils.py", "", " the name says nothing"),
+        ("state/rows.py", "", " the map has no room state"),
     ],
 )
 def test_checker_finds_a_planted_violation(
     tmp_path: Path, path: str, text: str, found: str
 ) -> None:
-    assert plant(tmp_path, path, text) == [found]
+    name = "anabranch." + path.removesuffix(".py").replace("/", ".")
+    assert plant(tmp_path, path, text) == [f"{name}:{found}"]
+
+
+@pytest.mark.parametrize("room", ROOMS[1:])
+def test_checker_finds_an_import_that_points_up(tmp_path: Path, room: str) -> None:
+    above = ROOMS[ROOMS.index(room) - 1]
+    planted = plant(tmp_path, f"{room}/planted.py", f"from anabranch.{above} import thing")
+    line = f"anabranch.{room}.planted:1: {room}/ imports anabranch.{above}.thing of a room above it"
+    assert planted == [line]
 
 
 @pytest.mark.parametrize(
     ("path", "text"),
     [
         ("spark/session.py", "from pyspark.sql import SparkSession\nimport os, time"),
-        ("state/files.py", "import os\nfrom pathlib import Path"),
-        ("coordinator/driver.py", "import asyncio\nfrom ..spark import session"),
-        ("coordinator/driver/loop.py", "import threading"),
-        ("coordinator/records/writing.py", "from anabranch.state.journal import Journal"),
+        ("store/files.py", "import os\nfrom pathlib import Path"),
+        ("coordinator/driver/loop.py", "import threading\nfrom ...journal import journal"),
         (
             "plan/step.py",
-            "from anabranch.sources.port import Slice\nfrom ..state.bins import BinSet",
+            "from anabranch.protocol.sources import Source\nfrom ..records import bins",
         ),
         ("dataflow/graph.py", "from pathlib import PurePosixPath\nimport datetime\nimport ostrich"),
-        ("sinks/port.py", "from pathlib import Path"),
+        ("protocol/sinks.py", "from pathlib import Path"),
         ("operators/map.py", "from . import port\nimport sys\nfrom .aggregate import open_group"),
     ],
 )

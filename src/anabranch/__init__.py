@@ -2,7 +2,6 @@
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Deadlines, Settings
-from anabranch.coordinator.status import Phase, Status
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.handles import (
     ArrivingState,
@@ -16,6 +15,7 @@ from anabranch.dataflow.handles import (
 )
 from anabranch.errors import AnabranchError
 from anabranch.pipeline import Pipeline
+from anabranch.protocol.status import Phase, Status
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.run import run
 from anabranch.sinks.callback import CallbackSink

@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from anabranch.plan.home_use import HomeUse
-from anabranch.plan.profiles import ProfileKind, TaskProfile
-from anabranch.sinks.port import StagedFile
-from anabranch.state.bins import BinSet
-from anabranch.state.run_list import RunList
+from anabranch.records.bins import BinSet
+from anabranch.records.home_use import HomeUse
+from anabranch.records.profiles import ProfileKind, TaskProfile
+from anabranch.records.run_list import RunList
+from anabranch.records.staged_file import StagedFile
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):

@@ -23,20 +23,20 @@ from anabranch.coordinator.operations import (
 )
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.status import Status
 from anabranch.errors import DeadlinePassed, SnapshotExpired
-from anabranch.failures import error_of
 from anabranch.node.inline import InlineNode
-from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
-from anabranch.node.state_reader import missing_or_expired, read_table
-from anabranch.plan.profiles import ProfileKind, ProfileWish, TaskProfile
-from anabranch.rescale import requests
+from anabranch.protocol import rescale_requests as requests
+from anabranch.protocol.failures import error_of
+from anabranch.protocol.rescale_history import Finished
+from anabranch.protocol.rescale_requests import Balance, Rebalance, Scale, Wish
+from anabranch.protocol.status import Status
+from anabranch.records.profiles import ProfileKind, ProfileWish, TaskProfile
 from anabranch.rescale.forecast import Forecast
-from anabranch.rescale.history import Finished
-from anabranch.rescale.requests import Balance, Rebalance, Scale, Wish
+from anabranch.task.queries import LIMIT_BYTES, LIMIT_ROWS
+from anabranch.task.state_reader import missing_or_expired, read_table
 
 if TYPE_CHECKING:
-    from anabranch.spark.query import DataFrame
+    from anabranch.spark.queries.query import DataFrame
 
 
 class Pipeline:
@@ -244,7 +244,8 @@ class Pipeline:
         queries = self._node.queries
         if queries is None:
             return self.state_table(operator)
-        return queries.frame(self._node.snapshot, operator)
+        frame: DataFrame = queries.frame(self._node.snapshot, operator)
+        return frame
 
     def state_table(self, operator: str) -> pa.Table:
         """An operator's state at the last committed step, read here: key columns, state columns."""

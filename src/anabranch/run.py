@@ -12,24 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.coordinator.driver import Driver, Nodes
+from anabranch.coordinator.driver.journal_writer import Records
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Load
-from anabranch.coordinator.records import Records
 from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
+from anabranch.journal.leadership import Leadership
 from anabranch.node.core import NodeCore
 from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.inline import InlineNode
 from anabranch.node.process import NodeCommand, ProcessNode
-from anabranch.node.program import Program
 from anabranch.node.threads import ThreadedNode
-from anabranch.node.worker_home import Homes, homes_of
 from anabranch.pipeline import Pipeline
-from anabranch.state.bins import bin_bits
-from anabranch.state.files import ensure_directory
-from anabranch.state.leadership import Leadership
+from anabranch.records.bins import bin_bits
+from anabranch.store.files import ensure_directory
+from anabranch.task.program import Program
+from anabranch.task.worker_home import Homes, homes_of
 
 if TYPE_CHECKING:
     from anabranch.http.serving import Served
@@ -218,10 +218,10 @@ def build_node(
     from anabranch.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
     from anabranch.spark.code import save_program  # noqa: PLC0415
     from anabranch.spark.frames import SparkFrames  # noqa: PLC0415
-    from anabranch.spark.plane import SparkPlane  # noqa: PLC0415
-    from anabranch.spark.query import SparkQueries  # noqa: PLC0415
+    from anabranch.spark.queries.query import SparkQueries  # noqa: PLC0415
     from anabranch.spark.session import open_session  # noqa: PLC0415
-    from anabranch.spark.sources import SparkSources, with_schemas  # noqa: PLC0415
+    from anabranch.spark.sources.opening import SparkSources, with_schemas  # noqa: PLC0415
+    from anabranch.spark.step.plane import SparkPlane  # noqa: PLC0415
 
     bin_bits(bins)
     spark = open_session(master, spark_conf)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch.cli import demo_check
-from anabranch.cli.demo_check import Comparison, check, tier_of
+from anabranch.cli.demo import check as demo_check
+from anabranch.cli.demo.check import Comparison, check, tier_of
 
 ORDERS = [
     [("ada", 60_000), ("bob", 100), ("ada", 50_000)],

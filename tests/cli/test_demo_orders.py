@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cli.demo_orders import OrderWriter, write_orders
+from anabranch.cli.demo.orders import OrderWriter, write_orders
 
 
 def eventually(condition: Callable[[], bool]) -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from anabranch.cli.demo_bins import COLOURS, Bins, bin_map
-from anabranch.cli.demo_view import Frame, LineView, LiveView, Tier, draw, sparkline, view_for
+from anabranch.cli.demo.bins import COLOURS, Bins, bin_map
+from anabranch.cli.demo.view import Frame, LineView, LiveView, Tier, draw, sparkline, view_for
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.status import RescaleStatus
-from anabranch.rescale.requests import Scale
+from anabranch.protocol.rescale_requests import Scale
+from anabranch.protocol.status import RescaleStatus
 
 STEPS = (
     StepDone(1, 1_000, 700, 5.0, {}),

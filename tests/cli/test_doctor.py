@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
-from anabranch.cli.checks import Verdict
-from anabranch.cli.directory_checks import directory_checks, room_check, sync_check
-from anabranch.cli.machine_checks import GIB, cores_check, memory_check, scratch_check
-from anabranch.cli.package_checks import package_check, python_check, satisfies
+from anabranch.cli.doctor.checks import Verdict
+from anabranch.cli.doctor.directory_checks import directory_checks, room_check, sync_check
+from anabranch.cli.doctor.machine_checks import GIB, cores_check, memory_check, scratch_check
+from anabranch.cli.doctor.package_checks import package_check, python_check, satisfies
 
 
 def diagnosed(*arguments: str, code: int = 0) -> dict[str, tuple[str, str, str | None]]:
@@ -165,7 +165,7 @@ def test_thresholds(tmp_path: Path) -> None:
 
 
 def test_a_slow_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anabranch.cli.directory_checks.SLOW_SECONDS", -1.0)
+    monkeypatch.setattr("anabranch.cli.doctor.directory_checks.SLOW_SECONDS", -1.0)
     assert sync_check(tmp_path).verdict is Verdict.WARN
 
 

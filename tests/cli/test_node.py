@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
 from anabranch.errors import DirectoryInUse, FlowNotFound
-from anabranch.state.lock import DirectoryLock
+from anabranch.store.lock import DirectoryLock
 
 
 def invoke(*arguments: str) -> tuple[int, str, BaseException | None]:

@@ -28,15 +28,6 @@ from anabranch.cli.tables import status_line, status_picture
 from anabranch.cli.waiting import checkpoint_with_progress
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Load, Pause, PauseSource, Shutdown, Start, StartSource
-from anabranch.coordinator.status import (
-    CheckpointUnderWay,
-    OperatorStatus,
-    Phase,
-    SinkStatus,
-    SourceStatus,
-    Status,
-    StepUnderWay,
-)
 from anabranch.errors import UserFunctionFailed
 from anabranch.http.address import Address, write_address
 from anabranch.http.answers import ProfileAnswer
@@ -45,7 +36,16 @@ from anabranch.http.client import Client
 from anabranch.http.feed import Seen
 from anabranch.http.profile_text import NOT_YET
 from anabranch.http.server import Server
-from anabranch.node.port import Failure
+from anabranch.protocol.node import Failure
+from anabranch.protocol.status import (
+    CheckpointUnderWay,
+    OperatorStatus,
+    Phase,
+    SinkStatus,
+    SourceStatus,
+    Status,
+    StepUnderWay,
+)
 from tests.http.little import Little
 from tests.http.raw import until
 

@@ -27,13 +27,13 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Operation, Shutdown
 from anabranch.coordinator.port import Answered, Coordinator
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.status import ENDED
 from anabranch.errors import UserFunctionFailed
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.feed import Seen
 from anabranch.http.server import Server
-from anabranch.node.port import Failure
+from anabranch.protocol.node import Failure
+from anabranch.protocol.status import ENDED
 from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.http.little import Little
 from tests.http.raw import until

@@ -19,7 +19,15 @@ from anabranch.coordinator.operations import Rescaling
 from anabranch.coordinator.port import Answered
 from anabranch.http.answers import ScaleAnswer, ScaleRequest
 from anabranch.http.client import Client
-from anabranch.rescale.requests import Balance, Cancel, Pause, Rebalance, Request, Resume, Scale
+from anabranch.protocol.rescale_requests import (
+    Balance,
+    Cancel,
+    Pause,
+    Rebalance,
+    Request,
+    Resume,
+    Scale,
+)
 from tests.cli.test_remote import Running, failure, invoke, served
 from tests.http.little import BINS, Little
 from tests.http.little_rescale import LittleRescale

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
 from anabranch.dataflow.flow import Dataflow
+from anabranch.journal.journal import Journal
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
-from anabranch.state.journal import Journal
 from tests.node.finished import finished
 from tests.node.shop import PAGES, Story, program
 

@@ -26,7 +26,7 @@ from anabranch.coordinator.events import (
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     Checked,
     Closed,
     Done,
@@ -41,8 +41,10 @@ from anabranch.node.port import (
     StepResult,
     Told,
 )
-from anabranch.plan.placed import fingerprint
-from anabranch.plan.step import (
+from anabranch.records.placed import fingerprint
+from anabranch.records.slices import RangeSlice
+from anabranch.records.staged_file import StagedFile
+from anabranch.records.step import (
     Assignment,
     Checkpoint,
     Commit,
@@ -53,8 +55,6 @@ from anabranch.plan.step import (
     OperatorState,
     Plan,
 )
-from anabranch.sinks.port import StagedFile
-from anabranch.sources.port import RangeSlice
 
 FACTS = Facts(
     dataflow="orders",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from anabranch.coordinator.driver.journal_writer import RecordEffect, Records
 from anabranch.coordinator.effects import (
     MakeBranch,
     ReadJournal,
@@ -20,9 +21,12 @@ from anabranch.coordinator.effects import (
     WriteRepair,
 )
 from anabranch.coordinator.events import BranchMade, JournalRead, JournalTrimmed
-from anabranch.coordinator.records import RecordEffect, Records
 from anabranch.coordinator.standing import Standing, checkpoint_of
-from anabranch.plan.step import (
+from anabranch.journal.leadership import Leadership
+from anabranch.records.bins import BinSet
+from anabranch.records.run_list import BlobInfo, Listed, RunInfo
+from anabranch.records.staged_file import StagedFile
+from anabranch.records.step import (
     Checkpoint,
     Commit,
     Input,
@@ -31,10 +35,6 @@ from anabranch.plan.step import (
     Plan,
     Repair,
 )
-from anabranch.sinks.port import StagedFile
-from anabranch.state.bins import BinSet
-from anabranch.state.leadership import Leadership
-from anabranch.state.run_list import BlobInfo, Listed, RunInfo
 
 SHAPE = OperatorShape("totals", "Aggregate", "by-key", "k string", "n bigint")
 

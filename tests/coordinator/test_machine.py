@@ -55,8 +55,8 @@ from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.reporting import phase_of, status_of
 from anabranch.coordinator.settings import Deadlines, Settings
 from anabranch.coordinator.standing import Standing
-from anabranch.coordinator.status import Phase
-from anabranch.node.port import (
+from anabranch.protocol import rescale_requests
+from anabranch.protocol.node import (
     CancelOrder,
     Checked,
     CheckOrder,
@@ -73,9 +73,9 @@ from anabranch.node.port import (
     StepOrder,
     SweepOrder,
 )
-from anabranch.plan.step import Repair
-from anabranch.rescale import requests as rescale_requests
-from anabranch.rescale.requests import Scale
+from anabranch.protocol.rescale_requests import Scale
+from anabranch.protocol.status import Phase
+from anabranch.records.step import Repair
 from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.coordinator.bench import (
     FACTS,

@@ -19,7 +19,7 @@ from anabranch.coordinator.operations import Load, Shutdown
 from anabranch.coordinator.phases import Idle
 from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.settings import Deadlines, Settings
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     Checked,
     CheckOrder,
     Closed,

@@ -19,7 +19,7 @@ from anabranch.coordinator.events import (
 from anabranch.coordinator.operations import Load, Shutdown, TakeCheckpoint
 from anabranch.coordinator.phases import Idle
 from anabranch.coordinator.standing import Standing
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     Checked,
     CheckOrder,
     Closed,

@@ -16,9 +16,9 @@ from anabranch.coordinator.events import (
 )
 from anabranch.coordinator.operations import Pause, Profile, Shutdown, Start
 from anabranch.coordinator.profiling import MOST_WAITING
-from anabranch.node.port import Closed, Done, Failure, Open, OpenOrder, StepOrder
-from anabranch.plan.profiles import ProfileKind, ProfileWish, TaskProfile
-from anabranch.plan.step import Input, Plan, decode_plan, encode
+from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, StepOrder
+from anabranch.records.profiles import ProfileKind, ProfileWish, TaskProfile
+from anabranch.records.step import Input, Plan, decode_plan, encode
 from tests.coordinator.bench import Bench, commit, order_of, plan, read, result, standing
 
 TIME = ProfileWish(ProfileKind.TIME, 1)

@@ -23,13 +23,13 @@ from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import OperationRefused
 from anabranch.messages import Shutdown
-from anabranch.node.port import Closed, Done, Failure, Open, OpenOrder, Output, Running
-from anabranch.plan.step import Assignment, Commit, Plan
-from anabranch.rescale import requests
+from anabranch.protocol import rescale_requests as requests
+from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, Output, Running
+from anabranch.protocol.rescale_requests import Request, Scale
+from anabranch.records.step import Assignment, Commit, Plan
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.rescale.phases import Interrogating, Moving
-from anabranch.rescale.requests import Request, Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.coordinator.bench import (
     FACTS,

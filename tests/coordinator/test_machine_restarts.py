@@ -12,7 +12,7 @@ from anabranch.coordinator.events import (
     TimePassed,
 )
 from anabranch.coordinator.operations import Load, TakeCheckpoint
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     Checked,
     CheckOrder,
     Closed,

@@ -29,9 +29,8 @@ from anabranch.coordinator.operations import (
 )
 from anabranch.coordinator.phases import Idle, Stepping
 from anabranch.coordinator.reporting import phase_of, status_of
-from anabranch.coordinator.status import Phase
 from anabranch.node.duties import Duties
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     Closed,
     Failure,
     Open,
@@ -41,6 +40,7 @@ from anabranch.node.port import (
     SourcesOrder,
     Told,
 )
+from anabranch.protocol.status import Phase
 from tests.coordinator.bench import (
     FACTS,
     Bench,

@@ -20,7 +20,7 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.settings import Deadlines, Settings
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     Checked,
     CheckOrder,
     Closed,

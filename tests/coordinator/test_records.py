@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.coordinator.driver.checkpoint_files import files_of
 from anabranch.coordinator.effects import (
     MakeBranch,
     ReadJournal,
@@ -32,13 +33,12 @@ from anabranch.coordinator.events import (
     RepairWritten,
     StepRead,
 )
-from anabranch.coordinator.records import files_of
 from anabranch.coordinator.standing import Standing, commit_of
-from anabranch.node.port import Output
-from anabranch.plan.step import Identity, Repair
-from anabranch.sources.port import Source
-from anabranch.state import files
-from anabranch.state.leadership import Leadership
+from anabranch.journal.leadership import Leadership
+from anabranch.protocol.node import Output
+from anabranch.protocol.sources import Source
+from anabranch.records.step import Identity, Repair
+from anabranch.store import files
 from tests.coordinator.records_kit import Office, checkpoint, commit, plan, read, staged, state
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from anabranch.coordinator.rescaling import shown
-from anabranch.coordinator.status import RescaleStatus
+from anabranch.protocol.rescale_requests import Cancel, Pause, Scale
+from anabranch.protocol.status import RescaleStatus
 from anabranch.rescale.controller import arrived, is_pending
-from anabranch.rescale.requests import Cancel, Pause, Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.rescale.pipeline import Pipeline
 from tests.rescale.placed import REGION, placed

@@ -9,11 +9,11 @@ import pytest
 
 from anabranch.coordinator.operations import Load
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.status import Phase
 from anabranch.errors import FileGone
-from anabranch.node.program import Program
+from anabranch.protocol.status import Phase
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.files import FileSource
+from anabranch.task.program import Program
 from tests.node.engine import Engine, Killed
 from tests.node.shop import SCHEMA, program, shop
 

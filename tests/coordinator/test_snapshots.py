@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import UnknownStep
-from anabranch.node.state_reader import read_snapshot, steps_of
+from anabranch.task.state_reader import read_snapshot, steps_of
 from tests.coordinator.records_kit import Office, checkpoint, commit, state
 
 

@@ -8,7 +8,7 @@ from anabranch.coordinator.checkpointing import KEPT_STEPS, trim
 from anabranch.coordinator.effects import Trim
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.settings import Settings
-from anabranch.node.port import Output
+from anabranch.protocol.node import Output
 from tests.coordinator.bench import checkpoint, staged, standing
 
 

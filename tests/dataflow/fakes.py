@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.naming import ORD
-from anabranch.dataflow.ports import Transformed
-from anabranch.dataflow.schema import parse_schema, to_ddl
+from anabranch.dataflow.sql.ports import Transformed
 from anabranch.dataflow.stream import Stream
+from anabranch.dataflow.types.schema import parse_schema, to_ddl
 from anabranch.errors import InvalidDataflow
-from anabranch.sinks.port import Sink
-from anabranch.sources.port import Source
+from anabranch.protocol.sinks import Sink
+from anabranch.protocol.sources import Source
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from anabranch.dataflow.aggregates import (
 )
 from anabranch.dataflow.aggregates.refused import REFUSED
 from anabranch.dataflow.aggregates.rules import CALLABLE, RULES
-from anabranch.dataflow.schema import COLLATION
+from anabranch.dataflow.types.schema import COLLATION
 from anabranch.errors import InvalidAggregate
 from anabranch.operators.aggregates.registry import FUNCTIONS
 

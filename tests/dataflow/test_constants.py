@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.dataflow.constants import number, numbers, string, truth
+from anabranch.dataflow.sql.constants import number, numbers, string, truth
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from anabranch.dataflow.keys import key_findings
-from anabranch.dataflow.schema import parse_schema
+from anabranch.dataflow.types.keys import key_findings
+from anabranch.dataflow.types.schema import parse_schema
 
 ALLOWED = [
     *("boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date"),

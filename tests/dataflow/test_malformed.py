@@ -11,8 +11,8 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.graph import SelectNode, SinkNode, SourceNode, WhereNode
 from anabranch.dataflow.validate import validate
 from anabranch.errors import InvalidDataflow
+from anabranch.protocol.sinks import DroppedRows
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.port import DroppedRows
 from anabranch.sources.files import FileSource
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.dataflow.query_rules import (
+from anabranch.dataflow.sql.query_rules import (
     RANGE_ROWS,
     Leaf,
     Name,

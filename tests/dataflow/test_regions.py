@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.typed import Typed
+from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.validate import validate
 from anabranch.errors import InvalidDataflow
 from tests.dataflow.fakes import sink, source

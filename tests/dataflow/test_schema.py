@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.dataflow.schema import (
+from anabranch.dataflow.types.schema import (
     COLLATION,
     COMMENT,
     parse_schema,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.dataflow.sql_text import (
+from anabranch.dataflow.sql.sql_text import (
     Call,
     identifier,
     leading_call,

@@ -13,7 +13,7 @@ from anabranch.dataflow.functions import DriverFunction, fingerprint
 from anabranch.dataflow.graph import TransformNode
 from anabranch.dataflow.naming import ORD
 from anabranch.dataflow.stream import Stream
-from anabranch.dataflow.typed import Typed
+from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.validate import validate
 from tests.dataflow.fakes import FakeAnalyzer, add, orders, sink
 from tests.dataflow.test_validate import chain, report

@@ -9,8 +9,8 @@ import pytest
 
 from anabranch.dataflow.aggregates import Aggregate
 from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.schema import parse_schema
-from anabranch.dataflow.typed import AggregateColumn, Typed
+from anabranch.dataflow.types.schema import parse_schema
+from anabranch.dataflow.types.typed import AggregateColumn, Typed
 from anabranch.dataflow.validate import validate
 from tests.dataflow.fakes import FakeAnalyzer, add, sink, source
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.schema import to_ddl
 from anabranch.dataflow.stream import Stream
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.dataflow.validate import validate
 from anabranch.errors import InvalidDataflow
 from tests.dataflow.fakes import add, orders, problems_of, sink, source

@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from anabranch.errors import SnapshotExpired
-from anabranch.node.state_reader import read_view, snapshot_of
-from anabranch.plan.step import decode_plan
-from anabranch.state.bins import BinSet
-from anabranch.state.journal import Journal, PlanName
+from anabranch.journal.journal import Journal, PlanName
+from anabranch.records.bins import BinSet
+from anabranch.records.step import decode_plan
+from anabranch.task.state_reader import read_view, snapshot_of
 from tests.spark.running import commits
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -31,7 +31,17 @@ from anabranch.coordinator.operations import (
     TakeCheckpoint,
 )
 from anabranch.coordinator.port import Answered
-from anabranch.coordinator.status import (
+from anabranch.errors import (
+    InvalidQuery,
+    InvalidRequest,
+    OperationRefused,
+    QueryTimeout,
+    QueryTooLarge,
+)
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Facts, Failure, NodeFacts, SinkFacts
+from anabranch.protocol.rescale_requests import Request, Wish
+from anabranch.protocol.status import (
     ENDED,
     CheckpointStatus,
     CheckpointUnderWay,
@@ -43,21 +53,11 @@ from anabranch.coordinator.status import (
     SourceStatus,
     Status,
 )
-from anabranch.errors import (
-    InvalidQuery,
-    InvalidRequest,
-    OperationRefused,
-    QueryTimeout,
-    QueryTooLarge,
-)
-from anabranch.failures import failure_of
-from anabranch.node.port import Facts, Failure, NodeFacts, SinkFacts
-from anabranch.node.profiling import Watched
-from anabranch.node.queries import LIMIT_SECONDS, STEP
-from anabranch.plan.profiles import ProfileWish
-from anabranch.plan.step import OperatorShape
+from anabranch.records.profiles import ProfileWish
+from anabranch.records.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
-from anabranch.rescale.requests import Request, Wish
+from anabranch.task.profiling import Watched
+from anabranch.task.queries import LIMIT_SECONDS, STEP
 from tests.http.little_rescale import LittleRescale
 
 BINS = 8

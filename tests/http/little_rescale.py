@@ -7,15 +7,15 @@ from anabranch.coordinator.plans import is_moving
 from anabranch.coordinator.rescaling import forecast_of, rescale_status
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
-from anabranch.coordinator.status import RescaleStatus
-from anabranch.plan.step import Assignment, Commit, OperatorShape, OperatorState
+from anabranch.protocol.rescale_history import Finished
+from anabranch.protocol.rescale_requests import Request, Wish
+from anabranch.protocol.status import RescaleStatus
+from anabranch.records.step import Assignment, Commit, OperatorShape, OperatorState
 from anabranch.rescale.asking import request
 from anabranch.rescale.controller import after_commit, is_pending, plan_step
 from anabranch.rescale.course import Reports
 from anabranch.rescale.forecast import Forecast
-from anabranch.rescale.history import Finished
 from anabranch.rescale.loads import from_states
-from anabranch.rescale.requests import Request, Wish
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.rescale.telling import StepMoved, moved_in
 

@@ -18,10 +18,10 @@ from anabranch.coordinator.operations import (
     StartSource,
     TakeCheckpoint,
 )
-from anabranch.coordinator.status import Phase, Status
 from anabranch.http.app import build_app
 from anabranch.http.server import Server
-from anabranch.node.port import Failure
+from anabranch.protocol.node import Failure
+from anabranch.protocol.status import Phase, Status
 from tests.http.little import FACTS, Little
 from tests.http.raw import Site, until
 

@@ -9,9 +9,10 @@ from contextlib import closing
 import pytest
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.http import events, feed
+from anabranch.http import feed
 from anabranch.http.app import build_app
 from anabranch.http.feed import Watcher
+from anabranch.http.routes import events
 from anabranch.http.server import Server
 from tests.http.little import Little
 from tests.http.raw import Site, until

@@ -8,8 +8,8 @@ import pytest
 from anabranch.coordinator.effects import Answer
 from anabranch.coordinator.events import Asked
 from anabranch.coordinator.operations import Load, Operation, TakeCheckpoint
-from anabranch.coordinator.status import CheckpointStatus
-from anabranch.node.port import SinkFacts
+from anabranch.protocol.node import SinkFacts
+from anabranch.protocol.status import CheckpointStatus
 from tests.coordinator import bench as benches
 from tests.coordinator.bench import Bench, checkpoint, standing
 from tests.http.little import Little

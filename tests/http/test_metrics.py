@@ -5,9 +5,9 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.status import CheckpointStatus, Phase
-from anabranch.http.metrics import Meter
-from anabranch.rescale.history import Outcome
+from anabranch.http.routes.metrics import Meter
+from anabranch.protocol.rescale_history import Outcome
+from anabranch.protocol.status import CheckpointStatus, Phase
 from anabranch.rescale.telling import StepMoved
 from tests.http.little import BINS, Little
 from tests.http.raw import Site, until

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from anabranch.coordinator.status import CheckpointStatus
 from anabranch.http.app import build_app
-from anabranch.http.metrics import Meter
 from anabranch.http.openapi import TEXTS
+from anabranch.http.routes.metrics import Meter
 from anabranch.http.server import Server
+from anabranch.protocol.status import CheckpointStatus
 from scripts.check_docs import parse
 from tests.http.little import Little
 from tests.http.raw import Site, until

@@ -8,7 +8,7 @@ from anabranch.coordinator.operations import Profile
 from anabranch.http.answers import ProfileAnswer
 from anabranch.http.client import Client
 from anabranch.http.profile_text import NOT_YET, profile_text
-from anabranch.plan.profiles import (
+from anabranch.records.profiles import (
     FunctionTime,
     LineMemory,
     MemoryUse,

@@ -13,7 +13,7 @@ from anabranch.http.answers import RebalanceRequest, ScaleRequest
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.server import Server
-from anabranch.rescale.requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
+from anabranch.protocol.rescale_requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
 from tests.http.little import BINS, Little
 from tests.http.raw import Site, until
 

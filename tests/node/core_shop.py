@@ -11,8 +11,8 @@ import msgspec
 
 from anabranch.coordinator.standing import read_up_to
 from anabranch.node.core import NodeCore
-from anabranch.node.data_plane import DataPlane
-from anabranch.node.port import (
+from anabranch.protocol.data_plane import DataPlane
+from anabranch.protocol.node import (
     CommitOrder,
     InputLimit,
     OpenOrder,
@@ -22,12 +22,12 @@ from anabranch.node.port import (
     StepResult,
     Told,
 )
-from anabranch.plan.step import Input, Plan
+from anabranch.records.bins import BinSet
+from anabranch.records.step import Input, Plan
 from anabranch.rescale.assignments import equal_shares
+from anabranch.runs.region_state import OperatorState
 from anabranch.sinks.memory import MemorySink
-from anabranch.state.bins import BinSet
-from anabranch.state.region_state import OperatorState
-from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.shop import BINS, Story, make_program
 
 LIMIT = InputLimit()

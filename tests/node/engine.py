@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.coordinator.driver import Driver
+from anabranch.coordinator.driver.journal_writer import Records
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.machine import Machine
-from anabranch.coordinator.records import Records
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.status import Status
 from anabranch.node.core import NodeCore
 from anabranch.node.inline import InlineNode
-from anabranch.node.program import Program
 from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
-from anabranch.plan.step import Plan
+from anabranch.protocol.status import Status
+from anabranch.records.step import Plan
 from anabranch.run import ThisProcess
-from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.task.program import Program
+from anabranch.testing.plane.memory_plane import MemoryPlane
 
 WAIT = 60.0
 AHEAD = 2

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from anabranch.coordinator.settings import Settings
-from anabranch.node.program import Program
-from anabranch.node.state_reader import Snapshot
 from anabranch.sinks.memory import MemorySink
+from anabranch.task.program import Program
+from anabranch.task.state_reader import Snapshot
 from tests.node.engine import Engine
 from tests.node.shop import PAGES, Page, program, scripted, shop
 

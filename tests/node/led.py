@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from anabranch.node.port import Node, StepOrder, Told
+from anabranch.protocol.node import Node, StepOrder, Told
 from tests.node.core_shop import Committed, CoreShop
 
 PATIENCE = 60.0

@@ -19,9 +19,9 @@ from anabranch.node import threads
 from anabranch.node.core import NodeCore
 from anabranch.node.process import NodeCommand
 from anabranch.node.threads import ThreadedNode
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.port import StagedFile
-from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.shop import make_program
 
 FLOW = "shop.py:flow"

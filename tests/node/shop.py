@@ -8,12 +8,12 @@ from typing import Any
 
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
-from anabranch.node.program import Program
+from anabranch.protocol.sinks import Sink
+from anabranch.protocol.sources import Source
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.port import Sink
-from anabranch.sources.port import Source
 from anabranch.sources.scripted import EOF, ScriptedSource
+from anabranch.task.program import Program
 from tests.dataflow.fakes import FakeAnalyzer
 
 BINS = 8

@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli.state import state
+from anabranch.coordinator.driver.checkpoint_copy import Copied, copy_checkpoint
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.records import Copied, copy_checkpoint
-from anabranch.coordinator.status import Phase
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import CorruptRun, NameTaken, NoPipeline, SnapshotExpired
-from anabranch.node.program import Program
-from anabranch.node.state_reader import read_snapshot, read_table
-from anabranch.plan.step import Plan
+from anabranch.protocol.status import Phase
+from anabranch.records.step import Plan
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
+from anabranch.task.program import Program
+from anabranch.task.state_reader import read_snapshot, read_table
 from tests.node.engine import Engine
 from tests.node.shop import program
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from anabranch.errors import Fenced, NodeUnreachable
-from anabranch.node import retention
-from anabranch.node.data_plane import RunAgain
-from anabranch.node.port import (
+from anabranch.journal.leadership import Leadership
+from anabranch.protocol.data_plane import RunAgain
+from anabranch.protocol.node import (
     CancelOrder,
     CheckOrder,
     Closed,
@@ -24,10 +24,10 @@ from anabranch.node.port import (
     StepOrder,
     SweepOrder,
 )
-from anabranch.plan.step import Plan
+from anabranch.records.step import Plan
 from anabranch.sources.generator import GeneratorSource
-from anabranch.state.files import remove_file
-from anabranch.state.leadership import Leadership
+from anabranch.store import retention
+from anabranch.store.files import remove_file
 from tests.node.core_shop import CancellablePlane, CoreShop
 from tests.node.shop import PAGES, scripted
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import Fenced, NodeUnreachable
-from anabranch.node.port import CancelOrder, Closed, CloseOrder, Open, Order, Running, StepOrder
+from anabranch.protocol.node import CancelOrder, Closed, CloseOrder, Open, Order, Running, StepOrder
 from tests.node.core_shop import Committed, CoreShop
 
 WORK = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from anabranch.errors import Fenced, MissingRun
 from anabranch.node.duties import Duties
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     CancelOrder,
     Closed,
     CloseOrder,
@@ -23,10 +23,10 @@ from anabranch.node.port import (
     StepOrder,
     StepResult,
 )
-from anabranch.plan.placed import OperatorShape, OperatorState, fingerprint
-from anabranch.plan.step import Plan
-from anabranch.state.bins import BinSet
-from anabranch.state.run_list import Listed, RunInfo
+from anabranch.records.bins import BinSet
+from anabranch.records.placed import OperatorShape, OperatorState, fingerprint
+from anabranch.records.run_list import Listed, RunInfo
+from anabranch.records.step import Plan
 
 LIMIT = InputLimit()
 

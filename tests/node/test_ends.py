@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.dataflow.flow import Dataflow
-from anabranch.node import task_state
+from anabranch.task import task_state
 from tests.node.shop import PAGES, program, scripted
 from tests.node.test_restarts import Shop
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from anabranch.node import threads
-from anabranch.node.program import Program
 from anabranch.node.threads import ThreadedNode
+from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.port import StagedFile
-from anabranch.sources.port import NO_LIMIT, Batch, Limit
 from anabranch.sources.scripted import ScriptedSource
+from anabranch.task.program import Program
 from tests.node.core_shop import CoreShop
 from tests.node.engine import Engine
 from tests.node.led import Led

@@ -10,15 +10,15 @@ import pytest
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Settings
-from anabranch.node.worker_home import Homes, homes_of, tidy_homes
-from anabranch.plan.home_use import HomeUse
-from anabranch.plan.step import Commit, Plan
+from anabranch.homes import home_directory
+from anabranch.records.home_use import HomeUse
+from anabranch.records.run_list import runs_of
+from anabranch.records.step import Commit, Plan
 from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.runs.merge_policy import LIMITS
 from anabranch.sinks.memory import MemorySink
-from anabranch.state import home_directory
-from anabranch.state.merge_policy import LIMITS
-from anabranch.state.run_list import runs_of
-from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.task.worker_home import Homes, homes_of, tidy_homes
+from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.engine import Engine
 from tests.node.test_live_rescale import STEPS, Story
 from tests.spark.running import commits

@@ -12,11 +12,11 @@ import pytest
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import ChangedDataflow
 from anabranch.node.identity import check_sources, fitting, shapes
-from anabranch.node.program import Program
-from anabranch.plan.step import Input, OperatorState
+from anabranch.records.bins import BinSet
+from anabranch.records.run_list import Listed, RunInfo
+from anabranch.records.step import Input, OperatorState
 from anabranch.sinks.memory import MemorySink
-from anabranch.state.bins import BinSet
-from anabranch.state.run_list import Listed, RunInfo
+from anabranch.task.program import Program
 from tests.node.shop import program, scripted
 
 HERE = Path("/pipelines/shop")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.coordinator.status import Phase
-from anabranch.plan.step import Plan
+from anabranch.protocol.status import Phase
+from anabranch.records.step import Plan
 from anabranch.sinks.memory import MemorySink
-from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.engine import Engine
 from tests.node.shop import program, scripted, shop
 

@@ -11,10 +11,10 @@ import pytest
 from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import OperationRefused
-from anabranch.node.program import Program
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, PAUSE, ScriptedSource
+from anabranch.task.program import Program
 from tests.node.engine import Engine
 from tests.node.shop import program
 

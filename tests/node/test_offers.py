@@ -13,11 +13,12 @@ import pytest
 import anabranch as ab
 from anabranch.dataflow.validate import validate
 from anabranch.node.offers import Offers
-from anabranch.node.port import InputLimit
 from anabranch.plan.lower import lower
-from anabranch.plan.step import Input
+from anabranch.protocol.node import InputLimit
+from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
+from anabranch.records.slices import FileSlice, RangeSlice
+from anabranch.records.step import Input
 from anabranch.sources.files import FileEnumerator
-from anabranch.sources.port import NO_LIMIT, Batch, FileSlice, Limit, RangeSlice
 
 
 @dataclass

@@ -13,9 +13,10 @@ import pytest
 
 from anabranch.errors import DiskFull
 from anabranch.node.outbox import FIRST_PAUSE, TRIES, Outbox
-from anabranch.node.port import Output
+from anabranch.protocol.node import Output
+from anabranch.protocol.sinks import Publisher, SinkContext
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FileSink
-from anabranch.sinks.port import Publisher, SinkContext, StagedFile
 from anabranch.sinks.staging import Rows, stage
 
 WAIT = 10.0

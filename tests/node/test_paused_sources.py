@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from anabranch.coordinator.status import Phase
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import Fenced, OperationRefused
-from anabranch.node.port import CloseOrder, PausedSources, SourcesOrder
-from anabranch.node.program import Program
+from anabranch.protocol.node import CloseOrder, PausedSources, SourcesOrder
+from anabranch.protocol.status import Phase
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
+from anabranch.task.program import Program
 from tests.node.core_shop import CoreShop
 from tests.node.engine import Engine
 from tests.node.shop import program

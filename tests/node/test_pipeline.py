@@ -13,17 +13,17 @@ from anabranch.coordinator.driver import Driver
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.status import Phase
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import DeadlinePassed, InvalidRequest, ReadFailed, UnknownOperator
 from anabranch.node.inline import InlineNode
-from anabranch.node.program import Program
 from anabranch.pipeline import Pipeline
-from anabranch.plan.step import Plan
-from anabranch.rescale.requests import Scale
+from anabranch.protocol.rescale_requests import Scale
+from anabranch.protocol.status import Phase
+from anabranch.records.step import Plan
 from anabranch.run import ThisProcess
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import Fail, ScriptedSource
+from anabranch.task.program import Program
 from tests.node.engine import Engine
 from tests.node.shop import PAGES, Story, program, remember, scripted, shop
 

@@ -18,9 +18,9 @@ from anabranch.errors import Fenced, NodeUnreachable
 from anabranch.node import process as module
 from anabranch.node.address import read_address
 from anabranch.node.client import HttpNode
-from anabranch.node.port import Node
 from anabranch.node.process import NodeCommand, ProcessNode
-from anabranch.state.lock import DirectoryLock
+from anabranch.protocol.node import Node
+from anabranch.store.lock import DirectoryLock
 from tests.node.core_shop import CoreShop
 from tests.node.led import Led
 from tests.node.plain_node import FLOW, PlainCommand

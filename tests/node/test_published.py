@@ -15,12 +15,13 @@ from anabranch.coordinator.operations import Shutdown
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import ChangedDataflow, UserFunctionFailed
 from anabranch.node.identity import check_outputs
-from anabranch.node.port import Output
-from anabranch.node.program import Program
-from anabranch.plan.step import Plan
+from anabranch.protocol.node import Output
+from anabranch.protocol.sinks import SinkContext
+from anabranch.records.staged_file import StagedFile
+from anabranch.records.step import Plan
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.port import SinkContext, StagedFile
 from anabranch.sources.scripted import EOF, ScriptedSource
+from anabranch.task.program import Program
 from tests.node.engine import Engine, Killed, files_of
 from tests.node.shop import SCHEMA, program
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import Fenced, StoreUnavailable
+from anabranch.journal.leadership import Leadership
 from anabranch.node import core as module
 from anabranch.node.outbox import TRIES
-from anabranch.node.port import CloseOrder, Open, SweepOrder
 from anabranch.node.threads import ThreadedNode
+from anabranch.protocol.node import CloseOrder, Open, SweepOrder
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import ScriptedSource
-from anabranch.state.leadership import Leadership
 from tests.node.core_shop import CoreShop
 from tests.node.engine import Engine
 from tests.node.shop import PAGES, SCHEMA, program, shop

@@ -15,7 +15,6 @@ import pytest
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.status import Phase
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import (
     AttemptsDisagree,
@@ -25,16 +24,17 @@ from anabranch.errors import (
     ReadFailed,
     UserFunctionFailed,
 )
-from anabranch.node.program import Program
-from anabranch.plan.step import Commit, Plan, decode_commit, decode_plan
+from anabranch.journal.journal import CommitName, Journal, PlanName
+from anabranch.protocol.status import Phase
+from anabranch.records.bins import BinSet
+from anabranch.records.step import Commit, Plan, decode_commit, decode_plan
+from anabranch.runs.region_state import OperatorState
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.generator import GeneratorSource
 from anabranch.sources.scripted import PAUSE, Fail, ScriptedSource
-from anabranch.state.bins import BinSet
-from anabranch.state.journal import CommitName, Journal, PlanName
-from anabranch.state.region_state import OperatorState
-from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.task.program import Program
+from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.engine import Engine, Killed, files_of
 from tests.node.shop import BINS, PAGES, Story, make_program, program, remember, scripted, shop
 

@@ -15,13 +15,13 @@ import pytest
 
 from anabranch.errors import Fenced, NodeUnreachable, QueryFailed, UnknownOperator
 from anabranch.node.address import NodeAddress, read_address, remove_address, write_address
-from anabranch.node.calls import SECRET, TellCall, encode
 from anabranch.node.client import HttpNode
-from anabranch.node.port import Closed, CloseOrder, Failure, Open, PausedSources, SourcesOrder
-from anabranch.node.queries import QueryLimits
 from anabranch.node.server import NodeServer
-from anabranch.node.state_reader import Snapshot, read_table
 from anabranch.node.threads import ThreadedNode
+from anabranch.protocol.node import Closed, CloseOrder, Failure, Open, PausedSources, SourcesOrder
+from anabranch.protocol.node_calls import SECRET, TellCall, encode
+from anabranch.task.queries import QueryLimits
+from anabranch.task.state_reader import Snapshot, read_table
 from tests.node.core_shop import CoreShop
 from tests.node.led import Led
 

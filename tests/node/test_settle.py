@@ -12,10 +12,10 @@ from anabranch.messages import Attempt, Report, StateReport, Tally
 from anabranch.node.interrogation import moving_seconds
 from anabranch.node.settle import Disagreement, Settled, Task, rows_read, settle, task_of
 from anabranch.plan.lower import lower
-from anabranch.plan.step import Count, OperatorShape, OperatorState
-from anabranch.sinks.port import StagedFile
-from anabranch.state.bins import BinSet
-from anabranch.state.run_list import Listed, RunInfo, RunList, runs_of
+from anabranch.records.bins import BinSet
+from anabranch.records.run_list import Listed, RunInfo, RunList, runs_of
+from anabranch.records.staged_file import StagedFile
+from anabranch.records.step import Count, OperatorShape, OperatorState
 from tests.plan import flows
 
 BINS = 4

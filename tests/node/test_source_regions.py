@@ -16,17 +16,17 @@ from anabranch.errors import OperationRefused
 from anabranch.messages import Attempt, PartitionRead, Registered, Report
 from anabranch.node.interrogation import worker_loads
 from anabranch.node.opening import facts_of
-from anabranch.node.program import Program
 from anabranch.node.settle import Disagreement, Settled, planned_ranges, settle
 from anabranch.pipeline import Pipeline
-from anabranch.plan.step import Assignment, Input, Plan
+from anabranch.records.slices import RangeSlice
+from anabranch.records.step import Assignment, Input, Plan
 from anabranch.rescale.assignments import source_shares
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.rescale.step_moves import StepMoves
-from anabranch.sources.port import RangeSlice
+from anabranch.task.program import Program
 from tests.node.engine import Engine
 from tests.node.shop import program
-from tests.node.test_messages import ListeningPlane
+from tests.task.test_messages import ListeningPlane
 
 PARTITIONS = 6
 pytestmark = pytest.mark.timeout(900)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from anabranch.errors import Fenced, NodeUnreachable
-from anabranch.node.port import CancelOrder, Closed, CloseOrder, Open, Running, StepOrder
 from anabranch.node.threads import ThreadedNode
+from anabranch.protocol.node import CancelOrder, Closed, CloseOrder, Open, Running, StepOrder
 from tests.node.core_shop import CancellablePlane, CoreShop
 from tests.node.led import Led
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.status import Phase
 from anabranch.errors import AnabranchError, OperationRefused
+from anabranch.protocol.status import Phase
 from anabranch.sinks.memory import MemorySink
 from tests.node.engine import Engine
 from tests.node.shop import program, scripted, shop

@@ -15,7 +15,7 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.node.core import NodeCore
 from anabranch.node.threads import ThreadedNode
 from anabranch.sinks.memory import MemorySink
-from anabranch.testing.memory_plane import MemoryPlane
+from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.shop import program, scripted, shop
 
 WAIT = 20.0

@@ -12,13 +12,13 @@ import pyarrow as pa
 from anabranch.operators.dead_letter import Failure
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import StatefulOperator, run_operator, state_shapes
-from anabranch.state.bins import BinSet
-from anabranch.state.entries import Entries
-from anabranch.state.layout import Layout
-from anabranch.state.region_state import OperatorState
-from anabranch.state.rows import Held
-from anabranch.state.run_list import RunList
-from tests.state.kind_store import plain_create
+from anabranch.records.bins import BinSet
+from anabranch.records.layout import Layout
+from anabranch.records.run_list import RunList
+from anabranch.runs.entries import Entries
+from anabranch.runs.region_state import OperatorState
+from anabranch.runs.rows import Held
+from tests.runs.kind_store import plain_create
 
 BINS = 8
 

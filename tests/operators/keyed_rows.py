@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.operators.order import Order
+from anabranch.operators.order.row_order import Order
 from anabranch.operators.rows import Changes, Rows
-from anabranch.state.entries import Entries
-from anabranch.state.rows import Held
+from anabranch.runs.entries import Entries
+from anabranch.runs.rows import Held
 
 
 def frozen(value: Any) -> Any:

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from anabranch.dataflow.aggregates import parse_aggregate, result_type
 from anabranch.errors import Overflow
 from anabranch.operators.aggregate import Aggregate, AggregateColumn, Argument, depends_on_order
-from anabranch.operators.order import Order
+from anabranch.operators.order.row_order import Order
 from anabranch.operators.rows import Rows
-from anabranch.state.bins import BinSet
-from anabranch.state.layout import Layout
-from anabranch.state.region_state import OperatorState
-from anabranch.state.run_list import RunList, replace
+from anabranch.records.bins import BinSet
+from anabranch.records.layout import Layout
+from anabranch.records.run_list import RunList, replace
+from anabranch.runs.region_state import OperatorState
 from tests.operators.aggregate_cases import NUMBERS, VALUES, greatness, mean, total
 from tests.operators.columns import (
     KEYS,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.dataflow.dead_letters import DEAD_LETTER_DDL, DEAD_LETTER_SCHEMA
-from anabranch.dataflow.schema import to_ddl
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.operators.dead_letter import Failure, dead_letters, failure_of, in_step
 
 Key = namedtuple("Key", ["customer"])

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import SingleColumn
-from anabranch.operators.order import Order
+from anabranch.operators.order.row_order import Order
 from anabranch.operators.rows import Rows
 from anabranch.operators.stateful_map import Function, StatefulMap
 from tests.operators.keyed_rows import DictState

@@ -25,8 +25,8 @@ from anabranch.messages import (
     Shutdown,
     in_order,
 )
-from anabranch.operators.hand_over import Acquisition, Collection, Interrogation
-from anabranch.state.bins import BinSet
+from anabranch.operators.control.hand_over import Acquisition, Collection, Interrogation
+from anabranch.records.bins import BinSet
 
 BINS = BinSet.of([1, 2])
 COLLECT = Collect("by-name", 3, BINS)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.dataflow.schema import parse_schema
+from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
 from anabranch.operators import map_batches
 from anabranch.operators.dead_letter import Failure

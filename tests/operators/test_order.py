@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.operators.order import Order, concatenate
+from anabranch.operators.order.row_order import Order, concatenate
 
 Row = tuple[int, ...]
 

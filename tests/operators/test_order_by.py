@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.dataflow.order_by import OrderColumn
-from anabranch.operators.order_by import Ordering
+from anabranch.operators.order.order_by import Ordering
 from anabranch.operators.rows import Rows
 from tests.operators.keyed_rows import make_rows
 

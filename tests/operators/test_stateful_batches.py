@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.dataflow.schema import parse_schema
+from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
 from anabranch.operators.dead_letter import Failure
 from anabranch.operators.rows import Rows

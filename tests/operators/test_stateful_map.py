@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.dataflow.schema import parse_schema
+from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import state_codec
-from anabranch.operators.order import Order
+from anabranch.operators.order.row_order import Order
 from anabranch.operators.rows import Rows
 from anabranch.operators.stateful_map import StatefulMap
 from tests.operators.columns import KEYS

@@ -9,7 +9,7 @@ import pyarrow as pa
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.naming import ORD
 from anabranch.dataflow.stream import Stream
-from anabranch.dataflow.typed import Typed
+from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.validate import validate
 from tests.dataflow.fakes import FakeAnalyzer, sink, source
 

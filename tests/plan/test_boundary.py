@@ -22,7 +22,7 @@ from anabranch.plan.boundary import (
     seats,
 )
 from anabranch.plan.lower import UNKEYED, lower
-from anabranch.plan.step import Assignment, Plan
+from anabranch.records.step import Assignment, Plan
 from anabranch.rescale.step_moves import StepMoves
 from tests.plan import flows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.dataflow.schema import parse_schema
+from anabranch.dataflow.types.schema import parse_schema
 from anabranch.plan.boundary import Boundary, Seats
 from anabranch.plan.lower import lower
 from anabranch.plan.sql import Crossing

@@ -18,7 +18,9 @@ from itertools import permutations, product
 from typing import NamedTuple
 
 from anabranch.errors import OperationRefused
-from anabranch.plan.step import Assignment
+from anabranch.protocol.rescale_requests import Assign, Cancel, Pause, Request, Resume
+from anabranch.records.shares import Shares
+from anabranch.records.step import Assignment
 from anabranch.rescale import asking, controller
 from anabranch.rescale.controller import Rescale, is_pending
 from anabranch.rescale.course import Course, Reports
@@ -32,9 +34,7 @@ from anabranch.rescale.phases import (
     Settled,
     Steady,
 )
-from anabranch.rescale.requests import Assign, Cancel, Pause, Request, Resume
 from anabranch.rescale.rounds import RescaleSettings
-from anabranch.rescale.shares import Shares
 from anabranch.rescale.step_moves import StepMoves
 from tests.rescale.placed import REGION, all_told
 

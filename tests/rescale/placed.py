@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anabranch.plan.step import Assignment
+from anabranch.records.shares import Shares
+from anabranch.records.step import Assignment
 from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.course import Reports
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad, WorkerLoad
-from anabranch.rescale.shares import Shares
 from anabranch.rescale.step_moves import StepMoves
 
 REGION = "by-name"

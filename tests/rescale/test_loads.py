@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from anabranch.plan.step import Assignment, OperatorShape, OperatorState
+from anabranch.records.bins import BinSet
+from anabranch.records.run_list import BlobInfo, Listed, RunInfo
+from anabranch.records.step import Assignment, OperatorShape, OperatorState
 from anabranch.rescale.loads import (
     SMOOTHING,
     BinLoad,
@@ -19,8 +21,6 @@ from anabranch.rescale.loads import (
     observed,
     weights,
 )
-from anabranch.state.bins import BinSet
-from anabranch.state.run_list import BlobInfo, Listed, RunInfo
 
 PLACEMENT = (Assignment("a", 1, (0, 0, 1, 1)), Assignment("b", 1, (0, 1)))
 

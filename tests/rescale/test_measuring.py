@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from anabranch.coordinator.events import CommitWritten, InputTaken, PlanWritten, ResultFetched
 from anabranch.coordinator.rescaling import forecast_of
-from anabranch.node.port import Done, Open
-from anabranch.plan.step import OperatorState
+from anabranch.protocol.node import Done, Open
+from anabranch.protocol.rescale_requests import Rebalance, Scale, Wish
+from anabranch.records.bins import BinSet
+from anabranch.records.run_list import Listed, RunInfo
+from anabranch.records.step import OperatorState
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.loads import BinLoad, WorkerLoad
-from anabranch.rescale.requests import Rebalance, Scale, Wish
-from anabranch.state.bins import BinSet
-from anabranch.state.run_list import Listed, RunInfo
 from tests.coordinator.bench import SHAPE, Bench, commit, plan, read, result, standing
 
 HOT, COLD = 90.0, 10.0

@@ -11,16 +11,16 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from anabranch.plan.step import Assignment
+from anabranch.protocol.rescale_requests import Cancel, Request
+from anabranch.records.bins import BinSet
+from anabranch.records.shares import reassigned
+from anabranch.records.step import Assignment
 from anabranch.rescale import asking, controller
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.course import Course, Reports, View
 from anabranch.rescale.phases import Moving
-from anabranch.rescale.requests import Cancel, Request
 from anabranch.rescale.rounds import RescaleSettings, Way
-from anabranch.rescale.shares import reassigned
 from anabranch.rescale.step_moves import StepMoves
-from anabranch.state.bins import BinSet
 from tests.rescale import model
 from tests.rescale.model import Model, Violation, World, key, search
 

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.messages import Hold, Prefetch
-from anabranch.plan.placed import Assignment
+from anabranch.protocol.rescale_requests import Cancel, Scale
+from anabranch.records.bins import BinSet
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import Shares
 from anabranch.rescale.asking import request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
 from anabranch.rescale.course import Course, Intent, Reports, View
 from anabranch.rescale.phases import Steady
-from anabranch.rescale.requests import Cancel, Scale
 from anabranch.rescale.rounds import Budget, RescaleSettings, Way, allowed_bytes
-from anabranch.rescale.shares import Shares
 from anabranch.rescale.step_moves import StepMoves
-from anabranch.state.bins import BinSet
 from tests.rescale.placed import REGION, answers, loads, placed
 
 WAYS = st.builds(

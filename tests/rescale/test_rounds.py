@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.plan.step import Assignment
+from anabranch.protocol.rescale_requests import Scale
+from anabranch.records.shares import Shares
+from anabranch.records.step import Assignment
 from anabranch.rescale.asking import request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
@@ -16,7 +18,6 @@ from anabranch.rescale.forecast import forecast
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.phases import Moving, Steady
-from anabranch.rescale.requests import Scale
 from anabranch.rescale.rounds import (
     Budget,
     Purse,
@@ -28,7 +29,6 @@ from anabranch.rescale.rounds import (
     rounds,
     usual_seconds,
 )
-from anabranch.rescale.shares import Shares
 from tests.rescale.placed import REGION, all_told, loads, placed
 
 COSTS = CostModel(bytes_per_second=1000.0, seconds_per_bin=0.01)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import pytest
 
 from anabranch.messages import AFTER_DATA, BEFORE_DATA, Acquire, Collect, Interrogate
-from anabranch.plan.step import Assignment
+from anabranch.protocol.rescale_requests import Scale
+from anabranch.records.shares import members
+from anabranch.records.step import Assignment
 from anabranch.rescale import controller
 from anabranch.rescale.asking import request
 from anabranch.rescale.controller import Rescale, after_commit, is_pending, plan_step
 from anabranch.rescale.course import Reports
-from anabranch.rescale.requests import Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
-from anabranch.rescale.shares import members
 from tests.rescale.pipeline import Pipeline, Row, without_rescale
 from tests.rescale.placed import REGION, loads, placed
 

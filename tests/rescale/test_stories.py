@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.plan.step import Assignment
+from anabranch.protocol.rescale_history import KEPT, Outcome
+from anabranch.protocol.rescale_requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
+from anabranch.records.shares import members
+from anabranch.records.step import Assignment
 from anabranch.rescale.asking import reopened
 from anabranch.rescale.counting import moved_of
-from anabranch.rescale.history import KEPT, Outcome
 from anabranch.rescale.phases import Paused, Steady
-from anabranch.rescale.requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
 from anabranch.rescale.rounds import RescaleSettings, Way
-from anabranch.rescale.shares import members
 from tests.rescale.pipeline import DEFAULTS, Pipeline, Row, is_scale, without_rescale
 
 REGIONS = {"source": 5, "a": 8, "b": 4}

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import OperationRefused
-from anabranch.plan.step import Assignment
+from anabranch.protocol.rescale_requests import Assign, Balance, Rebalance, Scale, Wish
+from anabranch.records.shares import Shares, members
+from anabranch.records.step import Assignment
 from anabranch.rescale import by_load as by_load_module
 from anabranch.rescale import membership
 from anabranch.rescale.by_load import by_load, load_limit
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad, weights
 from anabranch.rescale.membership import KeptByCount, choose_members, weighed
-from anabranch.rescale.requests import Assign, Balance, Rebalance, Scale, Wish
-from anabranch.rescale.shares import Shares, members
 from anabranch.rescale.targets import check_wish, target_for
 from tests.rescale.placed import REGION, loads, moved_bytes, placed
 

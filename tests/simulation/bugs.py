@@ -18,23 +18,23 @@ import pyarrow as pa
 import pytest
 
 from anabranch.coordinator import plans, recovering
+from anabranch.journal.leadership import Leadership
 from anabranch.messages import Report
 from anabranch.node import settle, stepping
 from anabranch.node.core import NodeCore
 from anabranch.node.duties import Duties
 from anabranch.node.offers import Offers
-from anabranch.node.port import Output
-from anabranch.node.retention import Sweeper
-from anabranch.plan.step import OperatorState, Plan
+from anabranch.protocol.node import Output
+from anabranch.records.step import OperatorState, Plan
+from anabranch.runs import rows, stacked_runs
 from anabranch.sinks import memory
 from anabranch.sinks.memory import MemoryPublisher
 from anabranch.sinks.staging import read_staged
-from anabranch.state import rows, stacked_runs
-from anabranch.state.leadership import Leadership
-from anabranch.testing.memory_plane import MemoryPlane
-from anabranch.testing.rules import RuleBroken
+from anabranch.store.retention import Sweeper
+from anabranch.testing.cluster.rules import RuleBroken
+from anabranch.testing.plane.memory_plane import MemoryPlane
+from anabranch.testing.plane.step_memo import DoneStep
 from anabranch.testing.simulation import Simulation
-from anabranch.testing.step_memo import DoneStep
 from tests.simulation.rescale_bugs import RESCALE_BUGS
 
 Patch = pytest.MonkeyPatch

@@ -11,14 +11,14 @@ import pytest
 from anabranch.coordinator import loading, recovering
 from anabranch.messages import Control, Load, Message
 from anabranch.node import core, stepping
-from anabranch.node.port import StepResult
-from anabranch.plan.step import OperatorState, Plan
+from anabranch.protocol.node import StepResult
+from anabranch.records.bins import BinSet
+from anabranch.records.run_list import Listed, replace, restrict
+from anabranch.records.step import OperatorState, Plan
 from anabranch.rescale import asking
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
-from anabranch.state.bins import BinSet
-from anabranch.state.run_list import Listed, replace, restrict
-from anabranch.testing.computed_step import ComputedStep
+from anabranch.testing.plane.computed_step import ComputedStep
 
 Patch = pytest.MonkeyPatch
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from anabranch.testing.cluster import SimulatedCluster
+from anabranch.testing.cluster.cluster import SimulatedCluster
 from anabranch.testing.simulation import Simulation
 
 

@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.node.program import Program
 from anabranch.node.settle import rows_read
-from anabranch.plan.step import Assignment, Commit, Count, Input, Plan
+from anabranch.records.slices import RangeSlice
+from anabranch.records.step import Assignment, Commit, Count, Input, Plan
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.sinks.memory import MemorySink
-from anabranch.sources.port import RangeSlice
-from anabranch.testing.broken import Broken
-from anabranch.testing.cluster import SimulatedCluster
-from anabranch.testing.ownership import Ownership
-from anabranch.testing.plain_columns import typed_without_spark
-from anabranch.testing.rules import Rules
+from anabranch.task.program import Program
+from anabranch.testing.cluster.broken import Broken
+from anabranch.testing.cluster.cluster import SimulatedCluster
+from anabranch.testing.cluster.ownership import Ownership
+from anabranch.testing.cluster.rules import Rules
+from anabranch.testing.plane.plain_columns import typed_without_spark
 from anabranch.testing.shop import shop
 from anabranch.testing.simulation import Simulation
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from anabranch.rescale.history import Outcome
-from anabranch.rescale.requests import Rebalance, Scale
-from anabranch.testing.cluster import SimulatedCluster
-from anabranch.testing.faults import Fault
+from anabranch.protocol.rescale_history import Outcome
+from anabranch.protocol.rescale_requests import Rebalance, Scale
+from anabranch.testing.cluster.cluster import SimulatedCluster
+from anabranch.testing.cluster.faults import Fault
 from anabranch.testing.simulation import Simulation
 from tests.simulation.schedules import run_all
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.errors import PublishFailed
-from anabranch.sinks.port import SparkFormat
+from anabranch.protocol.sinks import SparkFormat
 
 
 class PlainFrames:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import BuildError, CallbackFailed, CorruptStaged, DiskFull
+from anabranch.protocol.sinks import Publisher, Sink, SinkContext
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.callback import CallbackSink
-from anabranch.sinks.port import Publisher, Sink, SinkContext, StagedFile
 from anabranch.sinks.staging import Rows, stage
 from tests.sinks.plain_frames import PlainFrames
 

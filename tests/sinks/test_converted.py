@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import CorruptStaged, PublishFailed, StoreUnavailable
+from anabranch.protocol.sinks import Publisher, SinkContext, TakingBack
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.converted import ConvertedPublisher
 from anabranch.sinks.file import FileSink
-from anabranch.sinks.port import Publisher, SinkContext, StagedFile, TakingBack
 from anabranch.sinks.staging import Rows, stage
 from anabranch.sinks.target import manifest_path, read_manifest
 from tests.sinks.plain_frames import PlainFrames

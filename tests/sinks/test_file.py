@@ -25,8 +25,9 @@ from anabranch.errors import (
     StoreUnavailable,
     TargetTaken,
 )
+from anabranch.protocol.sinks import Sink, SinkContext, takes_back
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FilePublisher, FileSink, Link
-from anabranch.sinks.port import Sink, SinkContext, StagedFile, takes_back
 from anabranch.sinks.staging import Rows, stage
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import CorruptStaged, TargetTaken
+from anabranch.protocol.sinks import Sink, SinkContext
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.port import Sink, SinkContext, StagedFile
 from anabranch.sinks.staging import Rows, stage
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from anabranch.protocol.sinks import SinkContext
 from anabranch.sinks.file import FileSink
-from anabranch.sinks.port import SinkContext
 from anabranch.sinks.staging import Rows, stage
 
 DDL = (

@@ -13,11 +13,12 @@ import pytest
 import xxhash
 
 from anabranch.errors import CorruptStaged, NameTaken, StoreUnavailable
+from anabranch.protocol.sinks import Sink
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.port import Sink, StagedFile
 from anabranch.sinks.staging import Rows, read_staged, stage
-from anabranch.state.files import ensure_directory
+from anabranch.store.files import ensure_directory
 
 TABLE = pa.table({"a": [1, 2, 3]})
 

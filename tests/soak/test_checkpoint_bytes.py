@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import anabranch as ab
-from anabranch.coordinator.records import copy_checkpoint
-from anabranch.node.state_reader import read_snapshot, read_table
+from anabranch.coordinator.driver.checkpoint_copy import copy_checkpoint
+from anabranch.task.state_reader import read_snapshot, read_table
 
 pytestmark = [
     pytest.mark.soak,

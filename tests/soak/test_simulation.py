@@ -16,7 +16,7 @@ from functools import partial
 
 import pytest
 
-from anabranch.testing.rules import RuleBroken
+from anabranch.testing.cluster.rules import RuleBroken
 from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.bugs import BUGS, bug, is_found

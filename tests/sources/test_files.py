@@ -20,13 +20,14 @@ from anabranch.errors import (
     FutureFormat,
     SourceUnavailable,
 )
+from anabranch.protocol.sources import Batch, Limit, PythonSource
+from anabranch.records.slices import FileSlice
 from anabranch.sources import files as files_module
 from anabranch.sources import ledger as ledger_module
 from anabranch.sources.discovery import Found, Known, Place, find
 from anabranch.sources.file_uri import file_tag
 from anabranch.sources.files import FileSource
 from anabranch.sources.memory_log import MemoryLog
-from anabranch.sources.port import Batch, FileSlice, Limit, PythonSource
 
 SCHEMA = pa.schema([("v", pa.int64())])
 #: Two names whose CRC-32 are equal, whatever stands before and after them.

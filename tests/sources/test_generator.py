@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import ChangedDataflow, ReadFailed
+from anabranch.protocol.sources import Limit, PythonSource
+from anabranch.records.slices import RangeSlice
 from anabranch.sources.generator import GeneratorSource
 from anabranch.sources.memory_log import MemoryLog
-from anabranch.sources.port import Limit, PythonSource, RangeSlice
 
 SCHEMA = pa.schema([("p", pa.int32()), ("i", pa.int64())])
 

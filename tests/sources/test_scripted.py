@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import ChangedDataflow, ReadFailed
+from anabranch.protocol.sources import Batch, PythonSource
+from anabranch.records.slices import RangeSlice
 from anabranch.sources.memory_log import MemoryLog
-from anabranch.sources.port import Batch, PythonSource, RangeSlice
 from anabranch.sources.scripted import ABORT, EOF, PAUSE, Fail, ScriptedSource
 
 SCHEMA = "k string, v bigint"

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch.node.state_reader import Snapshot, read_snapshot
 from anabranch.plan.state_view import StateView
-from anabranch.state.bins import BinSet
-from anabranch.state.region_state import OperatorState
+from anabranch.records.bins import BinSet
+from anabranch.runs.region_state import OperatorState
+from anabranch.task.state_reader import Snapshot, read_snapshot
 from tests.spark.running import completed
 
 BINS = 16

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 
 import psutil
 
-from anabranch.coordinator.status import Phase, Status
 from anabranch.errors import CoordinatorUnreachable
 from anabranch.http.address import read_address
 from anabranch.http.client import Client
 from anabranch.node.address import NodeAddress
 from anabranch.node.address import read_address as read_node
-from anabranch.node.state_reader import read_snapshot, read_table
+from anabranch.protocol.status import Phase, Status
+from anabranch.task.state_reader import read_snapshot, read_table
 from tests.spark.killable import SHORT_LIVED
 from tests.spark.test_kill import committed, rows_of
 

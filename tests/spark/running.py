@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.plan.step import Commit, decode_commit
-from anabranch.state.journal import CommitName, Journal
+from anabranch.journal.journal import CommitName, Journal
+from anabranch.records.step import Commit, decode_commit
 
 PATIENCE = 120.0
 

@@ -23,7 +23,7 @@ import anabranch as ab
 from anabranch.dataflow.aggregates import parse_aggregate
 from anabranch.dataflow.aggregates.refused import REFUSED
 from anabranch.dataflow.aggregates.rules import CALLABLE, RULES, WITHIN_GROUP
-from anabranch.dataflow.schema import parse_schema, type_to_ddl
+from anabranch.dataflow.types.schema import parse_schema, type_to_ddl
 from anabranch.dataflow.validate import validate
 from anabranch.spark.analyzer import SparkAnalyzer
 from tests.spark.running import completed

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.dataflow.schema import COLLATION, parse_schema, to_ddl
+from anabranch.dataflow.types.schema import COLLATION, parse_schema, to_ddl
 from anabranch.errors import InvalidDataflow
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.session import PER_SESSION, open_session

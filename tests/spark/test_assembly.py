@@ -12,7 +12,7 @@ import pytest
 from py4j.java_gateway import GatewayClient
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from anabranch.spark.assembly import Assembly
+from anabranch.spark.step.assembly import Assembly
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

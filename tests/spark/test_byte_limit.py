@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.dataflow.validate import validate
-from anabranch.node.program import Program
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.session import open_session
-from anabranch.spark.sources import SparkSources
-from anabranch.spark.step_query import StepQueries
+from anabranch.spark.sources.opening import SparkSources
+from anabranch.spark.step.step_query import StepQueries
+from anabranch.task.program import Program
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -17,10 +17,11 @@ from pyspark.sql.streaming.datasource import (
 
 import anabranch as ab
 from anabranch.errors import ChangedDataflow, ReadFailed, UserFunctionFailed
-from anabranch.plan.step import Plan, decode_plan
-from anabranch.sources.port import Limit, OffsetSlice
-from anabranch.spark.data_source import DataSourceEnumerator
-from anabranch.state.journal import Journal, PlanName
+from anabranch.journal.journal import Journal, PlanName
+from anabranch.protocol.sources import Limit
+from anabranch.records.slices import OffsetSlice
+from anabranch.records.step import Plan, decode_plan
+from anabranch.spark.sources.data_source import DataSourceEnumerator
 from tests.spark.data_sources import (
     EndingNumbers,
     Numbers,

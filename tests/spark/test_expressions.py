@@ -11,7 +11,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.sources.port import Source
+from anabranch.protocol.sources import Source
 from anabranch.spark.session import open_session
 from tests.spark.running import bag, completed, rows_of, write_json
 

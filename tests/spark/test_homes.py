@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.records.run_list import runs_of
 from anabranch.rescale.rounds import RescaleSettings
-from anabranch.state.run_list import runs_of
 from tests.spark.running import commits, published, write_json
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]

@@ -15,13 +15,13 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.coordinator.records import read_standing
+from anabranch.coordinator.driver.journal_reader import read_standing
 from anabranch.errors import CorruptRun
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.server import Server
-from anabranch.plan.profiles import ProfileKind, ProfileWish
-from anabranch.state.journal import Journal
+from anabranch.journal.journal import Journal
+from anabranch.records.profiles import ProfileKind, ProfileWish
 from tests.http.documented import bounded, call, schema
 from tests.http.raw import Site, until
 

@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.node.port import (
+from anabranch.node.threads import ThreadedNode
+from anabranch.protocol.node import (
     CancelOrder,
     CommitOrder,
     InputLimit,
@@ -19,8 +20,7 @@ from anabranch.node.port import (
     StepOrder,
     Told,
 )
-from anabranch.node.threads import ThreadedNode
-from anabranch.plan.step import Plan
+from anabranch.records.step import Plan
 from anabranch.rescale.assignments import equal_shares
 from anabranch.run import build_node
 

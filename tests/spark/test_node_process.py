@@ -20,7 +20,7 @@ from anabranch.errors import ForbiddenRelation, NodeUnreachable
 from anabranch.node.address import read_address
 from anabranch.node.client import HttpNode
 from anabranch.node.flow_code import code_of
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     CloseOrder,
     CommitOrder,
     InputLimit,
@@ -31,7 +31,7 @@ from anabranch.node.port import (
     StepResult,
     Told,
 )
-from anabranch.plan.step import Input, Plan
+from anabranch.records.step import Input, Plan
 from anabranch.rescale.assignments import equal_shares
 from tests.spark.killable import SHORT_LIVED
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from anabranch.errors import ReadFailed
-from anabranch.operators.order import Order
+from anabranch.operators.order.row_order import Order
 from anabranch.plan.boundary import SOURCE_SHIFT, UNNUMBERED
-from anabranch.spark.rows import number_transformed
+from anabranch.spark.step.rows import number_transformed
 
 TAGS = {0: (70, 5, 900), 2: (5, (1 << SOURCE_SHIFT) - 1)}
 

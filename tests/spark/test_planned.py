@@ -15,11 +15,11 @@ from pyarrow import csv, orc, parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
-from anabranch.plan.step import Plan
-from anabranch.spark.blanks import AT, TOLD, Blanks
-from anabranch.spark.planned import KEPT_PLANS, Given, Planned, Plans
+from anabranch.records.step import Plan
 from anabranch.spark.session import open_session
-from anabranch.spark.step_query import StepQueries
+from anabranch.spark.step.blanks import AT, TOLD, Blanks
+from anabranch.spark.step.planned import KEPT_PLANS, Given, Planned, Plans
+from anabranch.spark.step.step_query import StepQueries
 from tests.spark.running import completed, eventually, state_of, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

@@ -15,16 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
 from anabranch.dataflow.validate import validate
-from anabranch.node.program import Program
-from anabranch.plan.step import Assignment, Input, Plan
+from anabranch.records.slices import FileSlice, RangeSlice
+from anabranch.records.step import Assignment, Input, Plan
 from anabranch.rescale.assignments import equal_shares
-from anabranch.sources.port import FileSlice, RangeSlice
 from anabranch.spark.analyzer import SparkAnalyzer
-from anabranch.spark.occasion import StepQuery
-from anabranch.spark.plane import SparkPlane
 from anabranch.spark.session import open_session
-from anabranch.spark.sources import SparkSources
-from anabranch.spark.step_query import StepQueries
+from anabranch.spark.sources.opening import SparkSources
+from anabranch.spark.step.occasion import StepQuery
+from anabranch.spark.step.plane import SparkPlane
+from anabranch.spark.step.step_query import StepQueries
+from anabranch.task.program import Program
 from tests.spark.running import completed, eventually, state_of, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

@@ -26,8 +26,8 @@ from anabranch.errors import (
     UnknownOperator,
 )
 from anabranch.node.export import export_parquet
-from anabranch.node.queries import STEP
-from anabranch.node.state_reader import read_snapshot
+from anabranch.task.queries import STEP
+from anabranch.task.state_reader import read_snapshot
 from tests.spark.running import PATIENCE, bag, commits, completed, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

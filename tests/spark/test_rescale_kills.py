@@ -12,8 +12,8 @@ from collections import Counter
 
 import pytest
 
-from anabranch.coordinator.status import RescaleStatus, Status
 from anabranch.http.answers import ScaleRequest
+from anabranch.protocol.status import RescaleStatus, Status
 from tests.spark.killing import Site, until
 from tests.spark.test_kill import committed
 from tests.spark.test_process_kills import right_to_the_end

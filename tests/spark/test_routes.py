@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.spark.planned import Given, Planned
-from anabranch.spark.routes import Table
 from anabranch.spark.session import open_session
+from anabranch.spark.step.planned import Given, Planned
+from anabranch.spark.step.routes import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

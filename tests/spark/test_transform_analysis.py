@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.dataflow.ports import Transformed
-from anabranch.dataflow.schema import parse_schema, to_ddl
+from anabranch.dataflow.sql.ports import Transformed
+from anabranch.dataflow.types.schema import parse_schema, to_ddl
 from anabranch.plan.transform_sql import content_hash
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.session import open_session

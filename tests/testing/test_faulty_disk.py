@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from anabranch.errors import DiskFull, StoreUnavailable
-from anabranch.state.disk import use_disk
-from anabranch.state.files import (
+from anabranch.store.disk import use_disk
+from anabranch.store.files import (
     create_bulk,
     create_bulk_many,
     create_file,

@@ -17,10 +17,10 @@ from anabranch.node.address import remove_address, write_address
 from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.process import NODE_LOCK, NodeCommand, tell_failure
 from anabranch.node.threads import ThreadedNode
-from anabranch.node.worker_home import homes_of
 from anabranch.run import BINS, build_node
-from anabranch.state.files import ensure_directory
-from anabranch.state.lock import DirectoryLock
+from anabranch.store.files import ensure_directory
+from anabranch.store.lock import DirectoryLock
+from anabranch.task.worker_home import homes_of
 
 if TYPE_CHECKING:
     from anabranch.node.server import NodeServer

@@ -13,7 +13,7 @@ from anabranch.cli.reach import Directory, Json, Seconds, Token, Url, client_of
 from anabranch.cli.waiting import with_spinner
 from anabranch.http.answers import MOST_WORKERS
 from anabranch.http.profile_text import profile_text
-from anabranch.plan.profiles import ProfileKind, ProfileWish
+from anabranch.records.profiles import ProfileKind, ProfileWish
 
 
 def profile(

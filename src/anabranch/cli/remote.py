@@ -14,7 +14,6 @@ from anabranch.cli.exits import Exit
 from anabranch.cli.reach import Directory, Json, Seconds, Token, Url, client_of
 from anabranch.cli.tables import checkpoint_table, status_line, status_picture
 from anabranch.cli.waiting import checkpoint_with_progress, with_spinner
-from anabranch.coordinator.status import ENDED, Status
 from anabranch.http.answers import (
     LAST_STEP,
     LONGEST_SECONDS,
@@ -25,7 +24,8 @@ from anabranch.http.answers import (
 )
 from anabranch.http.client import Client
 from anabranch.http.text_table import visible
-from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
+from anabranch.protocol.status import ENDED, Status
+from anabranch.task.queries import LIMIT_BYTES, LIMIT_ROWS
 
 WATCH_SECONDS = 1.0
 

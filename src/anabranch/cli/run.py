@@ -24,14 +24,14 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Shutdown
 from anabranch.coordinator.port import Coordinator
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.status import Phase, Status
 from anabranch.errors import TokenInvalid
-from anabranch.failures import error_of
 from anabranch.http.answers import LONGEST_SECONDS
 from anabranch.http.token import check_token
+from anabranch.protocol.failures import error_of
+from anabranch.protocol.status import Phase, Status
+from anabranch.records.bins import bin_bits
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.run import BINS
-from anabranch.state.bins import bin_bits
 
 SHOW_SECONDS = 1.0
 USUAL = Settings()

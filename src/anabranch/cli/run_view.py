@@ -14,14 +14,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.demo_view import sparkline
+from anabranch.cli.demo.view import sparkline
 from anabranch.cli.literal import literal
 from anabranch.cli.sizes import size
 from anabranch.cli.tables import STYLES, keys_of, paused_of
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.status import Status
 from anabranch.http.feed import Seen
 from anabranch.http.stats import rows_per_second
+from anabranch.protocol.status import Status
 
 SHOWN_STEPS = 30
 REMEMBERED = 600

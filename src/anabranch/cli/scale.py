@@ -15,11 +15,11 @@ from anabranch.cli.reach import Directory, Json, Seconds, Token, Url, client_of
 from anabranch.cli.scale_progress import until_over
 from anabranch.cli.scale_text import forecast_text, history_table, outcome_text, rescale_text
 from anabranch.cli.waiting import with_spinner
-from anabranch.coordinator.status import ENDED
 from anabranch.http.answers import MOST_WORKERS, RebalanceRequest, ScaleAnswer, ScaleRequest
 from anabranch.http.client import Client
-from anabranch.rescale.history import Outcome
-from anabranch.rescale.requests import Balance, Rebalance, Scale, Wish
+from anabranch.protocol.rescale_history import Outcome
+from anabranch.protocol.rescale_requests import Balance, Rebalance, Scale, Wish
+from anabranch.protocol.status import ENDED
 
 Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until all bins are there, with a bar.")

@@ -10,11 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from anabranch.cli.scale_text import left_text, wish_text
 from anabranch.cli.waiting import LOOK_SECONDS
-from anabranch.coordinator.status import ENDED, RescaleStatus, Status
 from anabranch.http.answers import ScaleAnswer
 from anabranch.http.client import Client
-from anabranch.rescale.history import Finished
-from anabranch.rescale.requests import Wish
+from anabranch.protocol.rescale_history import Finished
+from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.status import ENDED, RescaleStatus, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from anabranch.cli.literal import literal
 from anabranch.cli.sizes import size
-from anabranch.coordinator.status import RescaleStatus
+from anabranch.protocol.rescale_history import Finished, Moved
+from anabranch.protocol.rescale_requests import Assign, Rebalance, Scale, Wish
+from anabranch.protocol.status import RescaleStatus
 from anabranch.rescale.forecast import Forecast
-from anabranch.rescale.history import Finished, Moved
-from anabranch.rescale.requests import Assign, Rebalance, Scale, Wish
 
 
 def wish_text(wish: Wish | None) -> str:

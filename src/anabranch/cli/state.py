@@ -15,16 +15,16 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.cli.literal import literal
-from anabranch.coordinator.records import copy_checkpoint
-from anabranch.dataflow.schema import to_ddl
+from anabranch.coordinator.driver.checkpoint_copy import copy_checkpoint
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.http.text_table import shown
 from anabranch.node.export import export_parquet
 from anabranch.node.flow_code import load_flow
-from anabranch.node.state_reader import Snapshot, read_snapshot, read_view, steps_of
 from anabranch.operators.state_json import json_text
 from anabranch.plan.state_view import StateView
-from anabranch.plan.step import OperatorState
-from anabranch.state.bins import BinSet
+from anabranch.records.bins import BinSet
+from anabranch.records.step import OperatorState
+from anabranch.task.state_reader import Snapshot, read_snapshot, read_view, steps_of
 
 state = typer.Typer(
     help="Look at the state of a pipeline in its directory; Spark is not started.",

@@ -13,8 +13,8 @@ from rich.text import Text
 from anabranch.cli.literal import literal
 from anabranch.cli.scale_text import rescale_text
 from anabranch.cli.sizes import size
-from anabranch.coordinator.status import CheckpointStatus, Phase, Status
 from anabranch.http.text_table import visible
+from anabranch.protocol.status import CheckpointStatus, Phase, Status
 
 STYLES = {
     Phase.RUNNING: "bold green",

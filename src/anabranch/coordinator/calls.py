@@ -8,9 +8,9 @@ from anabranch.coordinator.effects import Fetch, Give, Take
 from anabranch.coordinator.events import EffectFailed, Event, Fenced, InputTaken, ResultFetched
 from anabranch.errors import AnabranchError, NodeUnreachable
 from anabranch.errors import Fenced as FencedError
-from anabranch.failures import failure_of
-from anabranch.node.port import Order, StepResult
-from anabranch.plan.step import Input
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Order, StepResult
+from anabranch.records.step import Input
 
 
 class Called(Protocol):

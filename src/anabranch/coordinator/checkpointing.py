@@ -10,8 +10,8 @@ from anabranch.coordinator.phases import Branching, Checkpointing, Closing, Dela
 from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.standing import checkpoint_of
 from anabranch.coordinator.triggers import Trigger
-from anabranch.node.port import CheckOrder, Failure, Told
-from anabranch.plan.step import Checkpoint
+from anabranch.protocol.node import CheckOrder, Failure, Told
+from anabranch.records.step import Checkpoint
 
 LONGEST_DELAY = 60.0
 """After so many seconds at most a checkpoint that could not be made is tried again."""

@@ -8,7 +8,7 @@ from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublis
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Closing, Ended
 from anabranch.coordinator.plans import sweep_order
-from anabranch.node.port import CloseOrder, Failure, Order
+from anabranch.protocol.node import CloseOrder, Failure, Order
 
 
 def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:

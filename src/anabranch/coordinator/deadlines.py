@@ -23,7 +23,7 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.triggers import next_look
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     CheckOrder,
     CommitOrder,
     Failure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anabranch.plan.step import Count
+from anabranch.records.step import Count
 
 
 def differences(before: Sequence[Count], after: Sequence[Count]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from anabranch.node.port import Failure, Order
-from anabranch.plan.home_use import HomeUse
-from anabranch.plan.profiles import TaskProfile
-from anabranch.plan.step import Checkpoint, Commit, Plan, Repair
+from anabranch.protocol.node import Failure, Order
+from anabranch.records.home_use import HomeUse
+from anabranch.records.profiles import TaskProfile
+from anabranch.records.step import Checkpoint, Commit, Plan, Repair
 from anabranch.rescale.telling import StepMoved
 
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from anabranch.coordinator.effects import Effect
 from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.standing import Standing
-from anabranch.node.port import Failure, StepResult, Told
-from anabranch.plan.step import Checkpoint, Commit, Identity, Input, Plan, Repair
+from anabranch.protocol.node import Failure, StepResult, Told
+from anabranch.records.step import Checkpoint, Commit, Identity, Input, Plan, Repair
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from anabranch.coordinator.closing import close, fail
 from anabranch.coordinator.effects import Effect
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import GoingDown
-from anabranch.node.port import Failure
+from anabranch.protocol.node import Failure
 
 TRIES = 5
 """So often the last checkpoint is tried."""

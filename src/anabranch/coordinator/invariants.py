@@ -16,7 +16,7 @@ from anabranch.coordinator.phases import (
     Stepping,
     Taking,
 )
-from anabranch.node.port import CommitOrder, SourcesOrder, StepOrder
+from anabranch.protocol.node import CommitOrder, SourcesOrder, StepOrder
 
 
 class Violation(AssertionError):

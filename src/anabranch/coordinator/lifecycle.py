@@ -24,10 +24,10 @@ from anabranch.coordinator.recovering import as_committed
 from anabranch.coordinator.rescaling import bins_to_move
 from anabranch.coordinator.stepping import cancel, is_complete, look_for_step
 from anabranch.errors import OperationRefused
-from anabranch.failures import failure_of
-from anabranch.node.port import Failure
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Failure
+from anabranch.protocol.rescale_requests import Request
 from anabranch.rescale.asking import request
-from anabranch.rescale.requests import Request
 
 
 def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> list[Effect]:

@@ -16,7 +16,7 @@ from anabranch.coordinator.operations import REWIND, Load
 from anabranch.coordinator.phases import Branching, Verifying
 from anabranch.coordinator.recovering import know, reopen
 from anabranch.coordinator.standing import Standing
-from anabranch.node.port import CheckOrder, Failure, Told
+from anabranch.protocol.node import CheckOrder, Failure, Told
 
 
 def unfit(memory: Memory, wish: Load) -> Failure | None:

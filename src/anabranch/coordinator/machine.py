@@ -76,7 +76,7 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.settings import Settings
-from anabranch.node.port import Closed, Failure, StepOrder, Told
+from anabranch.protocol.node import Closed, Failure, StepOrder, Told
 
 STORY = 200
 UNREACHABLE = "node.unreachable"

@@ -20,10 +20,10 @@ from anabranch.coordinator.phases import (
 )
 from anabranch.coordinator.settings import Settings
 from anabranch.coordinator.standing import Standing
-from anabranch.node.port import Facts, Failure, InputLimit, Order, Output, PausedSources, Told
-from anabranch.plan.home_use import HomeUse
-from anabranch.plan.profiles import ProfileWish
-from anabranch.plan.step import Assignment, Checkpoint
+from anabranch.protocol.node import Facts, Failure, InputLimit, Order, Output, PausedSources, Told
+from anabranch.records.home_use import HomeUse
+from anabranch.records.profiles import ProfileWish
+from anabranch.records.step import Assignment, Checkpoint
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from anabranch.plan.profiles import ProfileWish
-from anabranch.rescale.requests import Request
+from anabranch.protocol.rescale_requests import Request
+from anabranch.records.profiles import ProfileWish
 
 
 @dataclass(frozen=True, slots=True)

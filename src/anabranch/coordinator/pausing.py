@@ -13,7 +13,7 @@ from anabranch.coordinator.effects import Effect, Give
 from anabranch.coordinator.memory import OPENS, Memory
 from anabranch.coordinator.operations import PauseSource, StartSource
 from anabranch.coordinator.phases import Closing
-from anabranch.node.port import Failure, PausedSources, SourcesOrder, Told
+from anabranch.protocol.node import Failure, PausedSources, SourcesOrder, Told
 
 
 def unfit(memory: Memory, source: str) -> Failure | None:

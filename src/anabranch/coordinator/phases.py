@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch.coordinator.triggers import Trigger
-from anabranch.node.port import Failure, OpenOrder, StepResult
-from anabranch.plan.step import Checkpoint, Commit, Plan
+from anabranch.protocol.node import Failure, OpenOrder, StepResult
+from anabranch.records.step import Checkpoint, Commit, Plan
 
 
 @dataclass(frozen=True, slots=True)

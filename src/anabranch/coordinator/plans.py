@@ -7,7 +7,7 @@ import msgspec
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.memory import OPENS, Memory
 from anabranch.coordinator.standing import read_up_to
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     CommitOrder,
     Facts,
     OpenOrder,
@@ -16,14 +16,14 @@ from anabranch.node.port import (
     StepResult,
     SweepOrder,
 )
-from anabranch.plan.profiles import ProfileWish
-from anabranch.plan.step import Assignment, Checkpoint, Commit, Input, Plan
+from anabranch.records.profiles import ProfileWish
+from anabranch.records.shares import members
+from anabranch.records.step import Assignment, Checkpoint, Commit, Input, Plan
 from anabranch.rescale.assignments import equal_shares, source_shares
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.course import Reports
 from anabranch.rescale.loads import completed, from_states
 from anabranch.rescale.phases import Steady
-from anabranch.rescale.shares import members
 from anabranch.rescale.step_moves import StepMoves
 from anabranch.rescale.telling import StepMoved
 

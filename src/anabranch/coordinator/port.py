@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Operation
-from anabranch.coordinator.status import Status
-from anabranch.node.port import Facts, Failure
-from anabranch.plan.profiles import TaskProfile
+from anabranch.protocol.node import Facts, Failure
+from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.status import Status
+from anabranch.records.profiles import TaskProfile
 from anabranch.rescale.forecast import Forecast
-from anabranch.rescale.requests import Wish
 
 
 class Answered(msgspec.Struct, frozen=True):

@@ -12,10 +12,10 @@ from anabranch.coordinator.closing import refusal
 from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.plans import where_bins_are
-from anabranch.node.port import Failure, StepResult
-from anabranch.plan.profiles import ProfileWish
-from anabranch.plan.step import Plan
-from anabranch.rescale.shares import members
+from anabranch.protocol.node import Failure, StepResult
+from anabranch.records.profiles import ProfileWish
+from anabranch.records.shares import members
+from anabranch.records.step import Plan
 
 MOST_WAITING = 64
 

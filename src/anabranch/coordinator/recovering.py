@@ -35,15 +35,15 @@ from anabranch.coordinator.plans import commit_order, is_ours, open_order, revis
 from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
 from anabranch.coordinator.triggers import Trigger
-from anabranch.node.port import CommitOrder, Failure, Open, StepResult, Told
-from anabranch.plan.step import Assignment, Checkpoint, Commit, Identity, Plan, Repair
+from anabranch.protocol.node import CommitOrder, Failure, Open, StepResult, Told
+from anabranch.protocol.rescale_history import Moved, Outcome
+from anabranch.protocol.rescale_requests import Assign, Scale
+from anabranch.records.shares import Shares
+from anabranch.records.step import Assignment, Checkpoint, Commit, Identity, Plan, Repair
 from anabranch.rescale.asking import reopened
 from anabranch.rescale.controller import Rescale
-from anabranch.rescale.history import Moved, Outcome
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.phases import Settled
-from anabranch.rescale.requests import Assign, Scale
-from anabranch.rescale.shares import Shares
 
 LOST = frozenset({"store.missing_run", "store.corrupt_run"})
 """Failures that mean that state is lost: an older checkpoint may have it."""

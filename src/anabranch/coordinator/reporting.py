@@ -22,7 +22,8 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.rescaling import rescale_status
-from anabranch.coordinator.status import (
+from anabranch.protocol.node import Closed, Open, Running, Told
+from anabranch.protocol.status import (
     CheckpointStatus,
     CheckpointUnderWay,
     NodeStatus,
@@ -34,9 +35,8 @@ from anabranch.coordinator.status import (
     Status,
     StepUnderWay,
 )
-from anabranch.node.port import Closed, Open, Running, Told
-from anabranch.plan.step import Assignment, Checkpoint, OperatorState
-from anabranch.rescale.shares import members
+from anabranch.records.shares import members
+from anabranch.records.step import Assignment, Checkpoint, OperatorState
 
 
 def status_of(memory: Memory, now: float) -> Status:

@@ -6,9 +6,10 @@ from collections import Counter
 
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.plans import is_moving, where_bins_are
-from anabranch.coordinator.status import RescaleStatus
 from anabranch.errors import OperationRefused
-from anabranch.plan.placed import Assignment
+from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.status import RescaleStatus
+from anabranch.records.placed import Assignment
 from anabranch.rescale.controller import Rescale, arrived
 from anabranch.rescale.counting import moved_of
 from anabranch.rescale.forecast import Forecast, duration, forecast
@@ -23,7 +24,6 @@ from anabranch.rescale.phases import (
     Settled,
     Steady,
 )
-from anabranch.rescale.requests import Wish
 from anabranch.rescale.rounds import RescaleSettings, budget_for, usual_seconds
 from anabranch.rescale.targets import target_for
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from anabranch.node.port import Output
-from anabranch.plan.step import Checkpoint, Commit, Identity, Input, OperatorState, Plan
+from anabranch.protocol.node import Output
+from anabranch.records.step import Checkpoint, Commit, Identity, Input, OperatorState, Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch.coordinator.standing import Standing
-from anabranch.node.port import Closed, Done, Open, Running, Told
-from anabranch.plan.placed import fingerprint
-from anabranch.plan.step import Checkpoint, Plan
+from anabranch.protocol.node import Closed, Done, Open, Running, Told
+from anabranch.records.placed import fingerprint
+from anabranch.records.step import Checkpoint, Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from anabranch.coordinator.recovering import (
     share_anew,
 )
 from anabranch.coordinator.triggers import Trigger, Waiting, why_step
-from anabranch.node.port import (
+from anabranch.protocol.node import (
     CancelOrder,
     Done,
     Failure,
@@ -39,8 +39,8 @@ from anabranch.node.port import (
     StepResult,
     Told,
 )
-from anabranch.plan.home_use import added
-from anabranch.plan.step import Commit, Input, Plan
+from anabranch.records.home_use import added
+from anabranch.records.step import Commit, Input, Plan
 from anabranch.rescale.controller import is_pending
 from anabranch.rescale.loads import observed
 from anabranch.rescale.telling import moved_in

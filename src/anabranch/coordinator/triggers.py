@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from anabranch.coordinator.settings import Settings
-from anabranch.node.port import Offer
+from anabranch.protocol.node import Offer
 
 
 class Trigger(StrEnum):

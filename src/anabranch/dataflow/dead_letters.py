@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from anabranch.dataflow.schema import parse_schema
-from anabranch.dataflow.sql_text import literal
+from anabranch.dataflow.sql.sql_text import literal
+from anabranch.dataflow.types.schema import parse_schema
 
 #: What happens to a row for which a function of the user's raises: the step fails, or the row
 #: becomes a dead letter and the step goes on.

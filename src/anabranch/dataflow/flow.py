@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 from anabranch.dataflow.dead_letters import malformed_letters
 from anabranch.dataflow.graph import Graph, SinkNode, SourceNode
-from anabranch.dataflow.sql_text import literal, quote
+from anabranch.dataflow.sql.sql_text import literal, quote
 from anabranch.dataflow.stream import Recorder, Stream, require_sink, require_text, union
-from anabranch.sinks.port import DeadLetterRows, DroppedRows
+from anabranch.protocol.sinks import DeadLetterRows, DroppedRows
 
 if TYPE_CHECKING:
-    from anabranch.sinks.port import Sink
-    from anabranch.sources.port import Separating, Source
+    from anabranch.protocol.sinks import Sink
+    from anabranch.protocol.sources import Separating, Source
 
 _ABSENT = object()
 

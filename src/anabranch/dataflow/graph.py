@@ -17,8 +17,8 @@ from anabranch.dataflow.handles import Process
 from anabranch.dataflow.order_by import OrderColumn
 
 if TYPE_CHECKING:
-    from anabranch.sinks.port import Sink
-    from anabranch.sources.port import Source
+    from anabranch.protocol.sinks import Sink
+    from anabranch.protocol.sources import Source
 
 #: The user's function of a ``stateful_map``: (key, row, state) → (output, new state).
 StatefulFunction: TypeAlias = Callable[[Any, Any, Any], Any]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from anabranch.dataflow.findings import Finding, from_error
-from anabranch.dataflow.row_type import Column, RowType, same_name, unknown
-from anabranch.dataflow.schema import type_to_ddl
+from anabranch.dataflow.types.row_type import Column, RowType, same_name, unknown
+from anabranch.dataflow.types.schema import type_to_ddl
 from anabranch.errors import InvalidSchema
 
 #: Columns of our own that travel beside the user's start with this.

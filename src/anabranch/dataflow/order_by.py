@@ -9,8 +9,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from anabranch.dataflow.findings import Finding
-from anabranch.dataflow.row_type import RowType
-from anabranch.dataflow.schema import type_text
+from anabranch.dataflow.types.row_type import RowType
+from anabranch.dataflow.types.schema import type_text
 
 OrderBy: TypeAlias = "str | Sequence[str] | None"
 

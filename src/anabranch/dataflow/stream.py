@@ -36,10 +36,10 @@ from anabranch.dataflow.graph import (
 )
 from anabranch.dataflow.handles import Process, TimeToLive, ttl_ns
 from anabranch.dataflow.order_by import OrderBy, order_columns
-from anabranch.dataflow.sql_text import own_name
+from anabranch.dataflow.sql.sql_text import own_name
 
 if TYPE_CHECKING:
-    from anabranch.sinks.port import Sink
+    from anabranch.protocol.sinks import Sink
 
 
 @dataclass(slots=True)

@@ -40,7 +40,6 @@ from anabranch.dataflow.graph import (
     WhereNode,
     WithColumnsNode,
 )
-from anabranch.dataflow.keys import key_findings
 from anabranch.dataflow.labels import label
 from anabranch.dataflow.naming import (
     ORD,
@@ -49,15 +48,16 @@ from anabranch.dataflow.naming import (
     name_finding,
     supported_row,
 )
-from anabranch.dataflow.ports import Analyzer
-from anabranch.dataflow.resolve import Resolver
-from anabranch.dataflow.row_type import UNKNOWN_ROW, RowType
-from anabranch.dataflow.stateful_types import stateful
-from anabranch.dataflow.typed import Typed, TypedNode
-from anabranch.dataflow.uniting import united_key, united_row
+from anabranch.dataflow.sql.ports import Analyzer
+from anabranch.dataflow.sql.resolve import Resolver
+from anabranch.dataflow.types.keys import key_findings
+from anabranch.dataflow.types.row_type import UNKNOWN_ROW, RowType
+from anabranch.dataflow.types.stateful_types import stateful
+from anabranch.dataflow.types.typed import Typed, TypedNode
+from anabranch.dataflow.types.uniting import united_key, united_row
 from anabranch.dataflow.walk import Walk, new_row, output_row
 from anabranch.errors import InvalidDataflow, InvalidSchema, Problem
-from anabranch.sinks.port import DeadLetterRows
+from anabranch.protocol.sinks import DeadLetterRows
 
 __all__ = ["Problem", "validate"]
 

@@ -19,10 +19,10 @@ from anabranch.dataflow.graph import (
 )
 from anabranch.dataflow.labels import label
 from anabranch.dataflow.naming import column_findings, distinct_row, supported_row
-from anabranch.dataflow.resolve import Resolver
-from anabranch.dataflow.row_type import UNKNOWN_ROW, Column, RowType
-from anabranch.dataflow.schema import parse_schema
-from anabranch.dataflow.typed import TypedNode
+from anabranch.dataflow.sql.resolve import Resolver
+from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
+from anabranch.dataflow.types.schema import parse_schema
+from anabranch.dataflow.types.typed import TypedNode
 from anabranch.errors import InvalidSchema, Problem
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from anabranch.errors import CoordinatorUnreachable
-from anabranch.state.files import store_errors
+from anabranch.store.files import store_errors
 
 NAME = "coordinator.json"
 

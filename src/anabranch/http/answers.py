@@ -10,20 +10,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.status import (
+from anabranch.protocol.node import NodeFacts, SinkFacts
+from anabranch.protocol.rescale_history import Finished
+from anabranch.protocol.rescale_requests import Balance
+from anabranch.protocol.status import (
     CheckpointStatus,
     CheckpointUnderWay,
     Phase,
     RescaleStatus,
     Status,
 )
-from anabranch.node.port import NodeFacts, SinkFacts
-from anabranch.node.queries import LIMIT_BYTES, LIMIT_ROWS
-from anabranch.plan.profiles import TaskProfile
-from anabranch.plan.step import OperatorShape
+from anabranch.records.profiles import TaskProfile
+from anabranch.records.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
-from anabranch.rescale.history import Finished
-from anabranch.rescale.requests import Balance
+from anabranch.task.queries import LIMIT_BYTES, LIMIT_ROWS
 
 LONGEST_SECONDS = 600.0
 """How long a call may wait at most."""

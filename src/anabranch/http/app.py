@@ -11,18 +11,18 @@ from fastapi import FastAPI
 
 from anabranch.coordinator.port import Coordinator
 from anabranch.http.board import Board
-from anabranch.http.events import event_calls
 from anabranch.http.feed import Feed
 from anabranch.http.guard import BoundedBody, Guard
-from anabranch.http.metrics import Meter
 from anabranch.http.openapi import complete
-from anabranch.http.operations import operation_calls
-from anabranch.http.profiling import profile_calls
-from anabranch.http.querying import query_calls
-from anabranch.http.reading import reading_calls
 from anabranch.http.responses import add_handlers
-from anabranch.http.scaling import scaling_calls
-from anabranch.node.queries import LIMIT_SECONDS
+from anabranch.http.routes.events import event_calls
+from anabranch.http.routes.metrics import Meter
+from anabranch.http.routes.operations import operation_calls
+from anabranch.http.routes.profiling import profile_calls
+from anabranch.http.routes.querying import query_calls
+from anabranch.http.routes.reading import reading_calls
+from anabranch.http.routes.scaling import scaling_calls
+from anabranch.task.queries import LIMIT_SECONDS
 
 
 class Application(FastAPI):

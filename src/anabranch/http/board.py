@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch.coordinator.port import Coordinator
-from anabranch.coordinator.status import Status
 from anabranch.http.calling import Callers
 from anabranch.http.feed import Feed
-from anabranch.http.metrics import Meter
+from anabranch.http.routes.metrics import Meter
+from anabranch.protocol.status import Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.status import Status
 from anabranch.errors import AnabranchError, CoordinatorUnreachable
-from anabranch.failures import error_of
 from anabranch.http.address import read_address
 from anabranch.http.answers import (
     LONGEST_SECONDS,
@@ -38,8 +36,10 @@ from anabranch.http.answers import (
     ScaleRequest,
     Stats,
 )
-from anabranch.node.port import Failure
-from anabranch.plan.profiles import ProfileKind, ProfileWish
+from anabranch.protocol.failures import error_of
+from anabranch.protocol.node import Failure
+from anabranch.protocol.status import Status
+from anabranch.records.profiles import ProfileKind, ProfileWish
 
 AT_ONCE_SECONDS = 10.0
 """How long an answer may take that should come at once."""

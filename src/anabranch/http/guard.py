@@ -16,9 +16,9 @@ from anabranch.errors import (
     TokenMissing,
     Unauthorized,
 )
-from anabranch.failures import failure_of
 from anabranch.http.responses import problem_response
 from anabranch.http.token import check_token
+from anabranch.protocol.failures import failure_of
 
 MOST_BODY_BYTES = 1 << 20
 OPEN_PATHS = frozenset({"/health"})

@@ -13,7 +13,6 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from anabranch.coordinator.status import Status
 from anabranch.http.answers import (
     Checkpoints,
     Health,
@@ -31,6 +30,7 @@ from anabranch.http.answers import (
     Stats,
 )
 from anabranch.http.problems import CONTENT_TYPE
+from anabranch.protocol.status import Status
 
 PREFIX = "#/components/schemas/"
 PUBLISHED: tuple[type[msgspec.Struct], ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.http.answers import Problem
-from anabranch.node.port import Failure
+from anabranch.protocol.node import Failure
 
 CONTENT_TYPE = "application/problem+json"
 

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from anabranch.http.answers import ProfileAnswer
 from anabranch.http.text_table import text_table, visible
-from anabranch.plan.profiles import MemoryUse, ProfileKind, TaskProfile
+from anabranch.records.profiles import MemoryUse, ProfileKind, TaskProfile
 
 NOT_YET = "No step has come yet that reads something: ask again.\n"
 _MIB = 1 << 20

@@ -11,9 +11,9 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError, InvalidRequest, UnknownPath
-from anabranch.failures import failure_of
 from anabranch.http.problems import CONTENT_TYPE, problem_of
-from anabranch.node.port import Failure
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Failure
 
 
 def json_response(value: msgspec.Struct, status: int = 200) -> Response:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from anabranch.coordinator.status import Status
 from anabranch.http.answers import Latency, Stats
 from anabranch.http.feed import Seen
+from anabranch.protocol.status import Status
 
 RATE_SECONDS = 60.0
 SHOWN = 60

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from anabranch.state.files import read_file, store_errors
+from anabranch.store.files import read_file, store_errors
 
 FILE = "node.json"
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from anabranch.errors import StoreError
-from anabranch.failures import failure_of
-from anabranch.node.checking import NeededFile, check_files, files_of
 from anabranch.node.opening import Opened
-from anabranch.node.port import Checked, CheckOrder, Failure, SweepOrder
-from anabranch.node.retention import Sweeper, needed_files
-from anabranch.plan.step import OperatorState
-from anabranch.sinks.port import StagedFile
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Checked, CheckOrder, Failure, SweepOrder
+from anabranch.records.staged_file import StagedFile
+from anabranch.records.step import OperatorState
+from anabranch.store.checking import NeededFile, check_files, files_of
+from anabranch.store.retention import Sweeper, needed_files
 
 AT_ONCE = 64
 """How many files are looked at before the node says how far it is."""

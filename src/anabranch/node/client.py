@@ -15,9 +15,10 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.errors import NodeUnreachable
-from anabranch.failures import error_of
 from anabranch.node.address import NodeAddress
-from anabranch.node.calls import (
+from anabranch.protocol.failures import error_of
+from anabranch.protocol.node import Order, StepResult, Told
+from anabranch.protocol.node_calls import (
     JSON,
     LONGEST_POLL,
     SECRET,
@@ -32,8 +33,7 @@ from anabranch.node.calls import (
     decode_told,
     encode,
 )
-from anabranch.node.port import Order, StepResult, Told
-from anabranch.plan.step import Input
+from anabranch.records.step import Input
 
 DEADLINE_SECONDS = 10.0
 

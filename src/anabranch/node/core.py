@@ -19,13 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anabranch.errors import NodeUnreachable
+from anabranch.journal.leadership import check_leads, replaced_by
 from anabranch.node.chores import Chores
-from anabranch.node.data_plane import Cancellable, DataPlane, Preparing
 from anabranch.node.duties import Duties, cancelled
 from anabranch.node.offers import open_plainly
 from anabranch.node.opening import Opened, Surroundings, facts_of, open_pipeline
 from anabranch.node.outbox import Outbox
-from anabranch.node.port import (
+from anabranch.node.stepping import run_plan
+from anabranch.protocol.data_plane import Cancellable, DataPlane, Preparing
+from anabranch.protocol.node import (
     CheckOrder,
     CommitOrder,
     Done,
@@ -36,13 +38,12 @@ from anabranch.node.port import (
     SweepOrder,
     Told,
 )
-from anabranch.node.program import Program
-from anabranch.node.state_reader import Snapshot, snapshot_of
-from anabranch.node.stepping import run_plan
-from anabranch.plan.step import Input
-from anabranch.sinks.port import Frames, StagedFile
-from anabranch.sources.port import Opener
-from anabranch.state.leadership import check_leads, replaced_by
+from anabranch.protocol.sinks import Frames
+from anabranch.protocol.sources import Opener
+from anabranch.records.staged_file import StagedFile
+from anabranch.records.step import Input
+from anabranch.task.program import Program
+from anabranch.task.state_reader import Snapshot, snapshot_of
 
 
 class NodeCore:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from anabranch.errors import AnabranchError, Fenced, StepCancelled, StepFailed
-from anabranch.failures import failure_of
-from anabranch.node.port import (
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import (
     CancelOrder,
     Closed,
     CloseOrder,
@@ -32,8 +32,8 @@ from anabranch.node.port import (
     StepOrder,
     StepResult,
 )
-from anabranch.plan.placed import OperatorState, fingerprint
-from anabranch.plan.step import Plan
+from anabranch.records.placed import OperatorState, fingerprint
+from anabranch.records.step import Plan
 
 Ran: TypeAlias = tuple[Plan, StepResult]
 

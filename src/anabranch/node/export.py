@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from anabranch.node.state_reader import Snapshot, read_view
-from anabranch.state.bins import BinSet
-from anabranch.state.files import store_errors
+from anabranch.records.bins import BinSet
+from anabranch.store.files import store_errors
+from anabranch.task.state_reader import Snapshot, read_view
 
 
 @dataclass(frozen=True, slots=True)

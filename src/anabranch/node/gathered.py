@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from anabranch.plan.step import Input
-from anabranch.sources.port import Batch, FileSlice, Slice
+from anabranch.protocol.sources import Batch
+from anabranch.records.slices import FileSlice, Slice
+from anabranch.records.step import Input
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from anabranch.dataflow.schema import to_ddl
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import ChangedDataflow
-from anabranch.node.port import Output
-from anabranch.node.program import Program
-from anabranch.plan.step import Input, OperatorShape, OperatorState
-from anabranch.sinks.port import StagedFile
+from anabranch.protocol.node import Output
+from anabranch.records.staged_file import StagedFile
+from anabranch.records.step import Input, OperatorShape, OperatorState
+from anabranch.task.program import Program
 
 _PARTS = {
     "kind": "kind",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from anabranch.errors import NodeUnreachable
-from anabranch.node.port import Node
-from anabranch.node.queries import Queries
-from anabranch.node.state_reader import Snapshot
 from anabranch.node.threads import ThreadedNode
+from anabranch.protocol.node import Node
+from anabranch.task.queries import Queries
+from anabranch.task.state_reader import Snapshot
 
 
 class InlineNode:

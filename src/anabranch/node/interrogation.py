@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from anabranch.messages import BinCopied
 from anabranch.node.settle import Settled
 from anabranch.plan.physical import Physical
-from anabranch.plan.placed import Assignment
-from anabranch.plan.step import Plan
+from anabranch.records.placed import Assignment
+from anabranch.records.step import Plan
 from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.loads import BinLoad, WorkerLoad
 

@@ -21,13 +21,12 @@ from typing import cast
 import msgspec
 
 from anabranch.errors import StoreError
-from anabranch.failures import failure_of
 from anabranch.node.gathered import Gathered
-from anabranch.node.port import Failure, InputLimit, Offer
 from anabranch.node.store_log import StoreLog
 from anabranch.plan.physical import Physical
-from anabranch.plan.step import Input
-from anabranch.sources.port import (
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Failure, InputLimit, Offer
+from anabranch.protocol.sources import (
     Attended,
     Enumerator,
     Forgetting,
@@ -37,6 +36,7 @@ from anabranch.sources.port import (
     Source,
     SourceLog,
 )
+from anabranch.records.step import Input
 
 RETRY_SECONDS = 1.0
 """How long a source that failed is left alone."""

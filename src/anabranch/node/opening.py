@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.dataflow.graph import Node, SinkNode
-from anabranch.node.checking import check_files, files_of
 from anabranch.node.identity import check_outputs, check_sources, fitting, shapes
 from anabranch.node.offers import Offers
 from anabranch.node.outbox import Outbox
-from anabranch.node.port import Facts, NodeFacts, OpenOrder, SinkFacts
-from anabranch.node.program import Program
-from anabranch.plan.step import OperatorState
-from anabranch.sinks.port import Frames, Publisher, SinkContext, takes_back
-from anabranch.sources.port import Opener
+from anabranch.protocol.node import Facts, NodeFacts, OpenOrder, SinkFacts
+from anabranch.protocol.sinks import Frames, Publisher, SinkContext, takes_back
+from anabranch.protocol.sources import Opener
+from anabranch.records.step import OperatorState
+from anabranch.store.checking import check_files, files_of
+from anabranch.task.program import Program
 
 
 @dataclass(frozen=True, slots=True)

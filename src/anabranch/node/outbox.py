@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.errors import AnabranchError, PublishFailed, StoreError
-from anabranch.failures import failure_of
-from anabranch.node.port import Failure, Output
-from anabranch.sinks.port import Publisher, StagedFile, TakingBack
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Failure, Output
+from anabranch.protocol.sinks import Publisher, TakingBack
+from anabranch.records.staged_file import StagedFile
 
 TRIES = 5
 FIRST_PAUSE = 0.1

@@ -16,12 +16,12 @@ import psutil
 import pyarrow as pa
 
 from anabranch.errors import NodeUnreachable
-from anabranch.failures import error_of, failure_of
 from anabranch.node.address import read_address
 from anabranch.node.client import HttpNode
-from anabranch.node.port import Failure, Node
-from anabranch.state.files import ensure_directory, read_file, remove_file, store_errors
-from anabranch.state.lock import DirectoryLock
+from anabranch.protocol.failures import error_of, failure_of
+from anabranch.protocol.node import Failure, Node
+from anabranch.store.files import ensure_directory, read_file, remove_file, store_errors
+from anabranch.store.lock import DirectoryLock
 
 LOG = "node.log"
 FAILED = "node-failed.json"

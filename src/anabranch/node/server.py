@@ -30,9 +30,11 @@ from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from anabranch.errors import AnabranchError, NodeError
-from anabranch.failures import failure_of
 from anabranch.node.address import NodeAddress
-from anabranch.node.calls import (
+from anabranch.node.threads import ThreadedNode
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Failure
+from anabranch.protocol.node_calls import (
     ARROW,
     JSON,
     LARGEST_CALL,
@@ -46,8 +48,6 @@ from anabranch.node.calls import (
     encode,
     status_of,
 )
-from anabranch.node.port import Failure
-from anabranch.node.threads import ThreadedNode
 
 HOST = "127.0.0.1"
 START_SECONDS = 30.0

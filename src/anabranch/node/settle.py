@@ -15,13 +15,13 @@ from anabranch.messages import (
     StateReport,
     Tally,
 )
-from anabranch.plan.home_use import HomeUse, added
 from anabranch.plan.physical import Physical
-from anabranch.plan.profiles import TaskProfile
-from anabranch.plan.step import Count, OperatorState, Plan
-from anabranch.sinks.port import StagedFile
-from anabranch.sources.port import RangeSlice
-from anabranch.state.run_list import replace_all
+from anabranch.records.home_use import HomeUse, added
+from anabranch.records.profiles import TaskProfile
+from anabranch.records.run_list import replace_all
+from anabranch.records.slices import RangeSlice
+from anabranch.records.staged_file import StagedFile
+from anabranch.records.step import Count, OperatorState, Plan
 
 Task = tuple[int, str, int]
 """Level, group and worker: which task, whatever the attempt."""

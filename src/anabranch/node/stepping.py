@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anabranch.errors import AttemptsDisagree
-from anabranch.node.data_plane import DataPlane, RunAgain
 from anabranch.node.identity import check_sources
 from anabranch.node.interrogation import moving_seconds, prefetched, worker_loads
 from anabranch.node.offers import Offers
 from anabranch.node.opening import Surroundings
-from anabranch.node.port import StepResult
-from anabranch.node.program import Program
 from anabranch.node.settle import Settled, expected_tasks, planned_ranges, rows_read, settle
-from anabranch.plan.step import OperatorState, Plan
+from anabranch.protocol.data_plane import DataPlane, RunAgain
+from anabranch.protocol.node import StepResult
+from anabranch.records.step import OperatorState, Plan
+from anabranch.task.program import Program
 
 ATTEMPTS = 3
 

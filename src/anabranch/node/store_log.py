@@ -6,8 +6,8 @@ import secrets
 from pathlib import Path
 
 from anabranch.errors import StoreUnavailable
-from anabranch.node.retention import LOG_ROOM
-from anabranch.state.files import create_file, read_file
+from anabranch.store.files import create_file, read_file
+from anabranch.store.retention import LOG_ROOM
 
 
 class StoreLog:

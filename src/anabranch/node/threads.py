@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from anabranch.errors import NodeUnreachable, QueryFailed
 from anabranch.node.core import NodeCore
-from anabranch.node.port import CommitOrder, Order, StepResult, Told
-from anabranch.node.queries import Queries, QueryLimits
-from anabranch.plan.step import Input
+from anabranch.protocol.node import CommitOrder, Order, StepResult, Told
+from anabranch.records.step import Input
+from anabranch.task.queries import Queries, QueryLimits
 
 IDLE_SECONDS = 0.05
 LONGEST_IDLE_SECONDS = 2.0

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates import Parameter, carried
-from anabranch.dataflow.typed import AggregateColumn as TypedColumn
-from anabranch.dataflow.typed import Typed
+from anabranch.dataflow.aggregates import Parameter, carried, order_matters
+from anabranch.dataflow.types.typed import AggregateColumn as TypedColumn
+from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.aggregates.port import Function, Given, Segments, Shape
 from anabranch.operators.aggregates.registry import make
-from anabranch.operators.messaging import Messaged
+from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
-from anabranch.state.changed import Changed
-from anabranch.state.layout import nullable
-from anabranch.state.rows import Groups, group_keys
+from anabranch.records.layout import nullable
+from anabranch.runs.changed import Changed
+from anabranch.runs.rows import Groups, group_keys
 
 Int64s = npt.NDArray[np.int64]
 
@@ -161,12 +161,7 @@ def _column(place: int, column: TypedColumn) -> AggregateColumn:
 
 def depends_on_order(column: AggregateColumn) -> bool:
     """Whether rows in another order could give another result."""
-    return column.kept().depends_on_order
-
-
-def by_order(column: TypedColumn) -> bool:
-    """The same of a column whose types are known."""
-    return depends_on_order(_column(0, column))
+    return order_matters(column.function, [argument.kind for argument in column.arguments])
 
 
 def _taken(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:

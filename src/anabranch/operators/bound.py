@@ -17,9 +17,9 @@ import pyarrow as pa
 from anabranch.dataflow.handles import ListState, MapState, ValueState
 from anabranch.operators.codec import StateCodec
 from anabranch.operators.rows import Changes, KeyedEntries
-from anabranch.state.changed import Changed
-from anabranch.state.entries import Entries
-from anabranch.state.rows import Groups, Held
+from anabranch.runs.changed import Changed
+from anabranch.runs.entries import Entries
+from anabranch.runs.rows import Groups, Held
 
 LIST_PLACE = pa.schema([pa.field("step", pa.int64()), pa.field("place", pa.int64())])
 """The sub-key of a list: in which step a value was appended, and as which one of it."""

@@ -12,7 +12,7 @@ from anabranch.dataflow.graph import (
     StatefulNode,
 )
 from anabranch.dataflow.handles import ValueState, overrides
-from anabranch.dataflow.typed import Typed, TypedHandle
+from anabranch.dataflow.types.typed import Typed, TypedHandle
 from anabranch.operators.aggregate import Aggregate, aggregate_columns
 from anabranch.operators.codec import SingleColumn, state_codec
 from anabranch.operators.process import SAVED, HandleSpec, ProcessOperator

@@ -18,9 +18,9 @@ import pyarrow as pa
 from anabranch.dataflow.graph import BatchFunction
 from anabranch.dataflow.naming import ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
-from anabranch.operators.messaging import Messaged
 from anabranch.operators.rows import Rows, named_tuples
 
 BATCH_ROWS = 65_536

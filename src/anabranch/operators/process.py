@@ -33,14 +33,14 @@ from anabranch.operators.bound import (
     Opened,
 )
 from anabranch.operators.codec import StateCodec, tuples_to_columns
+from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import failing_line, short
-from anabranch.operators.messaging import Messaged
-from anabranch.operators.order import Order
+from anabranch.operators.order.row_order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.stateful_map import no_collection
 from anabranch.operators.walk import Part, Walk, parts, walk
-from anabranch.state.rows import Groups
+from anabranch.runs.rows import Groups
 
 CALLED_ROWS = 8192
 """About how many rows are objects at a time."""

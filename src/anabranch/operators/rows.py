@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.operators.order import Order, concatenate
-from anabranch.state.changed import Changed
-from anabranch.state.entries import Entries
-from anabranch.state.rows import Held
+from anabranch.operators.order.row_order import Order, concatenate
+from anabranch.runs.changed import Changed
+from anabranch.runs.entries import Entries
+from anabranch.runs.rows import Held
 
 UInt64s = npt.NDArray[np.uint64]
 

@@ -18,14 +18,14 @@ import pyarrow as pa
 from anabranch.dataflow.graph import StatefulBatchFunction
 from anabranch.dataflow.naming import FORGET, KEY, ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
 from anabranch.operators.map_batches import digits_of, fitted
-from anabranch.operators.messaging import Messaged
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.walk import Walk, walk
-from anabranch.state.changed import Changed
-from anabranch.state.keys import one_batch, to_mask
+from anabranch.runs.changed import Changed
+from anabranch.runs.keys import one_batch, to_mask
 
 Int64s = npt.NDArray[np.int64]
 

@@ -21,16 +21,16 @@ import pyarrow as pa
 
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
+from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import Failure, failure_of
 from anabranch.operators.failure import describe_function, failing_line, short
-from anabranch.operators.messaging import Messaged
-from anabranch.operators.order import Order
+from anabranch.operators.order.row_order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.walk import Part, parts, walk
-from anabranch.state.bins import Mask
-from anabranch.state.changed import Changed
-from anabranch.state.keys import one_batch
-from anabranch.state.rows import Groups
+from anabranch.records.bins import Mask
+from anabranch.runs.changed import Changed
+from anabranch.runs.keys import one_batch
+from anabranch.runs.rows import Groups
 
 CALLS = 8192
 """How many calls are made before their objects become columns."""

@@ -19,7 +19,7 @@ from anabranch.operators.process import HandleSpec, ProcessOperator
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
-from anabranch.state.layout import Layout, may_be_large
+from anabranch.records.layout import Layout, may_be_large
 
 StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from anabranch.messages import Tally
 from anabranch.operators.digest import digest, row_hashes
 from anabranch.operators.rows import Rows
-from anabranch.state.bins import bin_of
+from anabranch.records.bins import bin_of
 
 UInt64s = npt.NDArray[np.uint64]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.operators.rows import Rows
-from anabranch.state.rows import Groups, group_keys
+from anabranch.runs.rows import Groups, group_keys
 
 Int64s = npt.NDArray[np.int64]
 

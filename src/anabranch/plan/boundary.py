@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from anabranch.operators.order import READER_COLUMNS
+from anabranch.operators.order.row_order import READER_COLUMNS
 from anabranch.plan.physical import Edge, Level, Physical, Transform
-from anabranch.plan.step import Plan
-from anabranch.rescale.shares import seats as seated
+from anabranch.records.shares import seats as seated
+from anabranch.records.step import Plan
 
 PREFIX = "_ab_"
 PART, TO, FROM, HASH, NOTE = (PREFIX + name for name in ("part", "to", "from", "hash", "note"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from anabranch.messages import Barrier, End, Load, Message, in_order
-from anabranch.plan.step import Plan
+from anabranch.records.step import Plan
 
 
 def messages_for(

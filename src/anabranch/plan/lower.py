@@ -13,10 +13,10 @@ from anabranch.dataflow.graph import (
     StatefulNode,
     TransformNode,
 )
-from anabranch.dataflow.sql_text import quote
-from anabranch.dataflow.typed import Typed
+from anabranch.dataflow.sql.sql_text import quote
+from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
-from anabranch.operators.order_by import order_fields, ordering_of
+from anabranch.operators.order.order_by import order_fields, ordering_of
 from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay, Transform
 from anabranch.plan.ways import Way, Ways
 

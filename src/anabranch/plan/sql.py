@@ -19,8 +19,8 @@ from anabranch.dataflow.graph import (
     WhereNode,
     WithColumnsNode,
 )
-from anabranch.dataflow.schema import type_to_ddl
-from anabranch.dataflow.sql_text import identifier, literal, quote, split_alias
+from anabranch.dataflow.sql.sql_text import identifier, literal, quote, split_alias
+from anabranch.dataflow.types.schema import type_to_ddl
 from anabranch.plan.boundary import (
     FROM,
     HASH,
@@ -38,7 +38,7 @@ from anabranch.plan.boundary import (
     value_name,
 )
 from anabranch.plan.physical import ChainNode, Edge, UnionBranch
-from anabranch.state.bins import HASH_BITS, bin_bits
+from anabranch.records.bins import HASH_BITS, bin_bits
 
 _KEY = "_ab_key{}"
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from anabranch.dataflow.naming import ORD
-from anabranch.dataflow.schema import COLLATION
-from anabranch.dataflow.sql_text import literal, quote
-from anabranch.operators.order import READER_COLUMNS
+from anabranch.dataflow.sql.sql_text import literal, quote
+from anabranch.dataflow.types.schema import COLLATION
+from anabranch.operators.order.row_order import READER_COLUMNS
 from anabranch.plan.boundary import (
     FROM,
     SOURCE_SHIFT,

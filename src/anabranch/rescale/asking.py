@@ -7,11 +7,22 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from anabranch.errors import OperationRefused
-from anabranch.plan.placed import Assignment
+from anabranch.protocol.rescale_history import Finished, Moved, Outcome, remembered
+from anabranch.protocol.rescale_requests import (
+    Assign,
+    Cancel,
+    Pause,
+    Rebalance,
+    Request,
+    Resume,
+    Scale,
+    Wish,
+)
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import Shares, members, reassigned, shares_of
 from anabranch.rescale.controller import Rescale, arrived, finished
 from anabranch.rescale.counting import moved_of
 from anabranch.rescale.course import Course
-from anabranch.rescale.history import Finished, Moved, Outcome, remembered
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.phases import (
     Cancelling,
@@ -22,18 +33,7 @@ from anabranch.rescale.phases import (
     Settled,
     Steady,
 )
-from anabranch.rescale.requests import (
-    Assign,
-    Cancel,
-    Pause,
-    Rebalance,
-    Request,
-    Resume,
-    Scale,
-    Wish,
-)
 from anabranch.rescale.rounds import USUAL_SECONDS
-from anabranch.rescale.shares import Shares, members, reassigned, shares_of
 from anabranch.rescale.targets import check_wish, target_for
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from anabranch.plan.placed import Assignment
-from anabranch.rescale.shares import with_bins
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import with_bins
 
 
 def equal_shares(

@@ -21,16 +21,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.plan.placed import Assignment
+from anabranch.protocol.rescale_history import Finished, remembered
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import members, reassigned
 from anabranch.rescale.costs import CostModel
 from anabranch.rescale.counting import counted, credited
 from anabranch.rescale.course import Reports, View
-from anabranch.rescale.history import Finished, remembered
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.moves import Move, joiners, moves_between
 from anabranch.rescale.phases import Interrogating, Phase, Settled, Steady
 from anabranch.rescale.rounds import RescaleSettings
-from anabranch.rescale.shares import members, reassigned
 from anabranch.rescale.step_moves import StepMoves
 from anabranch.rescale.targets import target_for
 

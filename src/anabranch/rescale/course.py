@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anabranch.plan.placed import Assignment
+from anabranch.protocol.rescale_history import Moved
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import Shares
 from anabranch.rescale.costs import CostModel, Prefetched
-from anabranch.rescale.history import Moved
 from anabranch.rescale.loads import Loads, WorkerLoad
 from anabranch.rescale.moves import Move, joiners, moves_between
 from anabranch.rescale.rounds import (
@@ -22,7 +23,6 @@ from anabranch.rescale.rounds import (
     next_pace,
     paced,
 )
-from anabranch.rescale.shares import Shares
 
 if TYPE_CHECKING:
     from anabranch.rescale.step_moves import StepMoves

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.plan.placed import Assignment
+from anabranch.protocol.rescale_requests import Wish
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import Shares, members
 from anabranch.rescale.costs import CostModel
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.moves import Move, moves_between
-from anabranch.rescale.requests import Wish
 from anabranch.rescale.rounds import RescaleSettings, budget_for, costs_for, rounds, usual_seconds
-from anabranch.rescale.shares import Shares, members
 from anabranch.rescale.targets import check_wish, target_for
 
 

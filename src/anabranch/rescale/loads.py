@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anabranch.plan.placed import Assignment, OperatorState
-from anabranch.state.bins import BinSet
-from anabranch.state.run_list import Listed
+from anabranch.records.bins import BinSet
+from anabranch.records.placed import Assignment, OperatorState
+from anabranch.records.run_list import Listed
 
 SMOOTHING = 0.25
 """How much of rows and seconds the newest step makes up."""

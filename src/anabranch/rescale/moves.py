@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anabranch.plan.placed import Assignment
+from anabranch.records.bins import BinSet
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import Shares
 from anabranch.rescale.loads import Loads
-from anabranch.rescale.shares import Shares
-from anabranch.state.bins import BinSet
 
 
 class Move(msgspec.Struct, frozen=True):

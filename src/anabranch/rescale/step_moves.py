@@ -17,11 +17,11 @@ from anabranch.messages import (
     Shutdown,
     in_order,
 )
-from anabranch.plan.placed import Assignment
+from anabranch.records.bins import BinSet
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import Shares, members
 from anabranch.rescale.course import Course
 from anabranch.rescale.moves import Move
-from anabranch.rescale.shares import Shares, members
-from anabranch.state.bins import BinSet
 
 
 class StepMoves(msgspec.Struct, frozen=True):

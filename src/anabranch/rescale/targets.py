@@ -7,13 +7,13 @@ from itertools import chain
 from itertools import count as numbers
 
 from anabranch.errors import OperationRefused
-from anabranch.plan.placed import Assignment
+from anabranch.protocol.rescale_requests import Assign, Balance, Rebalance, Scale, Wish
+from anabranch.records.placed import Assignment
+from anabranch.records.shares import Shares, members
 from anabranch.rescale.by_count import by_count
 from anabranch.rescale.by_load import by_load
 from anabranch.rescale.loads import Loads, weights
 from anabranch.rescale.membership import KeptByCount, choose_members, weighed
-from anabranch.rescale.requests import Assign, Balance, Rebalance, Scale, Wish
-from anabranch.rescale.shares import Shares, members
 
 
 def check_wish(wish: Wish, placement: Sequence[Assignment]) -> None:

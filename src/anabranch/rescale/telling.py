@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.rescale.history import Finished, Outcome
+from anabranch.protocol.rescale_history import Finished, Outcome
 from anabranch.rescale.step_moves import StepMoves
 
 

@@ -30,9 +30,10 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, BuildError, CallbackFailed
 from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.protocol.sinks import Frames, SinkContext
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.columns import refused_columns
 from anabranch.sinks.parquet import encode_parquet, staged_parquet
-from anabranch.sinks.port import Frames, SinkContext, StagedFile
 
 Callback = Callable[[Any, int], object]
 

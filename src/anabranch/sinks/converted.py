@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.errors import BuildError, CorruptStaged, NameTaken, PublishFailed, StoreUnavailable
+from anabranch.protocol.sinks import Frames, SinkContext, SparkFormat
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.parquet import staged_parquet
-from anabranch.sinks.port import Frames, SinkContext, SparkFormat, StagedFile
 from anabranch.sinks.staging import checksum_of_file
 from anabranch.sinks.target import (
     FORMAT,
@@ -44,7 +45,7 @@ from anabranch.sinks.target import (
     step_of,
     take_back,
 )
-from anabranch.state.files import (
+from anabranch.store.files import (
     create_file,
     ensure_directory,
     link_file,

@@ -30,11 +30,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.errors import BuildError, NameTaken
+from anabranch.protocol.sinks import Publisher, SinkContext, SparkFormat
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.columns import refused_columns, refused_partitions
 from anabranch.sinks.converted import open_converted
 from anabranch.sinks.json_lines import encode_json_lines
 from anabranch.sinks.parquet import encode_parquet
-from anabranch.sinks.port import Publisher, SinkContext, SparkFormat, StagedFile
 from anabranch.sinks.target import (
     FORMAT,
     Link,
@@ -50,7 +51,7 @@ from anabranch.sinks.target import (
     take_back,
 )
 from anabranch.sources.arguments import as_options
-from anabranch.state.files import create_file, link_file, sync_directory
+from anabranch.store.files import create_file, link_file, sync_directory
 
 __all__ = ["FilePublisher", "FileSink", "Link"]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.errors import TargetTaken
-from anabranch.sinks.port import SinkContext, StagedFile
+from anabranch.protocol.sinks import SinkContext
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.staging import read_staged
 
 

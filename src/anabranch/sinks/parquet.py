@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.errors import PublishFailed
-from anabranch.sinks.port import SinkContext, StagedFile
+from anabranch.protocol.sinks import SinkContext
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.staging import read_staged
 
 

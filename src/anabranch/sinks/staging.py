@@ -10,10 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.errors import CorruptStaged
-from anabranch.sinks.port import Sink, StagedFile
-from anabranch.state.checksums import agrees, checksum_of
-from anabranch.state.disk import disk
-from anabranch.state.files import create_bulk_many, store_errors
+from anabranch.protocol.sinks import Sink
+from anabranch.records.staged_file import StagedFile
+from anabranch.store.checksums import agrees, checksum_of
+from anabranch.store.disk import disk
+from anabranch.store.files import bytes_of_file, create_bulk_many, map_file, store_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
         try:
             disk().reading(path)
             size = os.stat(path).st_size
-            data = _mapped(path, size)
+            data = map_file(path, size)
         except FileNotFoundError as error:
             raise _corrupt(path, file, "is missing") from error
     if size != file.bytes:
@@ -74,19 +75,6 @@ def checksum_of_file(path: Path | str) -> tuple[int, str]:
     """Give size and checksum of a file."""
     data = bytes_of_file(path)
     return data.size, checksum_of(data)
-
-
-def bytes_of_file(path: Path | str) -> pa.Buffer:
-    """Give the bytes of a file, mapped."""
-    with store_errors(path, "read"):
-        return _mapped(path, os.stat(path).st_size)
-
-
-def _mapped(path: Path | str, size: int) -> pa.Buffer:
-    if size == 0:  # nothing to map
-        return pa.py_buffer(b"")
-    with pa.memory_map(str(path)) as file:
-        return file.read_buffer()
 
 
 def _corrupt(path: str, file: StagedFile, why: str) -> CorruptStaged:

@@ -22,10 +22,11 @@ from anabranch.errors import (
     StoreUnavailable,
     TargetTaken,
 )
-from anabranch.sinks.port import SinkContext, StagedFile
+from anabranch.protocol.sinks import SinkContext
+from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.staging import read_staged
-from anabranch.state.checksums import agrees
-from anabranch.state.files import (
+from anabranch.store.checksums import agrees
+from anabranch.store.files import (
     create_file,
     ensure_directory,
     list_names,

@@ -13,11 +13,12 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.errors import ChangedDataflow, FileChanged, FileGone
+from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
+from anabranch.records.slices import FileSlice, Slice
 from anabranch.sources.arguments import as_count, as_options, as_schema, as_size
 from anabranch.sources.discovery import Place, find, place_of, present, status_of
 from anabranch.sources.file_uri import file_tag, spark_path
 from anabranch.sources.ledger import Ledger, Mark, PathList, keep_list, read_list
-from anabranch.sources.port import NO_LIMIT, Batch, FileSlice, Limit, Slice, SourceLog
 from anabranch.sources.positions import Position, decode_position, encode_position
 
 __all__ = ["FileEnumerator", "FileSource", "file_tag", "spark_path"]

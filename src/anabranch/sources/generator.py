@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from anabranch.errors import ChangedDataflow, ReadFailed
+from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
+from anabranch.records.slices import RangeSlice, Slice
 from anabranch.sources.arguments import as_count, as_schema
 from anabranch.sources.columns import to_batch
-from anabranch.sources.port import NO_LIMIT, Batch, Limit, RangeSlice, Slice, SourceLog
 from anabranch.sources.positions import Position, decode_position, encode_position
 
 _KIND = "generator"

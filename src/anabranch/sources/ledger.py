@@ -17,7 +17,7 @@ from os.path import split
 import msgspec
 
 from anabranch.errors import CorruptEntry, FutureFormat
-from anabranch.sources.port import SourceLog
+from anabranch.protocol.sources import SourceLog
 
 INLINE = 256
 _KIND = "anabranch-paths"

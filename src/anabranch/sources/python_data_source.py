@@ -1,6 +1,6 @@
 """Python data sources of Spark's as sources: what the user says about one.
 
-How one is opened and read is in `spark/data_source.py`: only there are Spark's classes known.
+How one is opened and read is in `spark/sources/data_source.py`: only `spark/` has its classes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from anabranch.errors import SourceUnavailable
+from anabranch.protocol.sources import Enumerator, SourceLog
+from anabranch.records.slices import Slice
 from anabranch.sources.arguments import as_count, as_options, as_schema
 from anabranch.sources.later_schema import LaterSchema
-from anabranch.sources.port import Enumerator, Slice, SourceLog
 from anabranch.sources.positions import Position, decode_position
 
 KIND = "python-data-source"

@@ -1,6 +1,6 @@
 """Structured Streaming as a source: what the user says about one, and what its log looks like.
 
-The query that fills the log is in `spark/structured_stream.py`.
+The query that fills the log is in `spark/sources/structured_stream.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.errors import CorruptEntry, SourceUnavailable
+from anabranch.protocol.sources import Enumerator, Source, SourceLog
+from anabranch.records.slices import Slice
 from anabranch.sources.arguments import as_count, as_schema, as_size
 from anabranch.sources.files import FileSource, check_files
 from anabranch.sources.later_schema import LaterSchema
-from anabranch.sources.port import Enumerator, Slice, Source, SourceLog
 from anabranch.sources.positions import Position, decode_position
 
 KIND = "structured-stream"

@@ -12,14 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.dataflow.ports import Transformed
-from anabranch.dataflow.schema import parse_schema, to_ddl
+from anabranch.dataflow.sql.ports import Transformed
+from anabranch.dataflow.types.schema import parse_schema, to_ddl
 from anabranch.errors import InvalidSchema
-from anabranch.spark.assembly import no_rows
 from anabranch.spark.failure import quietly
 from anabranch.spark.jvm import TREE_PATTERN, java_class
 from anabranch.spark.sentences import sentence
-from anabranch.spark.transforms import ORD_FIELD, analyse
+from anabranch.spark.step.assembly import no_rows
+from anabranch.spark.step.transforms import ORD_FIELD, analyse
 
 _SPOKEN_TIME = re.compile(
     r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE

@@ -11,14 +11,14 @@ from pathlib import Path
 from pyspark import cloudpickle
 
 from anabranch.errors import CorruptEntry, NameTaken
-from anabranch.node.program import Program
-from anabranch.state.files import (
+from anabranch.store.files import (
     create_file,
     ensure_directory,
     put_file,
     read_file,
     sync_directory,
 )
+from anabranch.task.program import Program
 
 _loaded: dict[tuple[str, str], Program] = {}
 

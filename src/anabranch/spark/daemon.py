@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.daemon import manager
 
-PRELOADED = ("pyspark.worker", "pyarrow.parquet", "anabranch.spark.reading")
+PRELOADED = ("pyspark.worker", "pyarrow.parquet", "anabranch.spark.step.reading")
 
 
 def main() -> None:

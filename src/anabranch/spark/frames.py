@@ -17,14 +17,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-from anabranch.dataflow.schema import to_ddl
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import BuildError, PublishFailed
-from anabranch.sinks.port import SparkFormat
+from anabranch.protocol.sinks import SparkFormat
 from anabranch.sources.file_uri import hadoop_path, spark_path
-from anabranch.spark.assembly import no_rows
 from anabranch.spark.failure import quietly, told
 from anabranch.spark.jvm import java_class
 from anabranch.spark.session import use_pool, use_session
+from anabranch.spark.step.assembly import no_rows
 
 POOL = "publishing"
 

@@ -1,10 +1,10 @@
 """The kit for tests: a manual clock, a data plane in memory, a faulty disk, a simulated cluster."""
 
 from anabranch.testing.clock import ManualClock
-from anabranch.testing.cluster import SimulatedCluster
+from anabranch.testing.cluster.cluster import SimulatedCluster
+from anabranch.testing.cluster.rules import RuleBroken
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
-from anabranch.testing.memory_plane import Chances, MemoryPlane
-from anabranch.testing.rules import RuleBroken
+from anabranch.testing.plane.memory_plane import Chances, MemoryPlane
 from anabranch.testing.scenario import Outcome, Scenario
 from anabranch.testing.simulation import Simulation
 

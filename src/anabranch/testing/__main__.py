@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from anabranch.testing.rules import RuleBroken
+from anabranch.testing.cluster.rules import RuleBroken
 from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 

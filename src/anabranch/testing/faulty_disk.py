@@ -35,7 +35,7 @@ from operator import itemgetter
 from pathlib import Path
 from random import Random
 
-from anabranch.state.disk import DIRECTORY, AnyPath, Disk
+from anabranch.store.disk import DIRECTORY, AnyPath, Disk
 
 
 class Crash(BaseException):

@@ -11,24 +11,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from anabranch.coordinator.records import read_standing
-from anabranch.node.program import Program
-from anabranch.node.state_reader import snapshot_of
+from anabranch.coordinator.driver.journal_reader import read_standing
+from anabranch.journal.journal import Journal
+from anabranch.protocol.sinks import Sink
+from anabranch.runs import blobs
+from anabranch.runs.run_file import forget_runs
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.port import Sink
 from anabranch.sinks.target import manifest_path, read_manifest
-from anabranch.state import blobs
-from anabranch.state.disk import use_disk
-from anabranch.state.journal import Journal
-from anabranch.state.run_file import forget_runs
-from anabranch.testing.cluster import SimulatedCluster
-from anabranch.testing.plain_columns import typed_without_spark
-from anabranch.testing.rules import Broken, RuleBroken
+from anabranch.store.disk import use_disk
+from anabranch.task.program import Program
+from anabranch.task.state_reader import snapshot_of
+from anabranch.testing.cluster.cluster import SimulatedCluster
+from anabranch.testing.cluster.rules import Broken, RuleBroken
+from anabranch.testing.plane.plain_columns import typed_without_spark
+from anabranch.testing.plane.step_memo import StepMemo
+from anabranch.testing.plane.tables import Known
 from anabranch.testing.scenario import Outcome, Row, Scenario
 from anabranch.testing.shop import shop
-from anabranch.testing.step_memo import StepMemo
-from anabranch.testing.tables import Known
 
 SHARED_MEMORY = Path("/dev/shm")
 

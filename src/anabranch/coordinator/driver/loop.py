@@ -50,13 +50,13 @@ from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.rescaling import forecast_of
-from anabranch.coordinator.status import Status
 from anabranch.errors import AnabranchError, InvalidRequest, QueryFailed
 from anabranch.errors import Fenced as FencedError
-from anabranch.failures import error_of, failure_of
-from anabranch.node.port import CloseOrder, Facts, Failure, Node
+from anabranch.protocol.failures import error_of, failure_of
+from anabranch.protocol.node import CloseOrder, Facts, Failure, Node
+from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.status import Status
 from anabranch.rescale.forecast import Forecast
-from anabranch.rescale.requests import Wish
 
 WATCHED_STEPS = 1000
 

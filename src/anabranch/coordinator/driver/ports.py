@@ -6,9 +6,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from anabranch.coordinator.driver.journal_writer import RecordEffect
 from anabranch.coordinator.events import Event
-from anabranch.coordinator.records import RecordEffect
-from anabranch.node.port import Node
+from anabranch.protocol.node import Node
 
 
 class Recorder(Protocol):

@@ -10,8 +10,8 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.events import Event, Fenced, NodeLost, NodeTold
 from anabranch.errors import AnabranchError
 from anabranch.errors import Fenced as FencedError
-from anabranch.failures import failure_of
-from anabranch.node.port import Node
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Node
 
 HEARTBEAT = 1.0
 

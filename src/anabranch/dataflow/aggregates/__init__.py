@@ -12,6 +12,7 @@ from anabranch.dataflow.aggregates.rules import (
     refuse_collated,
     result_type,
 )
+from anabranch.dataflow.aggregates.sensitivity import order_matters
 from anabranch.dataflow.aggregates.value import Aggregate, Carried, Parameter
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Parameter",
     "carried",
     "is_nullable",
+    "order_matters",
     "parse_aggregate",
     "refuse_collated",
     "result_type",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anabranch.dataflow import constants
 from anabranch.dataflow.aggregates.value import Parameter
+from anabranch.dataflow.sql import constants
 from anabranch.errors import InvalidAggregate
 
 

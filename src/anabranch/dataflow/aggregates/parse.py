@@ -7,7 +7,7 @@ import re
 from anabranch.dataflow.aggregates.refused import REFUSED
 from anabranch.dataflow.aggregates.rules import CALLABLE, MANY, RULES, WITHIN_GROUP, Rule
 from anabranch.dataflow.aggregates.value import Aggregate, Parameter
-from anabranch.dataflow.sql_text import Call, leading_call, single_call, split_arguments
+from anabranch.dataflow.sql.sql_text import Call, leading_call, single_call, split_arguments
 from anabranch.errors import InvalidAggregate
 
 _QUANTIFIER = re.compile(r"(?is)(?P<word>distinct|all)\b(?P<rest>.*)")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.value import Aggregate, Types
-from anabranch.dataflow.schema import type_text
-from anabranch.dataflow.type_names import MAX_PRECISION
+from anabranch.dataflow.types.schema import type_text
+from anabranch.dataflow.types.type_names import MAX_PRECISION
 from anabranch.errors import InvalidAggregate
 
 

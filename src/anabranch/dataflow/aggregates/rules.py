@@ -18,7 +18,7 @@ from anabranch.dataflow.aggregates.constant import (
     Constant,
 )
 from anabranch.dataflow.aggregates.value import Aggregate, Carried
-from anabranch.dataflow.schema import COLLATION
+from anabranch.dataflow.types.schema import COLLATION
 from anabranch.errors import InvalidAggregate
 
 MANY = 1 << 30

@@ -26,7 +26,6 @@ class CollectList:
     """``collect_list``: all values but NULL, in the order of the rows."""
 
     given: Given
-    depends_on_order = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The list."""
@@ -48,7 +47,6 @@ class Joined:
     """``listagg``: texts one after the other, in the order of the rows, a delimiter between."""
 
     given: Given
-    depends_on_order = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The text so far."""
@@ -74,7 +72,6 @@ class Distinct:
     """
 
     given: Given
-    depends_on_order = False
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The set as a sorted list."""

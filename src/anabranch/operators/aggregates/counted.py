@@ -25,7 +25,6 @@ class Counted:
     """What follows from the different values, sorted, and how often each came."""
 
     given: Given
-    depends_on_order = False
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The values and their counts, two lists of one length."""

@@ -15,7 +15,6 @@ class Count:
     """Counts what is not NULL; every row where nothing travels."""
 
     given: Given
-    depends_on_order = False
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The number."""

@@ -31,7 +31,6 @@ class DistinctEstimate:
     """An estimate from hashes that travel in place of the values."""
 
     given: Given
-    depends_on_order = False
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The registers that are not empty."""

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from anabranch.operators import reduce
 from anabranch.operators.aggregates.lists import Flat, flat, joined, lengths_of, offsets_of
 from anabranch.operators.aggregates.port import Given, Segments, State, numbers, valid
-from anabranch.operators.ordering import codes
-from anabranch.state.layout import nullable
+from anabranch.operators.order.ordering import codes
+from anabranch.records.layout import nullable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,6 @@ class Extreme:
     """``min``, ``max`` and their like for truth values, ``bool_and`` and ``bool_or``."""
 
     given: Given
-    depends_on_order = False
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The value."""
@@ -48,7 +47,6 @@ class BestBy:
     """
 
     given: Given
-    depends_on_order = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The values and what they were chosen by."""
@@ -99,7 +97,6 @@ class Bits:
     """``bit_and``, ``bit_or``, ``bit_xor``."""
 
     given: Given
-    depends_on_order = False
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The bits."""

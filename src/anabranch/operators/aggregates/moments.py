@@ -31,7 +31,6 @@ class Moments:
     """
 
     given: Given
-    depends_on_order = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """Number, mean and as many moments as the function needs."""

@@ -24,7 +24,6 @@ class Pairs:
     """
 
     given: Given
-    depends_on_order = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """Number, means and moments."""

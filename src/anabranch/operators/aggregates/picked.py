@@ -18,7 +18,6 @@ class Picked:
     """
 
     given: Given
-    depends_on_order = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The value, and whether there is one where that cannot be told from it."""

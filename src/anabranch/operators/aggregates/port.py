@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates import Parameter
-from anabranch.state.layout import nullable
+from anabranch.records.layout import nullable
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -87,11 +87,6 @@ class Segments:
 
 class Function(Protocol):
     """One aggregate function over one column."""
-
-    @property
-    def depends_on_order(self) -> bool:
-        """Whether rows in another order could give another result."""
-        ...
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """What is kept per key: a name for each column (one may be empty), and its type."""

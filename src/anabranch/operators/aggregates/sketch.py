@@ -17,7 +17,7 @@ import pyarrow as pa
 from anabranch.operators.aggregates.counted import side_by_side
 from anabranch.operators.aggregates.lists import Flat, flat, offsets_of
 from anabranch.operators.aggregates.port import Given, Int64s, Mask, Segments, State
-from anabranch.operators.ordering import codes
+from anabranch.operators.order.ordering import codes
 
 _ROUNDS = 64
 
@@ -37,7 +37,6 @@ class QuantileSketch:
     """A summary per key; the rank of what is shown is off by at most rows / accuracy."""
 
     given: Given
-    depends_on_order = False
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The summary: three lists of one length."""

@@ -18,11 +18,6 @@ class Sum:
 
     given: Given
 
-    @property
-    def depends_on_order(self) -> bool:
-        """Floating sums round."""
-        return bool(pa.types.is_floating(self.given.kinds[0]))
-
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The sum."""
         return [("", self.given.result)]
@@ -42,11 +37,6 @@ class Mean:
     """A mean, kept as sum and count."""
 
     given: Given
-
-    @property
-    def depends_on_order(self) -> bool:
-        """Floating sums round."""
-        return bool(pa.types.is_floating(self.given.kinds[0]))
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The sum, in a type that does not overflow, and the number of values."""

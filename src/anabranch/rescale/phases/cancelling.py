@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from anabranch.protocol.rescale_history import Moved, Outcome
+from anabranch.protocol.rescale_requests import Wish
+from anabranch.records.shares import Shares
 from anabranch.rescale.course import Intent, Reports, View
-from anabranch.rescale.history import Moved, Outcome
 from anabranch.rescale.phases.settled import Settled
-from anabranch.rescale.requests import Wish
-from anabranch.rescale.shares import Shares
 from anabranch.rescale.step_moves import StepMoves
 
 

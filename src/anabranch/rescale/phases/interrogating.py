@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import msgspec
 
+from anabranch.protocol.rescale_requests import Wish
+from anabranch.records.shares import Shares
 from anabranch.rescale.course import Course, Intent, Reports, View
 from anabranch.rescale.phases.moving import Moving
 from anabranch.rescale.phases.settled import Settled
-from anabranch.rescale.requests import Wish
 from anabranch.rescale.rounds import usual_seconds
-from anabranch.rescale.shares import Shares
 from anabranch.rescale.step_moves import StepMoves
 from anabranch.rescale.targets import target_for
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from anabranch.protocol.rescale_history import Moved, Outcome
+from anabranch.protocol.rescale_requests import Wish
 from anabranch.rescale.course import Intent, Reports, View
-from anabranch.rescale.history import Moved, Outcome
 from anabranch.rescale.phases.steady import Steady
-from anabranch.rescale.requests import Wish
 from anabranch.rescale.step_moves import StepMoves
 
 

@@ -1,0 +1,1 @@
+"""The demo: orders arrive, two rescales run, and the result is checked independently."""

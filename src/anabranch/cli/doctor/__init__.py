@@ -1,0 +1,1 @@
+"""``anabranch doctor``: one module for each thing that it checks."""

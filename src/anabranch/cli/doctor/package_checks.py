@@ -1,0 +1,81 @@
+"""Python and the packages: their versions against those that are required."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from anabranch.cli.doctor.checks import Check, fail, ok
+
+_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)")
+_CLAUSE = re.compile(r"^(==|>=|<=|!=|<|>)\s*([0-9][0-9.]*?)(\.\*)?$")
+
+
+def package_checks() -> Iterator[Check]:
+    """Python itself, then each package that Anabranch needs."""
+    yield python_check(sys.version_info[:3])
+    for requirement in requires("anabranch") or ():
+        # Extras are not needed to run.
+        if "extra ==" not in requirement:
+            yield package_check(requirement)
+
+
+def python_check(running: tuple[int, int, int]) -> Check:
+    """Whether this Python is new enough."""
+    text = ".".join(map(str, running))
+    if running < (3, 11):
+        return fail("python", f"{text}, needs 3.11 or newer", "Install a newer Python.")
+    return ok("python", f"{text}, {sys.executable}")
+
+
+def package_check(requirement: str) -> Check:
+    """Whether the installed package is one that a requirement takes."""
+    matched = _REQUIREMENT.match(requirement)
+    assert matched is not None
+    name, wanted = matched[1], matched[2].strip()
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return fail(name, f"missing, needs {wanted}", f'Install it: pip install "{name}{wanted}".')
+    if not satisfies(found, wanted):
+        return fail(name, f"{found}, needs {wanted}", f'Install it: pip install "{name}{wanted}".')
+    return ok(name, found)
+
+
+def satisfies(found: str, wanted: str) -> bool:
+    """Whether a version is one of those that a requirement takes.
+
+    Knows the forms that pyproject.toml uses; a clause of another form takes every version.
+
+    >>> satisfies("4.3.1", "==4.3.*"), satisfies("4.4.0", "==4.3.*"), satisfies("3.0", ">=2.2,<3")
+    (True, False, False)
+    """
+    return all(_takes(clause.strip(), _numbers(found)) for clause in wanted.split(",") if clause)
+
+
+def _takes(clause: str, found: tuple[int, ...]) -> bool:
+    matched = _CLAUSE.match(clause)
+    if matched is None:
+        return True
+    sign, wanted, prefix = matched[1], _numbers(matched[2]), matched[3] is not None
+    if prefix:
+        same = found[: len(wanted)] == wanted
+        return same if sign == "==" else not same
+    length = max(len(found), len(wanted))
+    left, right = (numbers + (0,) * (length - len(numbers)) for numbers in (found, wanted))
+    return {
+        "==": left == right,
+        "!=": left != right,
+        ">=": left >= right,
+        "<=": left <= right,
+        ">": left > right,
+        "<": left < right,
+    }[sign]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: ``4.3.0rc1`` counts as 4.3.0."""
+    matched = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(map(int, matched[0].split("."))) if matched else ()

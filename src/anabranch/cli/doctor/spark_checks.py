@@ -1,0 +1,142 @@
+"""Java and Spark: whether this host can run Spark's JVM, and with which Python its tasks run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from anabranch.cli.doctor.checks import Check, fail, ok, warn
+from anabranch.errors import AnabranchError
+
+OLDEST_JAVA = 17
+MODULE = "jdk.incubator.vector"
+SECONDS = 20.0
+
+_INSTALL = (
+    "Install Java 17 or newer (on Debian openjdk-17-jre-headless) and put it on the PATH, or set "
+    "JAVA_HOME."
+)
+
+
+def java_checks() -> Iterator[Check]:
+    """The Java that Spark would start, Spark's own home, and the interpreter of its tasks."""
+    java = find_java()
+    yield java_check(java)
+    if java is not None:
+        yield from _module_check(java)
+    yield from _home_check()
+    yield interpreter_check()
+
+
+def find_java() -> str | None:
+    """The program that Spark would start: of JAVA_HOME if that is set, else of the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
+
+
+def java_check(java: str | None) -> Check:
+    """Whether Java starts and is new enough."""
+    if java is None:
+        return fail("java", "not found on the PATH, and JAVA_HOME is not set", _INSTALL)
+    said = _run([java, "-version"])
+    if isinstance(said, str):
+        return fail("java", f"{java} does not run: {said}", _INSTALL)
+    release = java_release(said.stderr + said.stdout)
+    if release is None:
+        return fail("java", f"{java} does not say its version", _INSTALL)
+    if release < OLDEST_JAVA:
+        return fail("java", f"{java} is Java {release}; Spark needs {OLDEST_JAVA}", _INSTALL)
+    return ok("java", f"Java {release}, {java}")
+
+
+def java_release(text: str) -> int | None:
+    """The release that ``java -version`` names.
+
+    >>> java_release('openjdk version "17.0.9" 2023-10-17')
+    17
+    >>> java_release('java version "1.8.0_392"')
+    8
+    """
+    matched = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(matched[1]) if matched else None
+
+
+def _module_check(java: str) -> Iterator[Check]:
+    said = _run([java, "--list-modules"])
+    if isinstance(said, str) or said.returncode != 0:
+        return  # what is wrong with it was said before
+    if re.search(rf"^{re.escape(MODULE)}\b", said.stdout, re.MULTILINE):
+        yield ok("java modules", MODULE)
+    else:
+        yield fail("java modules", f"{MODULE} is missing: Spark cannot start", _INSTALL)
+
+
+def _home_check() -> Iterator[Check]:
+    home = os.environ.get("SPARK_HOME")
+    if home is None:
+        return
+    if not (Path(home) / "bin" / "spark-submit").exists():
+        yield fail("SPARK_HOME", f"{home} is no Spark", "Unset SPARK_HOME.")
+        return
+    try:
+        wanted = version("pyspark")
+    except PackageNotFoundError:
+        return
+    jars = sorted(Path(home, "jars").glob("spark-core_*.jar"))
+    if jars and not jars[0].stem.endswith(f"-{wanted}"):
+        yield fail(
+            "SPARK_HOME",
+            f"{home} has {jars[0].name}, the Python package is {wanted}",
+            "Unset SPARK_HOME, or let it be a Spark of the same version.",
+        )
+    else:
+        yield ok("SPARK_HOME", home)
+
+
+def interpreter_check() -> Check:
+    """Whether tasks run in a Python like this one: they unpickle what it has pickled."""
+    name = "task interpreter"
+    chosen = os.environ.get("PYSPARK_PYTHON")
+    if chosen is None or shutil.which(chosen) == sys.executable:
+        return ok(name, sys.executable)
+    said = _run([chosen, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+    do = f"Unset PYSPARK_PYTHON, or set it to {sys.executable}."
+    if isinstance(said, str) or said.returncode != 0:
+        return fail(name, f"PYSPARK_PYTHON={chosen} does not run", do)
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if said.stdout.strip() != here:
+        what = f"PYSPARK_PYTHON={chosen} is Python {said.stdout.strip()}, this is {here}"
+        return fail(name, what, do)
+    return warn(name, f"PYSPARK_PYTHON={chosen} is another one than {sys.executable}", do)
+
+
+def session_check() -> Check:
+    """Whether Spark starts and runs a job with Python tasks."""
+    from anabranch.spark.trial import run_trial  # noqa: PLC0415  (pyspark is slow to import)
+
+    try:
+        said = run_trial()
+    except AnabranchError as error:
+        return fail("spark", error.what, error.do or "See what Spark said above.")
+    except Exception as error:
+        text = f"{type(error).__name__}: {str(error)[:500]}"
+        return fail("spark", text, "See what Spark said above.")
+    return ok("spark", said)
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str] | str:
+    """What a program said, or why it could not be run."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {SECONDS:g} s"
+    except OSError as error:
+        return error.strerror or str(error)

@@ -1,0 +1,92 @@
+"""A checkpoint copied to an empty directory: the pipeline at that step, there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from anabranch.coordinator.driver.checkpoint_files import JOURNAL_ROOM, files_of
+from anabranch.coordinator.driver.journal_reader import read_checkpoints
+from anabranch.errors import MissingRun, NameTaken, NoPipeline, SnapshotExpired
+from anabranch.journal.journal import IdentityName, Journal
+from anabranch.protocol.sources import Source
+from anabranch.records.step import Checkpoint
+from anabranch.store.checking import check_files
+from anabranch.store.checking import files_of as needed_files
+from anabranch.store.files import ensure_directory, list_names, store_errors, sync_files
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What was copied."""
+
+    step: int
+    branch: int
+    files: int
+    bytes: int
+
+
+def copy_checkpoint(
+    directory: Path, step: int | None, target: Path, sources: Mapping[str, Source]
+) -> Copied:
+    """Copy the files of a kept checkpoint, the newest unless told, to a new or empty directory.
+
+    Only reads the original, which may run meanwhile. ``sources`` are those of the dataflow, by
+    name: their positions may need files of the source log. Every copied run is compared with its
+    checksum. The journal comes last: a copy that was not finished is no pipeline. A checkpoint
+    that is dropped while it is copied is ``SnapshotExpired``.
+    """
+    checkpoint = _found(directory, step)
+    if list_names(target):
+        raise NameTaken(
+            "The directory to copy to is not empty", where=str(target), do="Name an empty one."
+        )
+    names = files_of(checkpoint, sources)
+    journal = [name for name in names if name.startswith(f"{JOURNAL_ROOM}/")]
+    others = [name for name in names if not name.startswith(f"{JOURNAL_ROOM}/")]
+    try:
+        _copy(directory, target, others)
+        check_files(target, needed_files(checkpoint.states), whole=True)
+        _copy(directory, target, journal)
+    except (_Gone, MissingRun) as error:
+        raise SnapshotExpired(
+            f"Step {checkpoint.step} was dropped while it was copied",
+            where=str(directory),
+            do="Copy a newer checkpoint to another directory.",
+        ) from error
+    size = sum((target / name).stat().st_size for name in names)
+    return Copied(checkpoint.step, checkpoint.branch, len(names), size)
+
+
+def _found(directory: Path, step: int | None) -> Checkpoint:
+    journal = Journal(directory / JOURNAL_ROOM)
+    if journal.find(IdentityName()) is None:
+        raise NoPipeline(
+            "There is no pipeline here", where=str(directory), do="Name its directory."
+        )
+    kept = {each.step: each for each in read_checkpoints(journal)}
+    wanted = max(kept, default=None) if step is None else step
+    if wanted not in kept:
+        what = "There is no checkpoint" if step is None else f"Step {step} is not a kept checkpoint"
+        known = ", ".join(map(str, sorted(kept))) or "none"
+        raise SnapshotExpired(what, where=str(directory), do=f"Kept checkpoints: {known}.")
+    return kept[wanted]
+
+
+def _copy(directory: Path, target: Path, names: Sequence[str]) -> None:
+    for name in names:
+        ensure_directory((target / name).parent)
+        with store_errors(target / name, "copy"):
+            # Not a link: what is damaged in one place must not be damaged in the other.
+            try:
+                shutil.copyfile(directory / name, target / name)
+            except FileNotFoundError as error:
+                raise _Gone(name) from error
+    sync_files([target / name for name in names])
+    sync_files(sorted({(target / name).parent for name in names}))
+
+
+class _Gone(Exception):
+    """A file that was to be copied is not there any more."""

@@ -1,0 +1,231 @@
+"""Where a pipeline stands, read from its journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anabranch.coordinator.standing import Standing, commit_of
+from anabranch.errors import CorruptEntry, MissingEntry
+from anabranch.journal.journal import (
+    BranchName,
+    CheckpointName,
+    CommitName,
+    IdentityName,
+    Journal,
+    PlanName,
+)
+from anabranch.journal.lineage import (
+    Stretch,
+    decoded,
+    lineage,
+    newest_branch,
+    origin_of,
+    owner_of,
+)
+from anabranch.protocol.node import Output
+from anabranch.records.step import (
+    Checkpoint,
+    Commit,
+    Identity,
+    OperatorState,
+    Plan,
+    decode_checkpoint,
+    decode_commit,
+    decode_identity,
+    decode_plan,
+    decode_repair,
+)
+
+
+def read_standing(journal: Journal) -> Standing:
+    """What the journal says. Reads only; what it relies on is durable afterwards.
+
+    Raises ``CorruptEntry`` or ``MissingEntry`` when an entry that cannot be done without is damaged
+    or gone; a damaged checkpoint is merely told of, unless the pipeline stands there.
+    """
+    branch = newest_branch(journal)
+    if branch:
+        journal.settle(BranchName(branch))
+    return _Reader(journal, branch, lineage(journal, branch)).standing()
+
+
+def read_checkpoints(journal: Journal) -> tuple[Checkpoint, ...]:
+    """The kept checkpoints that can be read, oldest first. Reads only."""
+    branch = newest_branch(journal)
+    return _Reader(journal, branch, lineage(journal, branch)).checkpoints()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The commit that the pipeline stands at, and whether it is made up from a checkpoint.
+
+    ``rewound``: it is the one that the branch has left its parent after.
+    """
+
+    commit: Commit | None
+    made_up: bool
+    rewound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    journal: Journal
+    branch: int
+    stretches: tuple[Stretch, ...]
+
+    def standing(self) -> Standing:
+        checkpoints, damaged = self.checkpoints()
+        found = self._commit(checkpoints)
+        commit = found.commit
+        step = 0 if commit is None else commit.step
+        published = self._published(commit)
+        states, repairs = self._states(commit)
+        return Standing(
+            identity=self._identity(),
+            branch=self.branch,
+            commit=commit,
+            states=states,
+            plan=self._plan(step + 1),
+            outputs=self._outputs(found, published),
+            published=published,
+            checkpoints=checkpoints,
+            replayable=self._replayable(step),
+            repairs=repairs,
+            rewound=found.rewound,
+            damaged=damaged,
+        )
+
+    def _identity(self) -> Identity | None:
+        entry = self.journal.find(IdentityName())
+        return None if entry is None else decoded(self.journal, entry, decode_identity)
+
+    def checkpoints(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
+        """All checkpoints that can be seen, oldest first, and what is wrong with the others."""
+        whole: list[Checkpoint] = []
+        damaged: list[str] = []
+        for stretch in reversed(self.stretches):
+            for name in self.journal.checkpoints(stretch.branch):
+                if not stretch.sees(name.step):
+                    continue
+                try:
+                    whole.append(self._checkpoint(name))
+                except CorruptEntry as error:
+                    damaged.append(str(error))
+        return tuple(whole), tuple(damaged)
+
+    def _checkpoint(self, name: CheckpointName) -> Checkpoint:
+        return decoded(self.journal, self.journal.read(name), decode_checkpoint)
+
+    def _commit(self, checkpoints: tuple[Checkpoint, ...]) -> _Found:
+        """The newest commit of the branch, or what it begins with."""
+        latest = self.journal.latest_commit(self.branch)
+        own = [kept for kept in checkpoints if kept.branch == self.branch]
+        if own and (latest is None or own[-1].step > latest.step):
+            return self._made_up(own[-1])
+        if latest is not None:
+            return _Found(self._read_commit(latest), made_up=False)
+        found = self._beginning(checkpoints)
+        return replace(found, rewound=found.made_up)
+
+    def _beginning(self, checkpoints: tuple[Checkpoint, ...]) -> _Found:
+        origin = origin_of(self.journal, self.branch)
+        if origin is None:
+            return _Found(None, made_up=False)
+        for kept in checkpoints:
+            if (kept.branch, kept.step) == (origin.parent, origin.parent_step):
+                return self._made_up(kept)
+        try:
+            return _Found(self._commit_at(origin.parent_step), made_up=True)
+        except MissingEntry:
+            # The checkpoint is what the branch needs: its own error says more.
+            return self._made_up(
+                self._checkpoint(CheckpointName(origin.parent_step, origin.parent))
+            )
+
+    def _made_up(self, checkpoint: Checkpoint) -> _Found:
+        self.journal.settle(CheckpointName(checkpoint.step, checkpoint.branch))
+        return _Found(commit_of(checkpoint), made_up=True)
+
+    def _read_commit(self, name: CommitName) -> Commit:
+        return decoded(self.journal, self.journal.read(name), decode_commit)
+
+    def _commit_at(self, step: int) -> Commit:
+        return self._read_commit(CommitName(step, owner_of(self.stretches, step)))
+
+    def _states(self, commit: Commit | None) -> tuple[tuple[OperatorState, ...], int]:
+        """The state at the commit, and the number of the repair that it is from; 0 for none."""
+        if commit is None:
+            return (), 0
+        repairs = [r for r in self.journal.repairs(self.branch) if r.step == commit.step]
+        if not repairs:
+            return commit.states, 0
+        newest = repairs[-1]
+        self.journal.settle(newest)
+        repair = decoded(self.journal, self.journal.read(newest), decode_repair)
+        return repair.states, newest.number
+
+    def _plan(self, step: int) -> Plan | None:
+        name = self.journal.latest_plan(step, self.branch)
+        return None if name is None else decoded(self.journal, self.journal.read(name), decode_plan)
+
+    def _published(self, commit: Commit | None) -> dict[str, int]:
+        """How far each sink is known to be: as the commit says, or as was said since.
+
+        What has been folded up was published: it would not have been folded otherwise.
+        """
+        if commit is None:
+            return {}
+        said = [
+            name.step
+            for stretch in self.stretches
+            for name in self.journal.published(stretch.branch)
+            if stretch.sees(name.step) and name.step <= commit.step
+        ]
+        least = min(commit.published.values(), default=commit.step)
+        known = max([least, *said])
+        folded = [step for step in range(known + 1, commit.step + 1) if self._is_folded(step)]
+        known = max([known, *folded])
+        return {sink: max(step, known) for sink, step in commit.published.items()}
+
+    def _is_folded(self, step: int) -> bool:
+        branch = owner_of(self.stretches, step)
+        floor = self.journal.floor(branch)
+        below = floor is not None and step < floor
+        return below and not self.journal.path(CommitName(step, branch)).exists()
+
+    def _outputs(self, found: _Found, published: dict[str, int]) -> tuple[Output, ...]:
+        commit = found.commit
+        if commit is None:
+            return ()
+        done = min(published.values(), default=commit.step)
+        outputs = []
+        for step in range(done + 1, commit.step + 1):
+            if commit.step == step and not found.made_up:
+                outputs.append(Output(step, commit.staged))
+                continue
+            name = CommitName(step, owner_of(self.stretches, step))
+            # A copied checkpoint comes without the commits before it, and without their files.
+            entry = self.journal.find(name) if found.made_up else self.journal.read(name)
+            if entry is not None:
+                outputs.append(Output(step, decoded(self.journal, entry, decode_commit).staged))
+        return tuple(outputs)
+
+    def _replayable(self, step: int) -> int:
+        """The first step from which on everything is there up to ``step``; the one after it."""
+        commits: set[tuple[int, int]] = set()
+        plans: set[tuple[int, int]] = set()
+        for stretch in self.stretches:
+            commits |= {(name.branch, name.step) for name in self.journal.commits(stretch.branch)}
+            plans |= {(name.branch, name.step) for name in self.journal.plans(stretch.branch)}
+        kept = commits & plans
+        while (owner_of(self.stretches, step), step) in kept:
+            step -= 1
+        return step + 1
+
+
+def read_step(journal: Journal, branch: int, step: int) -> tuple[Plan, Commit]:
+    """The plan and the commit of a step that a branch sees."""
+    owner = owner_of(lineage(journal, branch), step)
+    commit = decoded(journal, journal.read(CommitName(step, owner)), decode_commit)
+    name = PlanName(step, commit.revision, owner)
+    return decoded(journal, journal.read(name), decode_plan), commit

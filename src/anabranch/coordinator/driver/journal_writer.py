@@ -1,0 +1,231 @@
+"""Performing what the machine asks of the journal: each effect becomes the event it names.
+
+Names that are taken are adopted: whoever was first counts. An error of the store becomes
+``EffectFailed``; the machine may ask for the same again, and an entry that had been created after
+all is then known as one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar, assert_never
+
+from anabranch.coordinator.driver.journal_reader import read_standing, read_step
+from anabranch.coordinator.effects import (
+    MakeBranch,
+    ReadJournal,
+    ReadStep,
+    Trim,
+    WriteCheckpoint,
+    WriteCommit,
+    WriteIdentity,
+    WritePlan,
+    WritePublished,
+    WriteRepair,
+)
+from anabranch.coordinator.events import (
+    BranchMade,
+    CheckpointWritten,
+    CommitWritten,
+    EffectFailed,
+    Event,
+    Fenced,
+    IdentityWritten,
+    JournalRead,
+    JournalTrimmed,
+    PlanWritten,
+    RepairWritten,
+    StepRead,
+)
+from anabranch.errors import AnabranchError, StoreError
+from anabranch.errors import Fenced as FencedError
+from anabranch.journal.journal import (
+    BranchName,
+    CheckpointName,
+    CommitName,
+    EntryName,
+    IdentityName,
+    Journal,
+    Outcome,
+    PlanName,
+    PublishedName,
+    RepairName,
+    Taken,
+    Trimmed,
+)
+from anabranch.journal.lineage import (
+    decoded,
+    lineage,
+    newest_branch,
+    origin_of,
+    stands_at,
+)
+from anabranch.protocol.failures import failure_of
+from anabranch.records.step import (
+    Body,
+    Branch,
+    Checkpoint,
+    Identity,
+    decode_branch,
+    decode_checkpoint,
+    decode_commit,
+    decode_identity,
+    decode_plan,
+    decode_repair,
+    encode,
+)
+
+RecordEffect: TypeAlias = (
+    ReadJournal
+    | WriteIdentity
+    | WritePlan
+    | WriteCommit
+    | WriteCheckpoint
+    | WriteRepair
+    | WritePublished
+    | MakeBranch
+    | ReadStep
+    | Trim
+)
+
+T = TypeVar("T", bound=Body)
+
+
+class Records:
+    """The journal as the coordinator's driver uses it. Not shared between threads."""
+
+    def __init__(self, journal: Journal, draw: Callable[[], str]) -> None:
+        """``journal`` is the leader's; ``draw`` gives texts that nobody else draws."""
+        self._journal = journal
+        self._draw = draw
+        # What was meant to be created and may have been, although it failed.
+        self._unsure: dict[tuple[EntryName, bytes], str] = {}
+        self._identity: Identity | None = None
+
+    def perform(self, effect: RecordEffect) -> Event | None:
+        """Perform an effect; None if there is nothing to tell of it but that it is done."""
+        try:
+            return self._perform(effect)
+        except FencedError as error:
+            return Fenced(failure_of(error))
+        except AnabranchError as error:
+            return EffectFailed(effect, failure_of(error))
+
+    def _perform(self, effect: RecordEffect) -> Event | None:
+        event: Event | None = None
+        match effect:
+            case ReadJournal():
+                event = JournalRead(read_standing(self._journal))
+            case ReadStep(branch, step):
+                event = StepRead(*read_step(self._journal, branch, step))
+            case WriteIdentity():
+                event = self._write_identity(effect)
+            case WritePlan(branch, plan):
+                plan_name = PlanName(plan.step, plan.revision, branch)
+                event = PlanWritten(self._written(plan_name, plan, decode_plan)[0])
+            case WriteCommit(branch, commit):
+                commit_name = CommitName(commit.step, branch)
+                event = CommitWritten(*self._written(commit_name, commit, decode_commit))
+            case WriteCheckpoint(checkpoint):
+                kept = CheckpointName(checkpoint.step, checkpoint.branch)
+                event = CheckpointWritten(self._written(kept, checkpoint, decode_checkpoint)[0])
+            case WriteRepair(branch, repair):
+                repair_name = RepairName(repair.step, repair.number, branch)
+                event = RepairWritten(self._written(repair_name, repair, decode_repair)[0])
+            case WritePublished(branch, step):
+                self._created(PublishedName(step, branch), b"")
+            case MakeBranch(checkpoint):
+                event = self._make_branch(checkpoint)
+            case Trim():
+                self._trim(effect)
+                event = JournalTrimmed(effect.checkpoints)
+            case _:
+                assert_never(effect)
+        return event
+
+    def _write_identity(self, effect: WriteIdentity) -> IdentityWritten:
+        drawn = self._identity
+        if drawn is None or (drawn.dataflow, drawn.bins) != (effect.dataflow, effect.bins):
+            drawn = self._identity = Identity(self._draw(), effect.dataflow, effect.bins)
+        return IdentityWritten(self._written(IdentityName(), drawn, decode_identity)[0])
+
+    def _make_branch(self, checkpoint: Checkpoint) -> BranchMade:
+        wanted = (checkpoint.branch, checkpoint.step)
+        while not self._begins_at(wanted):
+            self._check_kept(CheckpointName(checkpoint.step, checkpoint.branch))
+            branch = Branch(newest_branch(self._journal) + 1, *wanted)
+            self._written(BranchName(branch.number), branch, decode_branch)
+        return BranchMade(read_standing(self._journal))
+
+    def _check_kept(self, name: CheckpointName) -> None:
+        """Raise ``MissingEntry`` where a branch would begin with a checkpoint that is not there.
+
+        It could not be read, nor be left again.
+        """
+        if self._journal.find(name) is not None:
+            return
+        if self._journal.fence is not None:
+            self._journal.fence.check()  # whoever has taken over may have let it go
+        self._journal.read(name)
+
+    def _begins_at(self, wanted: tuple[int, int]) -> bool:
+        """Whether the newest branch leaves there and holds nothing yet.
+
+        It is just made; or by a call before that failed at its end.
+        """
+        newest = newest_branch(self._journal)
+        origin = origin_of(self._journal, newest)
+        if origin is None or newest in self._journal.lines():
+            return False
+        return (origin.parent, origin.parent_step) == wanted
+
+    def _trim(self, effect: Trim) -> None:
+        """Trim the branch, and of the older ones what it cannot see or does not need.
+
+        The step that the pipeline stands at stays. Steps that a rewind has left behind go: nothing
+        leads back to them.
+        """
+        seen = {each.branch: each for each in lineage(self._journal, effect.branch)}
+        first = min(effect.below, stands_at(self._journal, effect.branch))
+        for branch in self._journal.lines():
+            if branch > effect.branch:
+                continue
+            stretch = seen.get(branch)
+            kept = {s for s in effect.checkpoints if stretch is not None and stretch.sees(s)}
+            below, keep = first, set[int]()
+            if branch != effect.branch:
+                steps = self._journal.steps(branch)
+                below = max(steps, default=-1) + 1
+                if stretch is not None:
+                    keep = {s for s in steps if s >= first and stretch.sees(s)}
+            self._journal.trim(below, keep=keep, branch=branch, checkpoints=kept)
+
+    def _written(self, name: EntryName, body: T, decode: Callable[[bytes], T]) -> tuple[T, bool]:
+        """What is in the journal under a name now, and whether it is ours."""
+        outcome = self._created(name, encode(body))
+        if isinstance(outcome, Taken):
+            return decoded(self._journal, outcome.entry, decode), False
+        if isinstance(outcome, Trimmed):
+            raise self._overtaken(name, outcome.floor)
+        return body, True
+
+    def _created(self, name: EntryName, body: bytes) -> Outcome:
+        key = (name, body)
+        nonce = self._unsure.setdefault(key, self._draw())
+        outcome = self._journal.create(name, body, nonce)
+        del self._unsure[key]
+        return outcome
+
+    def _overtaken(self, name: EntryName, floor: int) -> AnabranchError:
+        where = str(self._journal.directory)
+        if isinstance(name, PlanName | CommitName):  # the leader is always ahead of the floor
+            return FencedError(
+                f"The journal has gone on to step {floor} without this process: {name} is over",
+                where=where,
+                do="End this one; the other goes on with everything that was committed.",
+            )
+        return StoreError(
+            f"{name} is too late: all steps below {floor} are folded up",
+            where=where,
+            do="Nothing was changed. Keep a newer step.",
+        )

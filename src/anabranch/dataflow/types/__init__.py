@@ -1,0 +1,1 @@
+"""The types of columns, rows and keys: schemas, and every operator typed."""

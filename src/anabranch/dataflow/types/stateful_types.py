@@ -1,0 +1,237 @@
+"""Typing the operators that keep state: what each needs, keeps and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from anabranch.dataflow.aggregates import (
+    carried,
+    is_nullable,
+    order_matters,
+    parse_aggregate,
+    refuse_collated,
+    result_type,
+)
+from anabranch.dataflow.findings import Finding, from_error
+from anabranch.dataflow.functions import batches_function_finding, function_finding
+from anabranch.dataflow.graph import (
+    AggregateNode,
+    LocalNode,
+    Node,
+    ProcessNode,
+    StatefulBatchesNode,
+    StatefulMapNode,
+    StatefulNode,
+)
+from anabranch.dataflow.handles import MapState, handles_of, overrides, ttl_ns
+from anabranch.dataflow.labels import label
+from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
+from anabranch.dataflow.order_by import order_findings
+from anabranch.dataflow.types.keys import key_findings
+from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
+from anabranch.dataflow.types.typed import AggregateColumn, TypedHandle, TypedNode
+from anabranch.dataflow.walk import Walk, new_row, output_row, read_schema
+from anabranch.errors import InvalidAggregate
+
+
+def stateful(walk: Walk, node: StatefulNode, before: TypedNode) -> TypedNode:
+    """The node with its key, its state and its output, after what comes before it."""
+    after = _in_region(walk, node, before)
+    if node.order_by:
+        walk.report(node, order_findings(before.row, node.order_by))
+        after = replace(after, ordered=True)
+    match node:
+        case AggregateNode():
+            after = _aggregate(walk, node, after)
+        case StatefulMapNode() | StatefulBatchesNode():
+            after = _with_function(walk, node, after)
+        case ProcessNode():
+            after = _process(walk, node, after)
+    finding = None if after.ordered else _order_finding(node, after)
+    walk.report(node, [finding])
+    # The operators behind it lack the same order and are not reported.
+    return after if finding is None else replace(after, ordered=True)
+
+
+def _order_finding(node: StatefulNode, typed: TypedNode) -> Finding | None:
+    """Why an operator cannot take rows whose order is not known."""
+    what = "it depends on the order of its rows"
+    if isinstance(node, AggregateNode):
+        known = [column for column in typed.aggregates if column.field is not None]
+        sensitive = [column.name for column in known if _by_order(column)]
+        if not sensitive:
+            return None
+        what = f'column "{sensitive[0]}" depends on the order of the rows'
+    return Finding(
+        f"{what}, which a transform before it does not return",
+        f"Let the transform return the column {ORD} as it was given, with each row, or say in "
+        'which order a key\'s rows of a step are to be taken, e.g. order_by="at".',
+    )
+
+
+def _by_order(column: AggregateColumn) -> bool:
+    types = [kind for kind in column.argument_types if kind is not None]
+    travelling = carried(column.aggregate, types)
+    return order_matters(column.aggregate.function, [each.type for each in travelling])
+
+
+def _in_region(walk: Walk, node: StatefulNode, after: TypedNode) -> TypedNode:
+    """The node with a key to keep state by; reports where there is none."""
+    if after.key is not None and after.next_key is None:
+        return after
+    if after.next_key is not None:
+        finding = Finding(
+            "key_by alone does not bring the rows of a key together",
+            'Add .distribute_by_key("name") after key_by, or use .key_distribute("name", …).',
+        )
+    elif _after_local(walk, node):
+        finding = Finding(
+            "it keeps state after local(), which ended the region",
+            'Call .key_distribute("name", "column") between local() and it, or drop local().',
+        )
+    else:
+        finding = Finding(
+            "it keeps state, and its rows are not distributed by a key",
+            'Call .key_distribute("name", "column") before it.',
+        )
+    walk.report(node, [finding])
+    # An unknown key: the operators behind it lack the same distribution and are not reported.
+    return replace(after, key=UNKNOWN_ROW, next_key=None)
+
+
+def _after_local(walk: Walk, node: Node) -> bool:
+    while node.inputs:
+        node = walk.graph.node(node.inputs[0])
+        if isinstance(node, LocalNode):
+            return True
+    return False
+
+
+def _aggregate(walk: Walk, node: AggregateNode, after: TypedNode) -> TypedNode:
+    if not node.columns:
+        walk.report(node, [Finding("it aggregates nothing", 'Name columns, e.g. n="count(*)".')])
+    key = UNKNOWN_ROW if after.key is None else after.key
+    aggregates = [
+        aggregate
+        for name, text in node.columns
+        if (aggregate := _aggregate_column(walk, node, after.row, name, text)) is not None
+    ]
+    names = [name for name, _ in node.columns]
+    found = {aggregate.name: aggregate.field for aggregate in aggregates}
+    clashing = [name for name in names if key.find(name) is not None]
+    for name in clashing:
+        what = f'column "{name}" has the name of a key column, which is in the output already'
+        walk.report(node, [Finding(what, "Give it another name.")])
+    columns = [Column(name, found.get(name)) for name in names if name not in clashing]
+    row = new_row(walk, node, [*key.columns, *columns], key, open=key.open)
+    return replace(after, row=row, aggregates=tuple(aggregates))
+
+
+def _aggregate_column(
+    walk: Walk, node: AggregateNode, row: RowType, name: str, text: str
+) -> AggregateColumn | None:
+    """One aggregate with its types, as far as they are known; None after a report."""
+    try:
+        aggregate = parse_aggregate(text)
+        if aggregate.condition is not None:
+            refused = walk.resolver.condition(row, aggregate.condition)
+            walk.report(node, [refused])
+            if refused is not None:
+                return None
+        arguments: tuple[Column, ...] = ()
+        if aggregate.arguments:
+            resolved = walk.resolver.named(row, [(name, part) for part in aggregate.arguments])
+            walk.report(node, resolved.findings)
+            if resolved.findings:
+                return None
+            arguments = resolved.columns
+        for argument in arguments:
+            if argument.field is not None:
+                refuse_collated(aggregate, argument.field)
+        types = tuple(argument.type for argument in arguments)
+        type_ = result_type(aggregate, types)
+    except InvalidAggregate as error:
+        walk.report(node, [from_error(error, f'column "{name}": ', "Use another aggregate.")])
+        return None
+    result = None if type_ is None else pa.field(name, type_, nullable=is_nullable(aggregate))
+    return AggregateColumn(name, aggregate, types, result)
+
+
+def _with_function(
+    walk: Walk, node: StatefulMapNode | StatefulBatchesNode, after: TypedNode
+) -> TypedNode:
+    if isinstance(node, StatefulMapNode):
+        walk.report(node, [function_finding(node.function)])
+    else:
+        walk.report(node, [batches_function_finding(node.function)])
+    value = None if node.state is None else read_schema(walk, node, "state", node.state)
+    row = output_row(walk, node)
+    if isinstance(node, StatefulBatchesNode) and value is not None:
+        state = RowType.of(value)
+        clashing = [name for name in (KEY, FORGET) if state.find(name) or row.find(name)]
+        clashing += [c.name for c in (after.key or UNKNOWN_ROW).columns if state.find(c.name)]
+        for name in clashing:
+            what = f'column "{name}" would stand twice in a table that the function gets'
+            walk.report(node, [Finding(what, "Rename it.")])
+    return replace(after, row=row, value=value)
+
+
+def _process(walk: Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
+    handles = []
+    for attribute, handle in handles_of(node.process).items():
+        findings = [name_finding(attribute)]
+        value = handle.value if isinstance(handle, MapState) else handle.schema
+        typed = None if value is None else read_schema(walk, node, attribute, value)
+        subkey = None
+        if isinstance(handle, MapState):
+            subkey = read_schema(walk, node, f"{attribute}, key", handle.key)
+            findings += [f for field in subkey or () for f in key_findings(field)]
+            findings += [_struct_finding(attribute, field) for field in subkey or ()]
+        try:
+            ttl = ttl_ns(handle.ttl)
+        except (TypeError, ValueError) as error:
+            findings.append(Finding(f"{attribute}: {error}", "Correct its ttl."))
+            ttl = None
+        walk.report(node, findings)
+        handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl))
+    _check_states(walk, node, handles)
+    if not overrides(node.process, "on_rows"):
+        what = f"class {node.process.__qualname__} has no on_rows"
+        walk.report(node, [Finding(what, "Add one: def on_rows(self, key, rows): ….")])
+    if overrides(node.process, "save") is not overrides(node.process, "load"):
+        what = f"class {node.process.__qualname__} has only one of load and save"
+        walk.report(node, [Finding(what, "Add the other.")])
+    for method in ("on_collect", "on_acquire"):
+        if overrides(node.process, method) and not overrides(node.process, "save"):
+            what = f"class {node.process.__qualname__} has {method} and saves nothing"
+            advice = "Add load and save: handles go with their keys by themselves."
+            walk.report(node, [Finding(what, advice)])
+    if overrides(node.process, "on_end") and not (handles or overrides(node.process, "save")):
+        what = f"class {node.process.__qualname__} has on_end and keeps no state"
+        advice = "Add a handle: on_end is called for the keys that have state."
+        walk.report(node, [Finding(what, advice)])
+    return replace(after, row=output_row(walk, node), handles=tuple(handles))
+
+
+def _struct_finding(attribute: str, field: pa.Field) -> Finding | None:
+    """A struct is a dictionary in Python, which cannot be the key of one."""
+    if not pa.types.is_struct(field.type):
+        return None
+    return Finding(
+        f'{attribute}: "{field.name}" is a struct, which cannot be the key of an entry',
+        'Give its fields as columns, e.g. MapState("a int, b string", …): the key is a tuple.',
+    )
+
+
+def _check_states(walk: Walk, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:
+    """A handle's state has a name like an operator's: nobody else may have it."""
+    for handle in handles:
+        name = handle.state_of(node.name)
+        earlier = walk.names.setdefault(name.lower(), node)
+        if earlier is not node:
+            other = label(walk.graph, earlier)
+            what = f"its state {name!r} has the name of {other}"
+            walk.report(node, [Finding(what, "Rename one of them.")])

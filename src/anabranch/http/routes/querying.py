@@ -1,0 +1,126 @@
+"""``query``: one SQL query over state, its rows as JSON, Arrow or text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from anabranch.http.answers import QueryAnswer, QueryFormat, QueryRequest
+from anabranch.http.board import Board
+from anabranch.http.body import read_body
+from anabranch.http.openapi import answers, body, ref
+from anabranch.http.parameters import strict_router
+from anabranch.http.text_table import text_table
+from anabranch.operators.state_json import json_text
+from anabranch.task.queries import STEP
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+TEXT = "text/plain"
+MEDIA_TYPES: dict[QueryFormat, str] = {"json": JSON, "arrow": ARROW, "text": TEXT}
+
+STEP_HEADER = "X-Anabranch-Step"
+
+_ROWS = {
+    "description": QueryAnswer.__doc__,
+    "content": {
+        JSON: {"schema": ref(QueryAnswer)},
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
+        TEXT: {"schema": {"type": "string"}},
+    },
+    "headers": {
+        STEP_HEADER: {"description": "The step that it saw.", "schema": {"type": "integer"}}
+    },
+}
+
+
+def query_calls(board: Board) -> APIRouter:
+    """``query``."""
+    calls = strict_router("looking")
+
+    @calls.post(
+        "/query",
+        responses={**answers(None, 406, 408, 409, 410, 413, 415, 422), 200: _ROWS},
+        response_class=Response,
+        openapi_extra=body(QueryRequest),
+    )
+    async def query(request: Request) -> Response:
+        """The rows of one SQL query over the state at the last committed step."""
+        asked = await read_body(request, QueryRequest)
+        seconds = board.query_seconds if asked.seconds is None else asked.seconds
+        wanted = asked.format or acceptable(request.headers.get("accept", "*/*"))
+
+        def run() -> tuple[pa.Table, bytes]:
+            found = board.coordinator.query(asked.sql, asked.rows, asked.bytes, seconds)
+            # Still in the thread: a large result takes its time.
+            return found, encoded(found, wanted)
+
+        table, content = await board.queries.call(run)
+        step = step_of(table)
+        headers = {} if step is None else {STEP_HEADER: str(step)}
+        return Response(content, media_type=MEDIA_TYPES[wanted], headers=headers)
+
+    return calls
+
+
+def acceptable(accept: str) -> QueryFormat:
+    """The first of our formats that the caller takes best; 406 if there is none.
+
+    >>> acceptable("text/html, text/plain;q=0.5, */*;q=0.1"), acceptable("*/*")
+    ('text', 'json')
+    """
+    ranked: list[tuple[float, QueryFormat]] = []
+    for part in accept.split(","):
+        named, *parameters = (text.strip().lower() for text in part.split(";"))
+        quality = _quality(parameters)
+        for name, media in MEDIA_TYPES.items():
+            group = f"{media.partition('/')[0]}/*"
+            if quality > 0 and named in (media, group, "*/*"):
+                ranked.append((quality, name))
+                break
+    if not ranked:
+        raise HTTPException(406, f"Accept names none of {', '.join(MEDIA_TYPES.values())}")
+    return max(ranked, key=lambda one: one[0])[1]
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def step_of(table: pa.Table) -> int | None:
+    """The step that a query saw, if its result says so."""
+    found = (table.schema.metadata or {}).get(STEP)
+    return None if found is None else int(found)
+
+
+def encoded(table: pa.Table, wanted: QueryFormat) -> bytes:
+    """A result in a format."""
+    match wanted:
+        case "arrow":
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            return bytes(sink.getvalue())
+        case "text":
+            return text_table(table.column_names, rows_of(table)).encode()
+        case "json":
+            columns = [{"name": field.name, "type": str(field.type)} for field in table.schema]
+            answer = {"step": step_of(table), "columns": columns, "rows": rows_of(table)}
+            return json_text(answer).encode()
+
+
+def rows_of(table: pa.Table) -> list[list[Any]]:
+    """Each row as a list; columns may have the same name."""
+    columns = [column.to_pylist() for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,1 @@
+"""The journal: entries that are created exclusively, branches, and who may write."""

@@ -1,0 +1,305 @@
+"""The journal: plans, commits, checkpoints and the like, one exclusively created file each.
+
+Operations
+    ``create`` an entry, ``read`` one, list those of a kind, find the newest plan of a step and the
+    newest commit, and ``trim`` what retention no longer needs. A body is bytes that the caller
+    understands; the journal only keeps it, with a *nonce* by which a creator recognises its own
+    entry.
+
+Guarantees
+    The first creator of a name wins, whoever it is, and everybody else is given the winner's
+    entry. A creator that lost sight of its own success (a retry after an error) is told that it
+    won. What ``create`` answers, and what ``latest_commit`` and ``latest_plan`` find, survives a
+    power cut. A name is never used twice: whoever creates an entry that was trimmed away is told
+    so. Listing costs what is kept, not what ever was; what was removed is summed up in a
+    ``Segment``. With a ``fence``, nothing is created or trimmed once another leader has taken
+    over: that is ``Fenced``.
+
+Non-guarantees
+    Trimmed entries may be back after a power cut, until the next ``trim``. A segment forgets what
+    a damaged entry would have told.
+
+Failure and recovery
+    An entry says its own name, length and checksum (see ``envelope``). One that is truncated,
+    flipped or under a wrong name is ``CorruptEntry``; one of a newer format is ``FutureFormat``.
+    Reading changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from anabranch.errors import CorruptEntry, FutureFormat, MissingEntry, NameTaken, StoreUnavailable
+from anabranch.journal.entry_lists import EntryLists
+from anabranch.journal.entry_names import (
+    BRANCHED,
+    BranchName,
+    CheckpointName,
+    CommitName,
+    EntryName,
+    IdentityName,
+    LeaderName,
+    PlanName,
+    PublishedName,
+    RepairName,
+    SegmentName,
+    StepName,
+)
+from anabranch.journal.envelope import Entry, seal, unseal
+from anabranch.journal.segments import Segment, decode_segment, encode_segment, fold
+from anabranch.store.files import (
+    create_file,
+    ensure_directory,
+    move_file,
+    read_file,
+    remove_file,
+    sweep,
+    sync_directory,
+)
+
+__all__ = [
+    "BranchName",
+    "CheckpointName",
+    "CommitName",
+    "Entry",
+    "EntryName",
+    "Fence",
+    "IdentityName",
+    "Journal",
+    "LeaderName",
+    "Outcome",
+    "PlanName",
+    "PublishedName",
+    "RepairName",
+    "SegmentName",
+    "StepName",
+    "Taken",
+    "Trimmed",
+    "Won",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """The entry is in the journal and it is the caller's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Somebody else was first; theirs counts."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The step is long over: every step below ``floor`` was removed. Nothing was created."""
+
+    floor: int
+
+
+Outcome: TypeAlias = Won | Taken | Trimmed
+
+
+class Fence(Protocol):
+    """Whoever may create entries, and may lose that right at any moment."""
+
+    @property
+    def aside(self) -> Path:
+        """Where entries are written before they get their names. Goes with the right."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``Fenced`` if the right is lost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Journal(EntryLists):
+    """The journal in a directory.
+
+    The directory must exist (``prepare`` makes it); if it vanishes while a pipeline runs,
+    creating an entry fails instead of starting an empty journal. Without a ``fence`` anybody may
+    create.
+    """
+
+    fence: Fence | None = None
+
+    def prepare(self) -> None:
+        """Make the directory if it is missing, and clear what killed creators left aside.
+
+        Only the process that holds the pipeline may call it.
+        """
+        ensure_directory(self.directory)
+        for directory in self._directories():
+            sweep(directory)
+
+    def create(self, name: EntryName, body: bytes, nonce: str) -> Outcome:
+        """Create an entry, once and durably; see ``Outcome`` for the three answers.
+
+        The nonce must be drawn anew for every entry a caller means to create and kept over its
+        retries.
+        """
+        sealed = seal(name, body, nonce)
+        try:
+            self._put(name, sealed)
+        except NameTaken:
+            return self._taken(name, nonce)
+        # Only now, with the name in place, the floor decides: trimming writes the segment before
+        # it frees any name, so a name that was free because it had been trimmed shows up here.
+        floor = self._floor_above(name)
+        if floor is None:
+            return Won()
+        # Another leader may have trimmed meanwhile, and kept this entry: then it is not removed.
+        self._remove(name)
+        return Trimmed(floor)
+
+    def read(self, name: EntryName) -> Entry:
+        """Give an entry, or raise ``MissingEntry``, ``CorruptEntry`` or ``FutureFormat``."""
+        entry = self.find(name)
+        if entry is None:
+            raise MissingEntry(
+                f"The journal has no entry {name}",
+                where=str(self.path(name)),
+                do="Nothing was changed. Restore the directory from a copy, or open an older "
+                "checkpoint.",
+            )
+        return entry
+
+    def find(self, name: EntryName) -> Entry | None:
+        """Give an entry, ``None`` if there is none; damage raises as in ``read``."""
+        path = self.path(name)
+        data = read_file(path)
+        return None if data is None else unseal(name, data, str(path))
+
+    def latest_commit(self, branch: int = 0) -> CommitName | None:
+        """Give the name of the newest commit, after making sure that it is durable."""
+        commits = self.commits(branch)
+        if not commits:
+            return None
+        self.settle(commits[-1])
+        return commits[-1]
+
+    def latest_plan(self, step: int, branch: int = 0) -> PlanName | None:
+        """Give the highest revision of a step's plan, after making sure that it is durable."""
+        plans = [name for name in self.plans(branch) if name.step == step]
+        if not plans:
+            return None
+        self.settle(plans[-1])
+        return plans[-1]
+
+    def settle(self, name: EntryName) -> None:
+        """Make an entry durable whose creator may have been killed before it did."""
+        sync_directory(self.path(name).parent)
+
+    def segment(self, branch: int = 0) -> Segment:
+        """Give the sum of all steps below the floor: of the newest segment that is whole."""
+        for floor in reversed(self.floors(branch)):
+            with contextlib.suppress(CorruptEntry, msgspec.DecodeError):
+                entry = self.find(SegmentName(floor, branch))
+                if entry is not None:
+                    return decode_segment(entry.body)
+        return Segment()
+
+    def trim(
+        self,
+        below: int,
+        *,
+        keep: Collection[int] = (),
+        branch: int = 0,
+        checkpoints: Collection[int] | None = None,
+    ) -> tuple[StepName, ...]:
+        """Remove the entries of the steps below ``below``, but for those to keep.
+
+        Gives the names that were removed. Kept steps stay until a trim that does not keep them.
+        Of the checkpoints all but those of ``checkpoints`` go, wherever they are; None: none go.
+        """
+        floor = self.floor(branch) or 0
+        if floor < below:
+            self._raise_floor(floor, below, branch)
+        old = [name for name in self.listed(branch) if name.step < below and name.step not in keep]
+        gone: list[CheckpointName] = []
+        if checkpoints is not None:
+            gone = [name for name in self.checkpoints(branch) if name.step not in checkpoints]
+        for name in (*old, *gone):
+            self._remove(name)
+        if gone:
+            # Their files go next: a checkpoint that came back would be one without them.
+            sync_directory(self.path(gone[0]).parent)
+        return (*old, *gone)
+
+    def _put(self, name: EntryName, sealed: bytes) -> None:
+        path = self.path(name)
+        if self.fence is None:
+            create_file(path, sealed, within=self.directory)
+            return
+        with self._fenced(self.fence):
+            create_file(path, sealed, within=self.directory, aside=self.fence.aside)
+
+    def _remove(self, name: EntryName) -> None:
+        path = self.path(name)
+        if self.fence is None:
+            remove_file(path)
+            return
+        # Moved aside first: whoever has lost the right has no such place any more, so that a
+        # trim that was interrupted by a take-over removes nothing after it.
+        aside = self.fence.aside / str(name).replace("/", "-")
+        with self._fenced(self.fence):
+            if move_file(path, aside):
+                remove_file(aside)
+
+    @contextlib.contextmanager
+    def _fenced(self, fence: Fence) -> Iterator[None]:
+        try:
+            yield
+        except StoreUnavailable:
+            fence.check()
+            raise
+
+    def _raise_floor(self, last: int, floor: int, branch: int) -> None:
+        # A step is counted when the floor passes it, whether it stays for a while or not, so
+        # that none is counted twice: not after a crash in the middle of a trim either.
+        passed = [name for name in self.commits(branch) if last <= name.step < floor]
+        body = encode_segment(fold(self.segment(branch), map(self._folded, passed)))
+        name = SegmentName(floor, branch)
+        with contextlib.suppress(NameTaken):  # another process raised it to the same step
+            self._put(name, seal(name, body, "segment"))
+        # The one before stays: a listing that runs meanwhile may miss a name that is just being
+        # added, and must then still see a floor.
+        for old in self.floors(branch)[:-2]:
+            self._remove(SegmentName(old, branch))
+
+    def _folded(self, name: CommitName) -> tuple[int, bytes | None]:
+        try:
+            entry = self.find(name)
+        except (CorruptEntry, FutureFormat):
+            entry = None
+        return name.step, None if entry is None else entry.body
+
+    def _taken(self, name: EntryName, nonce: str) -> Outcome:
+        # Its creator may have been killed before it synced the name; the answer must hold.
+        self.settle(name)
+        entry = self.find(name)
+        if entry is None:  # removed since, which only trimming does
+            floor = self._floor_above(name)
+            if floor is not None:
+                return Trimmed(floor)
+            entry = self.read(name)
+        return Won() if entry.nonce == nonce else Taken(entry)
+
+    def _floor_above(self, name: EntryName) -> int | None:
+        if isinstance(name, IdentityName | LeaderName | BranchName | SegmentName):
+            return None
+        floor = self.floor(name.branch)
+        return floor if floor is not None and name.step < floor else None
+
+    def _directories(self) -> list[Path]:
+        branched = [self.place(kind, number) for kind in BRANCHED for number in self.numbers(kind)]
+        plain = [self.directory / kind for kind in (LeaderName.kind, BranchName.kind)]
+        return [self.directory, *plain, *branched]

@@ -1,0 +1,1 @@
+"""Control messages in a task: how operators are shown them and answer."""

@@ -1,0 +1,1 @@
+"""The order of rows: what they carry of it, and how values compare."""

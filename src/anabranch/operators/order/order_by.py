@@ -1,0 +1,121 @@
+"""Rows in an order of their own columns, in place of the order in which they were read.
+
+The order is made of the columns' values, not of their ranks among the rows of a task, so it means
+the same on every worker, and rows that are made of these may meet others anywhere (R9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.dataflow.graph import AggregateNode, StatefulNode
+from anabranch.dataflow.order_by import OrderColumn
+from anabranch.dataflow.types.typed import Typed
+from anabranch.operators.digest import row_hashes
+from anabranch.operators.order import words
+from anabranch.operators.order.row_order import READER_COLUMNS, Order
+from anabranch.operators.rows import Rows
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """How an operator wants its rows: by columns; rows that are equal there in their own order.
+
+    Where that is not known (``keeps_order`` is false), equal rows are ordered by what they consist
+    of, and those that are the same in everything are numbered: which is which does not matter.
+    """
+
+    columns: tuple[OrderColumn, ...]
+    keeps_order: bool
+
+    def digits(self, given: int) -> int:
+        """How many order digits the rows have that came with ``given``."""
+        width = 2 * len(self.columns)
+        return width + given if self.keeps_order else width + 2 - READER_COLUMNS
+
+    def apply(self, rows: Rows) -> Rows:
+        """The same rows in the new order."""
+        columns = [part for c in self.columns for part in _parts(rows.values.column(c.name), c)]
+        if self.keeps_order:
+            assert rows.order is not None
+            columns += rows.order.columns
+        else:
+            columns.append(_content(rows))
+            columns.append(_occurrences(columns))
+        return Rows(rows.values, rows.hashes, rows.keys, Order(tuple(columns)))
+
+
+def ordering_of(typed: Typed, node: StatefulNode) -> Ordering | None:
+    """The order that an operator asks for, None where it takes that of its rows."""
+    if not node.order_by:
+        return None
+    columns = [
+        OrderColumn(argument if isinstance(node, AggregateNode) else field.name, column.descending)
+        for column, (argument, field) in zip(node.order_by, order_fields(typed, node), strict=True)
+    ]
+    return Ordering(tuple(columns), typed.ordered(node.inputs[0]))
+
+
+def order_fields(typed: Typed, node: StatefulNode) -> Sequence[tuple[str, pa.Field]]:
+    """The columns that an operator orders by, each with the name under which an aggregate gets it.
+
+    An aggregate is sent the values that it needs instead of the row.
+    """
+    row = typed.nodes[node.inputs[0]].row
+    found = []
+    for place, column in enumerate(node.order_by):
+        known = row.find(column.name)
+        assert known is not None
+        assert known.field is not None
+        found.append((f"o{place}", known.field))
+    return found
+
+
+def _parts(column: pa.ChunkedArray, wanted: OrderColumn) -> tuple[Int64s, Int64s]:
+    """Whether there is a value, and the value, as numbers that compare as the order wants."""
+    word = words.to_words(_whole(column))
+    assert word is not None
+    numbers: Int64s = word.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    some: Int64s = word.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+    return some, ~numbers if wanted.descending else numbers
+
+
+def _content(rows: Rows) -> Int64s:
+    """A number for the key and the content of each row, floating values included."""
+    columns = {str(i): _hashable(_whole(column)) for i, column in enumerate(rows.values.columns)}
+    return row_hashes(pa.table(columns), rows.hashes).view(np.int64)
+
+
+def _hashable(column: pa.Array) -> pa.Array:
+    """The column, or one that tells its values apart also where they are floating."""
+    if pa.types.is_floating(column.type):
+        return words.to_words(column)
+    if pa.types.is_nested(column.type):
+        return pa.array([repr(value) for value in column.to_pylist()], type=pa.string())
+    return column
+
+
+def _occurrences(columns: Sequence[Int64s]) -> Int64s:
+    """For each row, how many equal ones stand before it."""
+    count = len(columns[0])
+    numbers = np.zeros(count, dtype=np.int64)
+    if not count:
+        return numbers
+    order = np.lexsort(tuple(columns[::-1]))
+    new = np.ones(count, dtype=np.bool_)
+    new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    first = np.flatnonzero(new)
+    numbers[order] = np.arange(count) - np.repeat(first, np.diff(np.append(first, count)))
+    return numbers
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks()
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined

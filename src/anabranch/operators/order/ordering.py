@@ -1,0 +1,74 @@
+"""Values as whole numbers that compare as the values do, whatever their type.
+
+Where ``words`` gives numbers that mean the same everywhere, the codes here compare only with those
+of one column: they are the values' places among its different values. NULL inside a value comes
+before everything else, as in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.operators.order import words
+
+Int64s = npt.NDArray[np.int64]
+
+
+def codes(column: pa.Array) -> Int64s:
+    """A number for each value of a column without NULLs; equal values have equal ones.
+
+    >>> codes(pa.array(["b", "a", "b"])).tolist()
+    [1, 0, 1]
+    """
+    plain = words.to_words(column)
+    if plain is not None:
+        dense: Int64s = plain.to_numpy(zero_copy_only=False).astype(np.int64)
+        return dense
+    if pa.types.is_struct(column.type):
+        return _ranked([_with_nulls(part) for part in column.flatten()], len(column))
+    if pa.types.is_list(column.type):
+        return _lists(column)
+    encoded = column.dictionary_encode()
+    places = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(len(places), dtype=np.int64)
+    ranks[places] = np.arange(len(places))
+    found: Int64s = ranks[encoded.indices.to_numpy()]
+    return found
+
+
+def _with_nulls(column: pa.Array) -> Int64s:
+    if not column.null_count:
+        return codes(column)
+    found = np.zeros(len(column), dtype=np.int64)
+    some = column.is_valid().to_numpy(zero_copy_only=False)
+    found[some] = _ranked([codes(column.drop_null())], int(some.sum())) + 1
+    return found
+
+
+def _ranked(columns: Sequence[Int64s], rows: int) -> Int64s:
+    """The rank of each row among the different rows, the first column weighing most."""
+    if not columns or not rows:
+        return np.zeros(rows, dtype=np.int64)
+    order = np.lexsort(tuple(reversed(columns)))
+    new = np.zeros(rows, dtype=np.bool_)
+    for column in columns:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    ranks = np.empty(rows, dtype=np.int64)
+    ranks[order] = np.cumsum(new)
+    return ranks
+
+
+def _lists(column: pa.Array) -> Int64s:
+    """Lists compare element by element: those of one column are few enough to be objects."""
+    elements = _with_nulls(column.flatten()).tolist()
+    edges = [0, *np.cumsum(pc.list_value_length(column).to_numpy()).tolist()]
+    parts = [tuple(elements[start:end]) for start, end in pairwise(edges)]
+    ranks = {part: rank for rank, part in enumerate(sorted(set(parts)))}
+    return np.fromiter((ranks[part] for part in parts), dtype=np.int64, count=len(parts))

@@ -1,0 +1,1 @@
+"""Values that cross rooms: plans, commits, checkpoints, bins, run lists, layouts."""

@@ -1,0 +1,98 @@
+"""Who owns which bins: shares without a generation, and what can be said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from anabranch.records.bins import BinSet
+from anabranch.records.placed import Assignment
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """Bin → worker of one region, as it is wanted or as it was: ``workers[bin]``."""
+
+    region: str
+    workers: tuple[int, ...]
+
+    def of(self, worker: int) -> BinSet:
+        """The bins of one worker."""
+        return BinSet.of(bin for bin, owner in enumerate(self.workers) if owner == worker)
+
+    def can_stay(self, number: int, worker: int) -> bool:
+        """Whether a bin that a worker has stays with it. One that is newer than the shares does.
+
+        >>> Shares("by-name", (0, 1)).can_stay(1, 0)
+        False
+        """
+        return number >= len(self.workers) or self.workers[number] == worker
+
+
+def shares_of(placement: Iterable[Assignment]) -> tuple[Shares, ...]:
+    """The shares of a placement."""
+    return tuple(Shares(each.region, each.workers) for each in placement)
+
+
+def members(placement: Iterable[Assignment | Shares]) -> tuple[int, ...]:
+    """The workers that own a bin anywhere, ascending.
+
+    Their numbers may have gaps: after a worker was removed by its name, or the fewest bytes were
+    moved by keeping others than the first. ``seats`` closes the gaps.
+
+    >>> members([Shares("a", (0, 3)), Shares("b", (3, 1))])
+    (0, 1, 3)
+    """
+    return tuple(sorted({worker for each in placement for worker in each.workers}))
+
+
+def seats(workers: Sequence[int]) -> dict[int, int]:
+    """Worker → place in a row without gaps.
+
+    >>> seats((0, 3))
+    {0: 0, 3: 1}
+    """
+    return {worker: place for place, worker in enumerate(sorted(workers))}
+
+
+def reassigned(
+    placement: Sequence[Assignment], changes: Iterable[tuple[str, int, int]]
+) -> tuple[Assignment, ...]:
+    """The placement after (region, bin, worker) changes; a region that changes is a generation on.
+
+    >>> reassigned([Assignment("a", 4, (0, 0))], [("a", 1, 2)])[0]
+    Assignment(region='a', generation=5, workers=(0, 2))
+    """
+    wanted: dict[str, dict[int, int]] = {}
+    for region, number, worker in changes:
+        wanted.setdefault(region, {})[number] = worker
+    return tuple(_changed(each, wanted.get(each.region, {})) for each in placement)
+
+
+def _changed(assignment: Assignment, changes: dict[int, int]) -> Assignment:
+    owners = tuple(changes.get(bin, owner) for bin, owner in enumerate(assignment.workers))
+    if owners == assignment.workers:
+        return assignment
+    return _next(assignment, owners)
+
+
+def with_bins(assignment: Assignment, bins: int) -> Assignment:
+    """The assignment of a region that has grown: partitions of a source that were found later.
+
+    Each new one goes to the worker that has the fewest; none moves. A region never shrinks.
+
+    >>> with_bins(Assignment("source", 1, (0, 0, 1)), 5)
+    Assignment(region='source', generation=2, workers=(0, 0, 1, 1, 0))
+    """
+    owners = list(assignment.workers)
+    present = sorted(set(owners)) or [0]
+    while len(owners) < bins:
+        owners.append(min(present, key=lambda worker: (owners.count(worker), worker)))
+    if len(owners) == len(assignment.workers):
+        return assignment
+    return _next(assignment, tuple(owners))
+
+
+def _next(assignment: Assignment, owners: tuple[int, ...]) -> Assignment:
+    generation = assignment.generation + 1
+    return msgspec.structs.replace(assignment, generation=generation, workers=owners)

@@ -1,0 +1,18 @@
+"""Staged files: output that waits for its commit."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of rows that waits in the store; it counts when a commit names it."""
+
+    #: path relative to the store
+    name: str
+    #: name of the sink operator
+    sink: str
+    rows: int
+    bytes: int
+    #: of the whole file, see ``store/checksums.py``
+    checksum: str

@@ -1,0 +1,132 @@
+"""What a step did to some keys, and the rows of state that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.records.bins import Hashes, Mask, check_hashes
+from anabranch.records.layout import BLOB_TYPE, EXPIRY_TYPE, Layout, nullable
+from anabranch.runs.keys import Index, one_batch, to_mask
+from anabranch.runs.rows import group_keys, is_ascending
+
+Rows: TypeAlias = pa.Table | pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changed:
+    """New values of some keys, in any order, each key once; ``tombstone`` marks the forgotten.
+
+    Columns go by place, as in the layout; their types must be the layout's. What stands in the
+    value columns of a forgotten key does not matter. Where the layout has sub-keys, each row is
+    one entry, and a pair of key and sub-key occurs once. ``expiry`` is 64-bit nanoseconds since
+    the epoch, NULL for never; without it nothing expires.
+    """
+
+    hashes: Hashes
+    keys: Rows
+    values: Rows
+    tombstone: Mask
+    subkeys: Rows | None = None
+    expiry: pa.Array | pa.ChunkedArray | None = None
+
+    def __len__(self) -> int:
+        """How many keys, or entries."""
+        return len(self.hashes)
+
+
+def nothing_changed(layout: Layout) -> Changed:
+    """No change at all, for a write that only merges."""
+    return Changed(
+        np.empty(0, dtype=np.uint64),
+        layout.keys.empty_table(),
+        layout.values.empty_table(),
+        np.empty(0, dtype=np.bool_),
+        layout.subkeys.empty_table() if layout.has_subkeys else None,
+    )
+
+
+def sorted_order(changed: Changed) -> Index:
+    """The order of the changes by (hash, key, sub-key); refuses a row that occurs twice."""
+    if is_ascending(changed.hashes):
+        return np.arange(len(changed))
+    keys = changed.keys
+    if changed.subkeys is not None:
+        keys = identity(keys, changed.subkeys)
+    groups = group_keys(changed.hashes, keys)
+    if len(groups) < len(changed):
+        what = "a key" if changed.subkeys is None else "a pair of key and sub-key"
+        raise ValueError(f"{what} occurs twice in what one step changed")
+    return groups.order
+
+
+def identity(keys: Rows, subkeys: Rows) -> pa.RecordBatch:
+    """The columns that tell entries apart, side by side and numbered."""
+    columns = [*one_batch(keys).columns, *one_batch(subkeys).columns]
+    return pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(len(columns))])
+
+
+def to_rows(
+    layout: Layout, changed: Changed, order: Index, blob: pa.Array | None = None
+) -> pa.RecordBatch:
+    """The changes as state rows, in this order; ``blob`` says where large values are kept.
+
+    What a row with a blob has in its value columns is not looked at.
+    """
+    check_hashes(changed.hashes)
+    keys, values = one_batch(changed.keys), one_batch(changed.values)
+    subkeys = pa.table({}) if changed.subkeys is None else changed.subkeys
+    hidden = changed.tombstone
+    if blob is not None:
+        hidden = hidden | to_mask(blob.is_valid())
+    columns = [
+        pa.array(changed.hashes),
+        *fit("key", keys, layout.keys),
+        *fit("sub-key", one_batch(subkeys), layout.subkeys),
+        *fit("value", _without(values, hidden), layout.values),
+        *_optional(layout, changed, blob),
+        pa.array(changed.tombstone, type=pa.bool_()),
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=layout.schema)
+    return rows if is_ascending(changed.hashes) else rows.take(pa.array(order))
+
+
+def _optional(layout: Layout, changed: Changed, blob: pa.Array | None) -> list[pa.Array]:
+    """The expiry and the blob of each row, where the layout has them."""
+    columns = []
+    if layout.expires:
+        expiry = pa.nulls(len(changed), EXPIRY_TYPE) if changed.expiry is None else changed.expiry
+        if isinstance(expiry, pa.ChunkedArray):
+            expiry = expiry.combine_chunks()
+        if expiry.type != EXPIRY_TYPE:
+            raise TypeError(f"expiry is nanoseconds as {EXPIRY_TYPE}, not {expiry.type}")
+        if changed.tombstone.any():
+            expiry = pc.if_else(pa.array(changed.tombstone), pa.scalar(None, EXPIRY_TYPE), expiry)
+        columns.append(expiry)
+    elif changed.expiry is not None:
+        raise TypeError("the layout keeps no expiry")
+    if layout.blobs:
+        columns.append(pa.nulls(len(changed), BLOB_TYPE) if blob is None else blob)
+    return columns
+
+
+def _without(values: pa.RecordBatch, hidden: Mask) -> pa.RecordBatch:
+    """The same rows with NULL in place of what is hidden."""
+    if not hidden.any():
+        return values
+    return values.take(pa.array(np.arange(len(hidden)), mask=hidden))
+
+
+def fit(what: str, given: pa.RecordBatch, wanted: pa.Schema) -> list[pa.Array]:
+    """The columns in the layout's types, which differ at most in what may be NULL inside them."""
+    types = [nullable(kind) for kind in given.schema.types]
+    if types != wanted.types:
+        raise TypeError(f"{what} columns are {types}, not {wanted.types}")
+    return [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(given.columns, wanted.types, strict=True)
+    ]

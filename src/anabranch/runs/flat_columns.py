@@ -1,0 +1,177 @@
+"""Columns of many batches that lie in one buffer, such as a mapped file, gathered in one go.
+
+Arrow takes rows out of a batch. Of a file with a hundred batches that is a hundred calls for a few
+hundred rows each. Values of fixed width need no call per batch: where they stand in the buffer is
+arithmetic, so one NumPy gather serves all batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.records.bins import Mask
+from anabranch.runs.keys import Index
+
+_WORDS: dict[int, type[np.unsignedinteger[Any]]] = {
+    8: np.uint8,
+    16: np.uint16,
+    32: np.uint32,
+    64: np.uint64,
+}
+_WIDEST = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Rows asked for, by number through all batches, and how many of them each batch has."""
+
+    positions: Index
+    counts: Index
+
+    def shifted(self, shifts: Index, times: int = 1) -> Index:
+        """``times`` the position of each row, plus what its batch says."""
+        places: Index = np.repeat(shifts, self.counts)
+        places += self.positions if times == 1 else times * self.positions
+        return places
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bits:
+    """A bitmap that lies in pieces in a buffer: row *p* is bit ``p + shifts[batch]``.
+
+    Batches that are not ``present`` have no bitmap: there every row is true.
+    """
+
+    data: npt.NDArray[np.uint8]
+    shifts: Index
+    present: Mask
+
+    def take(self, spread: Spread) -> Mask:
+        """The bits of some rows."""
+        bits = spread.shifted(self.shifts)
+        found = self.data.take(bits >> 3)
+        found >>= (bits & 7).astype(np.uint8)
+        truth: Mask = (found & 1).view(np.bool_)
+        if not self.present.all():
+            truth |= np.repeat(~self.present, spread.counts)
+        return truth
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatColumn:
+    """A column of fixed width: row *p* begins at word ``per_row * p + shifts[batch]``.
+
+    Values are copied bit by bit: also NaNs stay what they are.
+    """
+
+    kind: pa.DataType
+    words: npt.NDArray[Any]
+    per_row: int
+    shifts: Index
+    valid: Bits | None
+
+    def values(self, spread: Spread) -> npt.NDArray[Any]:
+        """The words of some rows, without a look at what is NULL."""
+        places = spread.shifted(self.shifts, self.per_row)
+        if self.per_row > 1:
+            places = (places[:, None] + np.arange(self.per_row)).ravel()
+        found: npt.NDArray[Any] = self.words.take(places)
+        return found
+
+    def take(self, spread: Spread) -> pa.Array:
+        """Some rows of the column."""
+        values = pa.py_buffer(self.values(spread))
+        valid = None
+        if self.valid is not None:
+            truth = self.valid.take(spread)
+            if not truth.all():
+                valid = pa.py_buffer(np.packbits(truth, bitorder="little"))
+        return pa.Array.from_buffers(self.kind, len(spread.positions), [valid, values])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatTruth:
+    """A column of truth values without NULLs."""
+
+    bits: Bits
+
+    def take(self, spread: Spread) -> pa.Array:
+        """Some rows of the column."""
+        return pa.array(self.bits.take(spread))
+
+
+Flat = FlatColumn | FlatTruth
+
+
+def flat_columns(
+    schema: pa.Schema, batches: Sequence[pa.RecordBatch], starts: Index, whole: pa.Buffer
+) -> tuple[Flat | None, ...]:
+    """The columns that can be gathered from ``whole``, None for the others: text, lists, structs.
+
+    ``starts`` is the number of each batch's first row. A column of which any part lies elsewhere,
+    or where no word of its width begins, cannot be gathered.
+    """
+    return tuple(
+        _flat(field.type, [batch.column(place) for batch in batches], starts, whole)
+        for place, field in enumerate(schema)
+    )
+
+
+def _flat(
+    kind: pa.DataType, parts: Sequence[pa.Array], starts: Index, whole: pa.Buffer
+) -> Flat | None:
+    if pa.types.is_boolean(kind):
+        truth = _bits(parts, 1, starts, whole)
+        nulls = any(part.null_count for part in parts)
+        return None if nulls or truth is None else FlatTruth(truth)
+    if not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
+        return None
+    width = int(kind.bit_width)
+    word = min(width, _WIDEST)
+    offsets = _offsets([part.buffers()[1] for part in parts], whole)
+    if offsets is None or np.any(offsets % (word // 8)):
+        return None
+    valid = None
+    if any(part.null_count for part in parts):
+        valid = _bits(parts, 0, starts, whole)
+        if valid is None:
+            return None
+    per_row = width // word
+    rows = np.array([part.offset for part in parts], dtype=np.int64) - starts[:-1]
+    shifts = offsets // (word // 8) + per_row * rows
+    return FlatColumn(kind, _view(whole, word), per_row, shifts, valid)
+
+
+def _bits(parts: Sequence[pa.Array], number: int, starts: Index, whole: pa.Buffer) -> Bits | None:
+    """The bitmaps of a column that are its buffers of this number; None if one lies elsewhere."""
+    buffers = [part.buffers()[number] for part in parts]
+    present = np.array([buffer is not None for buffer in buffers], dtype=np.bool_)
+    offsets = _offsets(buffers, whole)
+    if offsets is None:
+        return None
+    rows = np.array([part.offset for part in parts], dtype=np.int64) - starts[:-1]
+    # Where there is no bitmap, every row reads the first bit of the buffer.
+    shifts = np.where(present, 8 * offsets + rows, -starts[:-1])
+    return Bits(_view(whole, 8), shifts, present)
+
+
+def _offsets(buffers: Sequence[pa.Buffer | None], whole: pa.Buffer) -> Index | None:
+    """Where in ``whole`` each buffer begins, 0 for none; None if one does not lie in it."""
+    offsets = np.zeros(len(buffers), dtype=np.int64)
+    for place, buffer in enumerate(buffers):
+        if buffer is not None:
+            offsets[place] = buffer.address - whole.address
+            if offsets[place] < 0 or offsets[place] + buffer.size > whole.size:
+                return None
+    return offsets
+
+
+def _view(whole: pa.Buffer, width: int) -> npt.NDArray[Any]:
+    """The buffer as words of so many bits, as many as fit."""
+    return np.frombuffer(whole, dtype=_WORDS[width], count=whole.size // (width // 8))

@@ -1,0 +1,229 @@
+"""Which runs a write absorbs, bin by bin. Decides from counts alone.
+
+A write makes at most one file. For each bin it holds what the step changed merged with the newest
+``depth`` runs of that bin; depth 0 is the change alone. The rules, in the order they are served:
+
+1. *young*: the newest run, while it and the change together are small, is absorbed whole, so
+   that a pipeline of tiny steps keeps one young file. This one is outside the budget.
+2. *crowded*: a bin with more runs than ``run_limit``.
+3. *tiers*: when a bin's newest runs are ``fan_out`` of about the same size, they become one, and
+   with them each next run that is not larger than what is merged so far: below the newest runs,
+   sizes at least double from run to run.
+4. *rotten*: a bin with too large a share of dead rows, which only a merge to the bottom removes.
+5. *sparse*: a run of which less than half still counts is rewritten, so that its file can go.
+
+The budget bounds the rows that rules 2 to 5 read in one step. Within a rule the most urgent bins
+come first, and the first is always served, so that a bin is not left for ever because it is larger
+than the budget or because the rules before use it up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from anabranch.records.bins import Mask
+from anabranch.runs.keys import Index
+
+Shares = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The numbers of the policy."""
+
+    young_bytes: int = 1 << 20
+    fan_out: int = 4
+    run_limit: int = 8
+    dead_share: float = 0.3
+    sparse_share: float = 0.5
+    #: Runs with fewer rows than this in a bin count as equally small.
+    small_rows: int = 64
+    #: The smallest budget of a step.
+    budget_rows: int = 200_000
+
+
+LIMITS = Limits()
+
+
+class Stack:
+    """The runs of an owner's bins, newest first, as numbers.
+
+    ``rows`` has a row per run and a column per bin: the rows that count, 0 where the run does not
+    count for that bin. ``shares`` is the share of each run's rows that counts for any bin of any
+    owner, ``sizes`` each file's bytes. With ``totals``, all rows of each file, a run also counts as
+    sparse that the same write makes so: where rows die by the clock, whole files die together, and
+    none should wait for the next step.
+    """
+
+    __slots__ = (
+        "_above",
+        "by_place",
+        "heights",
+        "listed",
+        "places",
+        "rows",
+        "shares",
+        "sizes",
+        "totals",
+    )
+
+    def __init__(
+        self, rows: Index, shares: Shares, sizes: Index, totals: Index | None = None
+    ) -> None:
+        """Number the runs of every bin from the newest, 1, down; 0 where a run does not count."""
+        self.rows = rows
+        self.shares = shares
+        self.sizes = sizes
+        self.totals = totals
+        self.listed: Mask = rows > 0
+        self.places: Index = np.where(self.listed, np.cumsum(self.listed, axis=0), 0)
+        self.heights: Index = self.listed.sum(axis=0)
+        #: Row *p* has, for each bin, the rows of its run at place *p* + 1.
+        self.by_place = np.zeros((self.heights.max(initial=0), rows.shape[1]), dtype=np.int64)
+        run, number = np.nonzero(self.listed)
+        self.by_place[self.places[run, number] - 1, number] = rows[run, number]
+        self._above = np.zeros((len(self.by_place) + 1, rows.shape[1]), dtype=np.int64)
+        np.cumsum(self.by_place, axis=0, out=self._above[1:])
+
+    def absorbed(self, depths: Index) -> Mask:
+        """Which run is absorbed for which bin when bins are merged this deep."""
+        return self.listed & (self.places <= depths)
+
+    def rows_above(self, depths: Index) -> Index:
+        """How many rows each bin has in its newest ``depths`` runs."""
+        return self._above[depths, np.arange(len(depths))]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """What the rules look at: the stack, the rows each bin gains and its keys after that."""
+
+    stack: Stack
+    changed: Index
+    live: Index
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wish:
+    """The depth that a rule asks for in each bin, and how urgently."""
+
+    depths: Index
+    urgency: Shares
+
+
+def average_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
+    """How many rows merging reads in a step on average, whatever the sizes.
+
+    A changed row is read once in every tier, and each time dead rows reach their share, the whole
+    bin is.
+
+    >>> average_budget(1000, 64_000, Limits(fan_out=4, dead_share=0.5))
+    5000
+    """
+    tiers = math.log(max(held / max(changed, 1), 1), limits.fan_out)
+    return int(changed * (tiers + 1 / limits.dead_share))
+
+
+def default_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
+    """How many rows a step may read for merging: the average, and enough for many bins at once."""
+    return max(limits.budget_rows, average_budget(changed, held, limits))
+
+
+def choose_depths(
+    stack: Stack,
+    changed: Index,
+    changed_bytes: int,
+    live: Index,
+    budget: int,
+    limits: Limits = LIMITS,
+) -> Index:
+    """How many runs of each bin the write absorbs, counted from the newest.
+
+    ``changed`` is the rows that the step adds to each bin, ``live`` each bin's keys after it.
+    """
+    step = _Step(stack, changed, live, limits)
+    depths = _young(step, changed_bytes)
+    for rule in (_crowded, _tiers, _rotten, _sparse):
+        wish = rule(step, depths)
+        asking = np.flatnonzero(wish.depths > depths)
+        queue = asking[np.argsort(-wish.urgency[asking], kind="stable")]
+        cost = (stack.rows_above(wish.depths) - stack.rows_above(depths))[queue]
+        fits = np.cumsum(cost) <= budget
+        fits[:1] = True
+        served = queue[fits]
+        depths[served] = wish.depths[served]
+        budget -= int(cost[fits].sum())
+    return depths
+
+
+def _young(step: _Step, changed_bytes: int) -> Index:
+    """Depth 1 for the bins of small runs that are the newest everywhere they count."""
+    depths = np.zeros(len(step.changed), dtype=np.int64)
+    if not step.changed.any():
+        return depths
+    room = step.limits.young_bytes - changed_bytes
+    for size, places in zip(step.stack.sizes.tolist(), step.stack.places, strict=True):
+        if size <= room and places.max() == 1:
+            depths[places == 1] = 1
+            room -= size
+    return depths
+
+
+def _crowded(step: _Step, taken: Index) -> _Wish:
+    """Bins with too many runs, down to half the limit so that they are not due again at once."""
+    heights, limit = step.stack.heights, step.limits.run_limit
+    after = heights - taken + (step.changed + taken > 0)
+    return _Wish(np.where(after > limit, heights - limit // 2, 0), after.astype(np.float64))
+
+
+def _tiers(step: _Step, taken: Index) -> _Wish:
+    """Walk down each bin's stack as long as the runs are about as large as those above them."""
+    least = step.limits.small_rows
+    wanted = taken.copy()
+    held = step.changed + step.stack.rows_above(taken)
+    members = (held > 0).astype(np.int64)
+    largest = np.maximum(held, least)
+    walking = np.ones(len(taken), dtype=np.bool_)
+    for place, size in enumerate(step.stack.by_place):
+        here = walking & (place >= taken) & (size > 0)
+        largest = np.where(here & (members == 0), np.maximum(largest, size), largest)
+        joins = here & (size <= 2 * largest)
+        walking &= joins | (place < taken)
+        # Right below a merge, what is not larger than its result goes along.
+        along = joins & (wanted == place) & (wanted > taken) & (size <= held)
+        members += joins
+        held += np.where(joins, size, 0)
+        largest = np.where(joins, np.maximum(largest, size), largest)
+        full = along | (joins & (members >= step.limits.fan_out))
+        # What was merged is one member of the next tier.
+        wanted[full] = place + 1
+        members[full] = 1
+        largest[full] = np.maximum(held, least)[full]
+    return _Wish(wanted, (wanted - taken).astype(np.float64))
+
+
+def _rotten(step: _Step, taken: Index) -> _Wish:
+    """Bins with too many dead rows, down to the bottom."""
+    # What is absorbed anyway is taken to hold the keys that changed; if not, the next step knows.
+    known = np.minimum(step.stack.rows_above(taken), step.changed)
+    held = step.stack.rows.sum(axis=0) + step.changed - known
+    dead = (held - step.live) / np.maximum(held, 1)
+    return _Wish(np.where(dead > step.limits.dead_share, step.stack.heights, 0), dead)
+
+
+def _sparse(step: _Step, taken: Index) -> _Wish:
+    """Bins of runs of which little still counts, down to those runs."""
+    stack = step.stack
+    missing = 1 - stack.shares[:, None]
+    if stack.totals is not None:
+        absorbed = np.where(stack.absorbed(taken), stack.rows, 0).sum(axis=1)
+        missing += (absorbed / stack.totals)[:, None]
+    sparse = (missing > 1 - step.limits.sparse_share) & stack.listed
+    wanted = np.where(sparse, stack.places, taken).max(axis=0, initial=0)
+    # The less is left of a run, the cheaper it is and the more worth while.
+    return _Wish(wanted, np.where(sparse, missing, 0).max(axis=0, initial=0))

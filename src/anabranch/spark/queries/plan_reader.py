@@ -1,0 +1,179 @@
+"""What a query consists of, read from Catalyst's plans: the one place that looks into them.
+
+The parser's plan is read before any name is looked up, so that a query which names a file is
+refused before Spark touches the file. The analyzer's plan tells what the names turned out to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch.dataflow.sql.query_rules import Leaf, Name, Parsed, has_several_statements
+from anabranch.errors import InvalidQuery, QueryError, SeveralStatements
+from anabranch.spark.failure import quietly
+from anabranch.spark.jvm import TREE_PATTERN, java_class
+from anabranch.spark.sentences import sentence
+from anabranch.spark.session import use_session
+
+_CATALYST = "org.apache.spark.sql.catalyst"
+_SINGLE_QUOTES = "String literals have single quotes; names have double quotes or backquotes."
+
+
+class PlanReader:
+    """Asks one session's parser and analyzer. No job is started."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Nothing is asked yet."""
+        self._spark = spark
+        jvm: Any = spark._jvm
+        self._parser = spark._jsparkSession.sessionState().sqlParser()
+        self._identifier = java_class(jvm, f"{_CATALYST}.FunctionIdentifier")
+        self._built_in = java_class(jvm, f"{_CATALYST}.analysis.FunctionRegistry").builtin()
+        patterns = java_class(jvm, TREE_PATTERN)
+        self._calls = [patterns.UNRESOLVED_FUNCTION(), patterns.GENERATOR()]
+        self._named = [patterns.UNRESOLVED_IDENTIFIER()]
+        self._groups: dict[str, str | None] = {}
+
+    def activate(self) -> None:
+        """Make the session the active one of this thread."""
+        use_session(self._spark)
+
+    def parse(self, text: str) -> Parsed:
+        """What stands in the text; ``InvalidQuery`` or ``SeveralStatements`` if it has no sense."""
+        try:
+            with quietly():
+                plan = self._parser.parsePlan(text)
+        except (PySparkException, Py4JJavaError) as error:
+            raise _unreadable(text, error) from error
+        walk = _Walk(self._calls, self._named)
+        walk.visit(plan)
+        return walk.parsed(_kind(plan))
+
+    def analysed(self, text: str) -> DataFrame:
+        """The query with its names looked up; ``InvalidQuery`` where one is not there."""
+        try:
+            with quietly():
+                return self._spark.sql(text)
+        except (PySparkException, Py4JJavaError) as error:
+            raise InvalidQuery(
+                f"Spark cannot make sense of the query: {sentence(error)}", do=_SINGLE_QUOTES
+            ) from error
+
+    def leaves(self, df: DataFrame) -> Iterator[Leaf]:
+        """Everything that a query reads, subqueries included."""
+        yield from _leaves(df._jdf.queryExecution().analyzed())
+
+    def group_of(self, function: str) -> str | None:
+        """Spark's group of a function that is built in; None for others."""
+        if function not in self._groups:
+            found = self._built_in.lookupFunction(self._identifier(function))
+            self._groups[function] = found.get().getGroup() if found.isDefined() else None
+        return self._groups[function]
+
+
+class _Walk:
+    """Goes through a plan of the parser's and notes what it meets."""
+
+    def __init__(self, calls: list[Any], named: list[Any]) -> None:
+        self._calls = calls
+        self._named = named
+        self._nodes: set[str] = set()
+        self._relations: set[Name] = set()
+        self._common_tables: set[str] = set()
+        self._functions: set[Name] = set()
+        self._table_functions: set[Name] = set()
+        self._named_by_expression = False
+
+    def parsed(self, root: str) -> Parsed:
+        """What was met."""
+        return Parsed(
+            root,
+            frozenset(self._nodes),
+            frozenset(self._relations),
+            frozenset(self._common_tables),
+            frozenset(self._functions),
+            frozenset(self._table_functions),
+            self._named_by_expression,
+        )
+
+    def visit(self, plan: Any) -> None:  # noqa: ANN401  (objects of the JVM have no type here)
+        """Note a node, what its expressions call, and all plans below and inside it."""
+        kind = _kind(plan)
+        self._nodes.add(kind)
+        match kind:
+            case "UnresolvedRelation":
+                self._relations.add(_name(plan.multipartIdentifier()))
+            case "UnresolvedTableValuedFunction":
+                self._table_functions.add(_name(plan.name()))
+            case "UnresolvedWith":
+                for table in _items(plan.cteRelations()):
+                    self._common_tables.add(table._1())
+                    self.visit(table._2())
+            case _:
+                pass
+        for expression in _items(plan.expressions()):
+            self._expression(expression)
+        for part in (*_items(plan.children()), *_items(plan.subqueries())):
+            self.visit(part)
+
+    def _expression(self, expression: Any) -> None:  # noqa: ANN401
+        if any(expression.containsPattern(pattern) for pattern in self._named):
+            self._named_by_expression = True
+        if not any(expression.containsPattern(pattern) for pattern in self._calls):
+            return
+        match _kind(expression):
+            case "UnresolvedFunction":
+                self._functions.add(_name(expression.nameParts()))
+            case "UnresolvedGenerator":
+                name = expression.name()
+                before = [p.get() for p in (name.catalog(), name.database()) if p.isDefined()]
+                self._functions.add((*before, name.funcName()))
+            case _:
+                pass
+        for part in _items(expression.children()):
+            self._expression(part)
+
+
+def _leaves(plan: Any) -> Iterator[Leaf]:  # noqa: ANN401
+    kind = _kind(plan)
+    if kind == "View":
+        name = plan.desc().identifier()
+        shown = name.unquotedString()
+        # What stands below a view of ours is our own; a view of anybody else's is not looked into.
+        yield Leaf(kind, name.table() if plan.isTempView() else shown)
+        return
+    parts = [*_items(plan.children()), *_items(plan.subqueries())]
+    if kind == "Range":
+        yield Leaf(kind, rows=int(str(plan.numElements())))
+    elif not plan.children().nonEmpty():
+        yield Leaf(kind)
+    for part in parts:
+        yield from _leaves(part)
+
+
+def _kind(node: Any) -> str:  # noqa: ANN401
+    """The name of a node's class, without the ``$`` of Scala's objects."""
+    return str(node.getClass().getSimpleName()).rstrip("$")
+
+
+def _items(sequence: Any) -> Iterator[Any]:  # noqa: ANN401
+    """The members of one of Scala's sequences."""
+    for place in range(sequence.size()):
+        yield sequence.apply(place)
+
+
+def _name(parts: Any) -> Name:  # noqa: ANN401
+    return tuple(str(part) for part in _items(parts))
+
+
+def _unreadable(text: str, error: PySparkException | Py4JJavaError) -> QueryError:
+    if has_several_statements(text):
+        return SeveralStatements(
+            "There is more than one statement in the text", do="Ask one after the other."
+        )
+    return InvalidQuery(f"Spark cannot read the query: {sentence(error)}", do=_SINGLE_QUOTES)

@@ -1,0 +1,225 @@
+"""SQL over state, beside the steps.
+
+A query sees one committed step: the views are made from one snapshot and analysed at once, then it
+runs over files that never change. It has a session of its own, in which nothing but the views can
+be named; what may stand in it is decided by ``dataflow/sql/query_rules.py``.
+
+Queries stay out of the way of steps. They are in a pool that gets a core only when no step wants
+one, and since running tasks are not interrupted for others, all of them together have at most half
+of the cores: so many run at a time, each in so many tasks a stage, and the rest wait their turn.
+A task that was cancelled may go on for a while (Spark asks it to end, and not every loop listens):
+the turn of its query is over when its last task is.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch.dataflow.sql.query_rules import check_leaves, mentioned
+from anabranch.errors import InvalidQuery, QueryFailed, QueryTimeout, SnapshotExpired
+from anabranch.spark.failure import query_failure, quietly
+from anabranch.spark.queries.plan_reader import PlanReader
+from anabranch.spark.queries.scan import state_frame, within_limits
+from anabranch.spark.session import PER_SESSION, QUERY_POOL, use_pool
+from anabranch.spark.step.assembly import Assembly
+from anabranch.task.queries import STEP, QueryLimits
+from anabranch.task.state_reader import Snapshot, missing_or_expired
+
+__all__ = ["DataFrame", "SparkQueries"]
+
+LONGEST_TEXT = 100_000
+POLL_SECONDS = 0.05
+
+PER_QUERY_SESSION = {
+    **PER_SESSION,
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.lateralColumnAlias.enableImplicitResolution": "true",
+    # The rules refuse files by name; this session would not read them anyway.
+    "spark.sql.runSQLOnFiles": "false",
+    # The side of a join that is sent to all tasks lies in the driver's memory.
+    "spark.sql.maxBroadcastTableSize": str(64 << 20),
+    # Loops over rows that were broadcast or buffered do not notice that their task was cancelled;
+    # loops over rows in Spark's sorter do.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.cartesianProductExec.buffer.in.memory.threshold": "0",
+    "spark.sql.sortMergeJoinExec.buffer.in.memory.threshold": "1024",
+}
+"""What queries rely on, in a session that nobody else has."""
+
+
+@dataclass
+class _Ticket:
+    """One query on its way: the group of its jobs, and whether somebody still waits for it."""
+
+    group: str
+    begun: threading.Event = field(default_factory=threading.Event)
+    given_up: threading.Event = field(default_factory=threading.Event)
+
+
+class SparkQueries:
+    """Runs queries on the Spark of this process. Any thread may ask."""
+
+    def __init__(self, spark: SparkSession, store: Path) -> None:
+        """No session and no thread is made before the first query."""
+        self._spark = spark
+        self._store = store
+        self._lock = threading.Lock()
+        self._cores = max(1, spark.sparkContext.defaultParallelism)
+        self._tasks = max(1, self._cores // 4)
+        at_a_time = 2 if self._cores >= 4 else 1
+        self._threads = ThreadPoolExecutor(at_a_time, thread_name_prefix="anabranch-query")
+
+    def run(self, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits) -> pa.Table:
+        """The rows of a query over the state that is committed when its turn comes.
+
+        The step stands in the metadata of the result's schema, as ``anabranch.step``. Raises a
+        ``QueryError``; the time limit includes the wait for its turn.
+        """
+        if self._spark.sparkContext._jsc is None:
+            raise QueryFailed("Spark has been stopped", do="Run the pipeline again.")
+        if len(sql) > LONGEST_TEXT:
+            raise InvalidQuery(
+                f"The query has {len(sql):,} characters", do=f"Use at most {LONGEST_TEXT:,}."
+            )
+        ticket = _Ticket(f"anabranch-query-{secrets.token_hex(8)}")
+        answer = self._threads.submit(self._answer, ticket, sql, committed, limits)
+        try:
+            wait([answer], limits.seconds)
+            if not answer.done():
+                raise _timeout(ticket, limits)
+        except BaseException:
+            self._give_up(ticket, answer)
+            raise
+        return answer.result()
+
+    def frame(self, snapshot: Snapshot, operator: str) -> DataFrame:
+        """An operator's state as a DataFrame that reads the files when it is used."""
+        return state_frame(self._readers, snapshot.view(operator), self._store, self._cores)
+
+    @cached_property
+    def _readers(self) -> Assembly:
+        """The session of the DataFrames that are handed out: what is done there harms no query."""
+        return Assembly(_session(self._spark, PER_SESSION))
+
+    @cached_property
+    def _plans(self) -> PlanReader:
+        return PlanReader(self._assembly.spark)
+
+    @cached_property
+    def _assembly(self) -> Assembly:
+        tasks = str(self._tasks)
+        own = {
+            "spark.sql.shuffle.partitions": tasks,
+            "spark.sql.leafNodeDefaultParallelism": tasks,
+        }
+        return Assembly(_session(self._spark, {**PER_QUERY_SESSION, **own}))
+
+    def _answer(
+        self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
+    ) -> pa.Table:
+        """In a thread of the pool: check, pin a step, run."""
+        ticket.begun.set()
+        use_pool(self._spark, QUERY_POOL)
+        try:
+            return self._result(ticket, sql, committed, limits)
+        finally:
+            if ticket.given_up.is_set():
+                self._await_tasks(ticket)
+
+    def _result(
+        self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
+    ) -> pa.Table:
+        snapshot, df = self._checked(sql, committed)
+        names = df.columns
+        # Two columns may have one name, which tasks could not tell apart.
+        numbers = [f"c{place}" for place in range(len(names))]
+        numbered = df.toDF(*numbers)
+        bounded = self._assembly.mapped(
+            numbered.limit(limits.rows + 1),
+            numbers,
+            partial(within_limits, limits),
+            numbered.schema,
+        )
+        self._spark.sparkContext.setJobGroup(ticket.group, "a query over state", True)
+        if ticket.given_up.is_set():
+            raise QueryTimeout("The query was given up before it ran")
+        try:
+            with quietly():
+                table = bounded.toArrow()
+        except (PySparkException, Py4JError) as error:
+            failure = query_failure(error)
+            if isinstance(failure, SnapshotExpired):
+                failure = missing_or_expired(failure, committed())
+            raise failure from error
+        metadata = {STEP: str(snapshot.step).encode()}
+        return table.rename_columns(names).replace_schema_metadata(metadata)
+
+    def _checked(self, sql: str, committed: Callable[[], Snapshot]) -> tuple[Snapshot, DataFrame]:
+        """The query over the views of one step.
+
+        The views have the operators' names, whatever step they show, so only one query at a time
+        may make them; once analysed it keeps those that it found.
+        """
+        with self._lock:
+            # The parser follows the settings of the session that is active in its thread.
+            self._plans.activate()
+            parsed = self._plans.parse(sql)
+            snapshot = committed()
+            wanted = mentioned(parsed, snapshot.operators, self._plans.group_of)
+            for operator in sorted(wanted):
+                view = state_frame(
+                    self._assembly, snapshot.view(operator), self._store, self._tasks
+                )
+                self._assembly.view(view, operator)
+            df = self._plans.analysed(sql)
+            check_leaves(self._plans.leaves(df), wanted)
+            return snapshot, df
+
+    def _give_up(self, ticket: _Ticket, answer: Future[pa.Table]) -> None:
+        """Cancel what a query runs and what it would run next."""
+        ticket.given_up.set()
+        answer.cancel()
+        context = self._spark.sparkContext._jsc.sc()
+        context.cancelJobGroupAndFutureJobs(ticket.group)
+
+    def _await_tasks(self, ticket: _Ticket) -> None:
+        """Wait until no task of a cancelled query runs any more, or Spark itself has ended."""
+        tracker = self._spark.sparkContext.statusTracker()
+        while self._spark.sparkContext._jsc is not None:
+            jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(ticket.group))
+            stages = [stage for job in jobs if job is not None for stage in job.stageIds]
+            known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
+            if not any(info.numActiveTasks for info in known):
+                return
+            time.sleep(POLL_SECONDS)
+
+
+def _timeout(ticket: _Ticket, limits: QueryLimits) -> QueryTimeout:
+    if ticket.begun.is_set():
+        return QueryTimeout(
+            f"The query took longer than {limits.seconds:g} seconds and was cancelled",
+            do="Ask for less, or raise limit_seconds.",
+        )
+    return QueryTimeout(
+        f"The query waited longer than {limits.seconds:g} seconds for its turn",
+        do="Other queries, or tasks of one that was cancelled, still run. Ask again later.",
+    )
+
+
+def _session(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
+    session = spark.newSession()
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    return session

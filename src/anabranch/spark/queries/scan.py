@@ -1,0 +1,59 @@
+"""State as a DataFrame: tasks read the files of one step, each a range of bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from anabranch.errors import QueryTooLarge
+from anabranch.plan.state_view import StateView, bin_ranges
+from anabranch.spark.failure import carried
+from anabranch.spark.step.assembly import Assembly
+from anabranch.task.queries import QueryLimits
+from anabranch.task.state_reader import read_view
+
+
+def state_frame(assembly: Assembly, view: StateView, store: Path, tasks: int) -> DataFrame:
+    """An operator's state at one step. Nothing is read before the DataFrame is used."""
+    parts = min(tasks, view.bins)
+    ranges = assembly.query(f"select id from range(0, {parts}, 1, {parts})")
+    task = partial(_read_bins, view, str(store), parts)
+    return assembly.mapped(ranges, ["id"], task, view.schema())
+
+
+def _read_bins(
+    view: StateView, store: str, parts: int, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of the ranges of bins with these numbers."""
+    with carried():
+        ranges = bin_ranges(view.bins, parts)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from read_view(view, Path(store), ranges[number])
+
+
+def within_limits(
+    limits: QueryLimits, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows as they come, until they are too many."""
+    with carried():
+        rows = size = 0
+        for batch in batches:
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows > limits.rows:
+                raise _too_large(f"{limits.rows:,} rows", "limit_rows")
+            if size > limits.bytes:
+                raise _too_large(f"{limits.bytes:,} bytes", "limit_bytes")
+            yield batch
+
+
+def _too_large(limit: str, name: str) -> QueryTooLarge:
+    return QueryTooLarge(
+        f"The result has more than {limit}",
+        do=f"Aggregate, add a limit to the query, or raise {name}.",
+    )

@@ -1,0 +1,1 @@
+"""Sources that need Spark: Python data sources and Structured Streaming."""

@@ -1,0 +1,182 @@
+"""Steps on Spark: each is one job with one action.
+
+While a step runs, the query of the one after it is made and planned, if its input is known: of a
+small step that takes half the time. What a step is told comes last, into the blanks of its query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from anabranch.errors import AnabranchError
+from anabranch.messages import Report
+from anabranch.protocol.data_plane import RunAgain
+from anabranch.records.shares import members
+from anabranch.records.slices import FileSlice
+from anabranch.records.step import OperatorState, Plan
+from anabranch.sources.files import FileSource
+from anabranch.spark.executors import Executors, releasing
+from anabranch.spark.failure import INDETERMINATE, MALFORMED, malformed, quietly, translated
+from anabranch.spark.session import STEP_POOL, use_pool, use_session
+from anabranch.spark.sources.opening import SparkSources
+from anabranch.spark.step.occasion import StepQuery, reads_of
+from anabranch.spark.step.reading import malformed_row
+from anabranch.spark.step.step_query import StepQueries
+from anabranch.task.program import Program
+from anabranch.task.worker_home import Homes, tidy_homes
+
+_MOST_IN_VAIN = 6
+_PATIENCE = 1.0
+"""For how many seconds a query that is to be prepared waits for that of the step before."""
+
+_decode_report = msgspec.msgpack.Decoder(Report).decode
+
+
+@dataclass
+class SparkPlane:
+    """Runs steps on Spark. One step at a time."""
+
+    spark: SparkSession
+    program: Program
+    store: Path
+    code: str
+    sources: SparkSources
+    homes: Homes | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+    _thread: int | None = None
+    _executors: Executors = field(init=False)
+    _queries: StepQueries = field(init=False)
+    #: held while a query is made
+    _making: threading.Condition = field(default_factory=threading.Condition)
+    _begun: int = -1
+    _prepared: StepQuery | None = None
+    _tried: Plan | None = None
+    #: how many queries in a row were prepared for nothing, and from which step on to try again
+    _in_vain: int = 0
+    _prepare_from: int = 0
+    _tidied: bool = False
+    _group: str = field(default_factory=lambda: f"anabranch-steps-{secrets.token_hex(8)}")
+
+    def __post_init__(self) -> None:
+        """Nothing is asked of the cluster yet."""
+        self._executors = Executors(self.spark)
+        self._queries = StepQueries(
+            self.spark, self.program, self.store, self.code, self.sources, self.homes
+        )
+
+    def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
+        """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
+        started = time.perf_counter()
+        self._tidy(plan)
+        if plan.moves is not None and plan.moves.announced:
+            self._fit(members(plan.moves.announced))
+        if self._thread != threading.get_ident():
+            self._thread = threading.get_ident()
+            use_pool(self.spark, STEP_POOL)
+            self.spark.sparkContext.setJobGroup(self._group, "steps", interruptOnCancel=True)
+        try:
+            query = self.query(plan)
+            if query is None:
+                return []
+            self._queries.fill(query, plan, states)
+            built = time.perf_counter()
+            with quietly():
+                rows = query.frame.collect()
+        except (PySparkException, Py4JError) as error:
+            if INDETERMINATE in str(error):
+                raise RunAgain("an executor was lost between two shuffles") from error
+            raise self._explained(plan, error) from error
+        finished = time.perf_counter()
+        self.timings = {"build": built - started, "job": finished - built}
+        if plan.moves is not None and plan.moves.shutdown:
+            self._fit(members(plan.placement))
+        return [_decode_report(bytes(row[0])) for row in rows]
+
+    def prepare(self, plan: Plan) -> bool:
+        """Make and plan the query of a step that may come; whether there was anything to do.
+
+        The query of the step before comes first. What fails here fails when the step runs, and is
+        told then.
+        """
+        if not self._queries.only_ours or plan.step < self._prepare_from:
+            return False
+        with self._making, contextlib.suppress(PySparkException, Py4JError):
+            self._making.wait_for(lambda: self._begun == plan.step - 1, _PATIENCE)
+            if self._begun != plan.step - 1 or self._tried == plan:
+                return False
+            self._prepared, self._tried = None, plan
+            query = self._queries.query(plan)
+            if query is not None:
+                # Outside of an action Spark plans with the settings of the active session.
+                use_session(self.spark)
+                # Not only the physical plan: the code of its stages is compiled here, too.
+                query.frame._jdf.queryExecution().toRdd()
+                self._prepared = query
+        return True
+
+    def query(self, plan: Plan) -> StepQuery | None:
+        """The query of a step: that which was prepared, if it is the same, or a new one."""
+        with self._making:
+            self._begun = plan.step
+            self._making.notify_all()
+            prepared = self._prepared
+            if prepared is None or prepared.occasion.step > plan.step:
+                return self._queries.query(plan)
+            self._prepared = None
+            fitted = self._queries.fitted(prepared, plan)
+            if fitted is not None:
+                self._in_vain = 0
+                return fitted
+            if prepared.occasion.reads != reads_of(plan):
+                # Where the input mostly grows until the last moment, preparing only takes time.
+                self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
+                self._prepare_from = plan.step + 2**self._in_vain
+            return self._queries.query(plan)
+
+    @property
+    def releasing(self) -> str:
+        """What becomes of executors when workers go."""
+        return releasing(self.spark)
+
+    def _fit(self, workers: Sequence[int]) -> None:
+        """Have the executors that so many workers need; a cluster may refuse, and steps go on."""
+        with contextlib.suppress(PySparkException, Py4JError):
+            self._executors.fit(len(workers))
+
+    def _tidy(self, plan: Plan) -> None:
+        """Remove homes that were left behind, once, and not while bins are on their way."""
+        if self.homes is not None and plan.moves is None and not self._tidied:
+            self._tidied = True
+            tidy_homes(self.homes, members(plan.placement))
+
+    def cancel(self) -> None:
+        """Let Spark give up the step that runs. Its tasks may go on for a while."""
+        if self.spark.sparkContext._jsc is not None:
+            self.spark.sparkContext.cancelJobGroup(self._group)
+
+    def _explained(self, plan: Plan, error: Exception) -> AnabranchError:
+        """The error of ours; for a malformed row with the row itself, which is looked for now."""
+        if MALFORMED in str(error):
+            inputs = {given.source: given for given in plan.inputs}
+            for node in self.program.physical.sources():
+                source = node.source
+                if not isinstance(source, FileSource) or source.separates:
+                    continue
+                given = inputs.get(node.name)
+                slices = [s for s in given.slices if isinstance(s, FileSlice)] if given else []
+                with contextlib.suppress(Exception), quietly():
+                    found = malformed_row(self.spark, source, slices)
+                    if found is not None:
+                        return malformed(node.name, *found)
+        return translated(error)

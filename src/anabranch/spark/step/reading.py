@@ -1,0 +1,237 @@
+"""Input: files that the JVM reads, and sources that Python tasks read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias, cast
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch.dataflow.graph import SourceNode
+from anabranch.dataflow.sql.sql_text import quote
+from anabranch.dataflow.types.schema import to_ddl
+from anabranch.errors import AnabranchError, ReadFailed
+from anabranch.messages import Attempt, Message, PartitionRead, Report, encode
+from anabranch.operators.control.messaging import Passage
+from anabranch.operators.failure import short
+from anabranch.operators.rows import Rows
+from anabranch.plan.boundary import PREFIX, Boundary
+from anabranch.plan.controls import messages_for
+from anabranch.protocol.sources import PythonSource, Source
+from anabranch.records.slices import FileSlice, RangeSlice
+from anabranch.records.step import Plan
+from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark_path
+from anabranch.sources.python_data_source import PythonDataSource
+from anabranch.sources.structured_stream import read_by_spark
+from anabranch.spark.failure import carried
+from anabranch.spark.sources.data_source import read_partition
+from anabranch.spark.step.assembly import Assembly
+from anabranch.spark.step.rows import batches, pack_notes, pack_rows, reader_order
+from anabranch.spark.step.task import TaskSpec
+from anabranch.spark.worker_memory import task_begins
+
+_FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
+_BLOCK = f"_metadata.file_block_start as {PREFIX}o1"
+
+
+class PartitionPart(msgspec.Struct, frozen=True, tag="partition"):
+    """A partition of a Python data source, pickled: for one step's tasks, never for the journal."""
+
+    partition: int
+    data: bytes
+
+
+ReadPart: TypeAlias = RangeSlice | PartitionPart
+"""What a read task reads of one partition."""
+
+
+class ReadOrder(msgspec.Struct, frozen=True):
+    """What one read task reads: parts of partitions of one source; and what it is told.
+
+    ``next_partitions`` is how many partitions hear of its attempt.
+    """
+
+    producer: int
+    number: int
+    worker: int
+    parts: tuple[ReadPart, ...]
+    messages: tuple[Message, ...] = ()
+    next_partitions: int = 1
+
+
+READ_ORDER = "read_order"
+_encode_order = msgspec.msgpack.Encoder().encode
+_decode_order = msgspec.msgpack.Decoder(ReadOrder).decode
+
+
+class FileReader:
+    """Reads files of one source; made once, since every call to the JVM costs time.
+
+    A line that does not fit the schema fails the step, unless the reader's ``mode`` says otherwise.
+    """
+
+    def __init__(self, assembly: Assembly, source: Source, *, ordered: bool) -> None:
+        """``ordered``: rows come with their file and their place in it."""
+        format, options = _format_of(source)
+        schema = source.schema
+        self._more: list[str] = []
+        if isinstance(source, FileSource) and source.separates:
+            *_, raw, file = schema.names
+            schema = schema.remove(len(schema) - 1)
+            options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": raw}
+            self._more.append(f"_metadata.file_path as {quote(file)}")
+        if ordered:
+            self._more += [_FILE, _BLOCK]
+        self._assembly = assembly
+        self._reader = assembly.spark.read.format(format).schema(to_ddl(schema)).options(**options)
+
+    def found(self, slices: Sequence[FileSlice]) -> DataFrame:
+        """These files, as Spark finds them."""
+        return self._assembly.loaded(self._reader, [spark_path(part.path) for part in slices])
+
+    def rows(self, found: DataFrame) -> DataFrame:
+        """Their rows, with what is needed beside their own columns."""
+        return self._assembly.selected(found, self._more)
+
+
+def malformed_row(
+    spark: SparkSession, source: FileSource, slices: Sequence[FileSlice]
+) -> tuple[str, str] | None:
+    """The file and the raw text of a row that does not fit; None where there is no such row."""
+    parted = source.separated()
+    *_, raw, file = parted.schema.names
+    reader = FileReader(Assembly(spark), parted, ordered=False)
+    found = reader.rows(reader.found(slices)).where(f"{quote(raw)} is not null").limit(1).collect()
+    return (found[0][file], found[0][raw]) if found else None
+
+
+def _format_of(source: Source) -> tuple[str, dict[str, str]]:
+    """How files of a source are read: their format, and its options."""
+    if not isinstance(source, FileSource):
+        return "parquet", {}
+    options = dict(source.options)
+    if source.format.lower() in CHECKED_FORMATS and "mode" not in {
+        name.lower() for name in options
+    }:
+        options["mode"] = "FAILFAST"
+    return source.format, options
+
+
+def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, ...]]:
+    """How the rows of each planned file name it, in planned order."""
+    return number, tuple(file_tag(part.path) for part in slices)
+
+
+def read_orders(
+    node: SourceNode, number: int, parts: Sequence[ReadPart], plan: Plan, next_partitions: int
+) -> list[ReadOrder]:
+    """One order per read task: each partition is read by the worker that it is assigned to."""
+    dealt: dict[int, list[ReadPart]] = {}
+    for part in parts:
+        dealt.setdefault(plan.reader(node.name, part.partition), []).append(part)
+    return [
+        ReadOrder(
+            node.id,
+            number,
+            worker,
+            tuple(each),
+            messages_for(plan, node.name, worker, ()),
+            next_partitions,
+        )
+        for worker, each in sorted(dealt.items())
+    ]
+
+
+def encoded_orders(orders: Sequence[ReadOrder]) -> list[tuple[int, bytes]]:
+    """The orders as rows, one task each."""
+    return [(number, _encode_order(order)) for number, order in enumerate(orders)]
+
+
+def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read what the orders say; yield rows and notes."""
+    task_begins()
+    with carried():
+        orders = [
+            _decode_order(order) for batch in arriving for order in batch.column(0).to_pylist()
+        ]
+        program = spec.program()
+        boundary = program.boundary(spec.level + 1)
+        producers = python_producers(boundary)
+        for order in orders:
+            node = cast("SourceNode", program.physical.node(order.producer))
+            started = time.perf_counter()
+            attempt = spec.attempt(node.name, order.worker)
+            passage = Passage(node.name, order.messages, {node.id: 1})
+            read: list[PartitionRead] = []
+            for part in order.parts:
+                rows = 0
+                for table in _read(boundary, producers, node, order, part):
+                    rows += table.num_rows
+                    yield from batches(table)
+                start = part.start if isinstance(part, RangeSlice) else None
+                read.append(PartitionRead(node.name, part.partition, rows, start))
+            for _ in (*passage.before_data(node.id), *passage.after_data(node.id)):
+                pass  # A position is in the plan: there is nothing to take and nothing to leave.
+            report = replace(
+                _report(attempt, time.perf_counter() - started),
+                passed=passage.passed({node.id: node.name}),
+                read=tuple(read),
+            )
+            notes = _notes(report, order.next_partitions)
+            yield from batches(pack_notes(boundary, producers, notes))
+
+
+def python_producers(boundary: Boundary) -> list[int]:
+    """The sources that Python reads, of those whose rows are wanted."""
+    found = []
+    for producer in boundary.wanted():
+        node = boundary.physical.node(producer)
+        if isinstance(node, SourceNode) and not read_by_spark(node.source):
+            found.append(producer)
+    return found
+
+
+def _read(
+    boundary: Boundary,
+    producers: Sequence[int],
+    node: SourceNode,
+    order: ReadOrder,
+    part: ReadPart,
+) -> Iterator[pa.Table]:
+    position, place = 0, f"partition {part.partition}"
+    if isinstance(part, RangeSlice):
+        position = part.start
+        place += f", rows {part.start} to {part.end}"
+    try:
+        for batch in _batches_of(node, part):
+            row_order = reader_order(order.number, part.partition, position, batch.num_rows)
+            values = pa.Table.from_batches([batch])
+            yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order))
+            position += batch.num_rows
+    except AnabranchError:
+        raise
+    except Exception as error:
+        raise ReadFailed(
+            f"Source {node.name!r} raised {type(error).__name__}: {short(str(error))}",
+            where=place,
+            do="Mend the source and run the pipeline again: it continues with this step.",
+        ) from error
+
+
+def _batches_of(node: SourceNode, part: ReadPart) -> Iterator[pa.RecordBatch]:
+    if isinstance(part, PartitionPart):
+        return read_partition(cast("PythonDataSource", node.source), part.data)
+    return cast("PythonSource", node.source).read(part)
+
+
+def _report(attempt: Attempt, seconds: float) -> Report:
+    return Report(attempt, (), (), (), (), {"read": seconds})
+
+
+def _notes(report: Report, partitions: int) -> list[tuple[int, bytes]]:
+    attempts = ((part, encode(report.attempt)) for part in range(partitions))
+    return [(0, encode(report)), *attempts]

@@ -1,0 +1,187 @@
+"""Between the table that all edges share and the rows of each: unpacking and packing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.errors import ReadFailed
+from anabranch.messages import Attempt, Control, Report, decode
+from anabranch.operators.order.row_order import Order
+from anabranch.operators.rows import Rows
+from anabranch.plan.boundary import (
+    FROM,
+    HASH,
+    NOTE,
+    NOTE_MARK,
+    PART,
+    SOURCE_SHIFT,
+    TO,
+    UNNUMBERED,
+    Boundary,
+    key_name,
+    made_key_name,
+    made_value_name,
+    order_names,
+    producer_mark,
+    value_name,
+)
+from anabranch.plan.physical import Edge
+
+BATCH_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The messages among the rows of a task."""
+
+    controls: tuple[Control, ...]
+    attempts: tuple[Attempt, ...]
+    reports: tuple[Report, ...]
+
+
+def unpack_notes(table: pa.Table) -> Notes:
+    """The notes of a table."""
+    marks = _numbers(table.column(TO))
+    raw = table.column(NOTE).take(pa.array(np.flatnonzero(marks == NOTE_MARK))).to_pylist()
+    notes = [decode(note) for note in raw]
+    return Notes(
+        tuple(n for n in notes if isinstance(n, Control)),
+        tuple(n for n in notes if isinstance(n, Attempt)),
+        tuple(n for n in notes if isinstance(n, Report)),
+    )
+
+
+def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
+    """The rows of one edge."""
+    places = np.flatnonzero(_numbers(table.column(TO)) == edge.id)
+    some = table if len(places) == table.num_rows else _taken(table, places)
+    values = [some.column(value_name(edge, i)) for i in range(len(edge.columns))]
+    rows = pa.Table.from_arrays(values, schema=_nullable(edge.columns)) if values else None
+    if rows is None:
+        # A table without columns has no rows; the count must not get lost.
+        rows = pa.table({"_": pa.nulls(some.num_rows)})
+    order = None
+    if edge.ordered:
+        order = Order(tuple(_numbers(some.column(name)) for name in order_names(edge.digits)))
+    if edge.region is None:
+        return Rows(rows, order=order)
+    hashes = _numbers(some.column(HASH)).view(np.uint64)
+    if not len(edge.keys):
+        return Rows(rows, hashes, order=order)
+    keys = pa.Table.from_arrays(
+        [some.column(key_name(edge, i)) for i in range(len(edge.keys))],
+        schema=_nullable(edge.keys),
+    )
+    return Rows(rows, hashes, keys, order)
+
+
+def number_files(order: Order, source: int, tags: Sequence[int]) -> Order:
+    """Put the files' planned numbers in the place of the tags by which rows name their file."""
+    known = np.array(tags, dtype=np.int64)
+    by_tag = np.argsort(known)
+    seen = order.columns[0]
+    found = np.searchsorted(known[by_tag], seen)
+    found[found == len(known)] = 0
+    if len(seen) and (not len(known) or not np.array_equal(known[by_tag][found], seen)):
+        raise ReadFailed(
+            "Spark read a file that the plan does not name",
+            where=f"source number {source}",
+            do="Report this with the names of the input files: their paths are spelt in a way "
+            "that was not foreseen.",
+        )
+    numbers = by_tag[found].astype(np.int64) + (np.int64(source) << SOURCE_SHIFT)
+    return Order((numbers, *order.columns[1:]))
+
+
+def number_transformed(order: Order, tags: Mapping[int, Sequence[int]]) -> Order:
+    """The same for rows behind a transform: those that name their file name its source too."""
+    first = order.columns[0].copy()
+    left = (first & UNNUMBERED) != 0
+    if not left.any():
+        return order
+    source_of = (first ^ UNNUMBERED) >> SOURCE_SHIFT
+    for source, known in tags.items():
+        own = left & (source_of == source)
+        seen = first[own] & ((1 << SOURCE_SHIFT) - 1)
+        first[own] = number_files(Order((seen,)), source, known).columns[0]
+        left &= ~own
+    if left.any():
+        number_files(Order((first[left],)), int(source_of[left][0]), ())
+    return Order((first, *order.columns[1:]))
+
+
+def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows: Rows) -> pa.Table:
+    """A producer's rows as they leave Python, NULL in the columns of the others."""
+    schema = boundary.made(producers)
+    given: dict[str, pa.Array | pa.ChunkedArray] = {
+        FROM: _constant(producer_mark(producer), len(rows)),
+    }
+    if rows.hashes is not None:
+        given[HASH] = pa.array(rows.hashes.view(np.int64))
+    if rows.order is not None:
+        names = boundary.made_order
+        given |= {n: pa.array(c) for n, c in zip(names, rows.order.columns, strict=False)}
+    for place in range(len(boundary.carried_keys(producer))):
+        assert rows.keys is not None
+        given[made_key_name(producer, place)] = rows.keys.column(place)
+    for place, column in enumerate(rows.values.columns):
+        given[made_value_name(producer, place)] = column
+    return _filled(schema, given, len(rows))
+
+
+def pack_notes(
+    boundary: Boundary, producers: Sequence[int], notes: Sequence[tuple[int, bytes]]
+) -> pa.Table:
+    """Notes with their partitions, as rows that leave Python."""
+    given = {
+        PART: pa.array([part for part, _ in notes], type=pa.int32()),
+        FROM: _constant(NOTE_MARK, len(notes)),
+        NOTE: pa.array([note for _, note in notes], type=pa.binary()),
+    }
+    return _filled(boundary.made(producers), given, len(notes))
+
+
+def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """A table in batches of a size that the JVM takes well."""
+    yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+
+
+def reader_order(source: int, partition: int, start: int, count: int) -> Order:
+    """The order of rows that a Python source read from one of its partitions."""
+    first = np.full(count, (source << SOURCE_SHIFT) + partition, dtype=np.int64)
+    position = np.arange(start, start + count, dtype=np.int64)
+    return Order((first, position, np.zeros(count, dtype=np.int64)))
+
+
+def _filled(
+    schema: pa.Schema, given: dict[str, pa.Array | pa.ChunkedArray], count: int
+) -> pa.Table:
+    columns = [
+        given[field.name] if field.name in given else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _constant(value: int, count: int) -> pa.Array:
+    return pa.array(np.full(count, value, dtype=np.int32))
+
+
+def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = column.to_numpy()
+    return numbers
+
+
+def _taken(table: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
+    if len(places) and places[-1] - places[0] + 1 == len(places):
+        return table.slice(int(places[0]), len(places))
+    return table.take(pa.array(places))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(column.name, column.type) for column in schema])

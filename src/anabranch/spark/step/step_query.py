@@ -1,0 +1,361 @@
+"""The query of a step: read, exchange, region tasks, reports, as one DataFrame.
+
+What tasks are told is not in it, nor where bins are: that is written before it runs. So of two
+steps the queries differ in their files and in the number of workers alone, and the plan of one
+serves the other.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch.dataflow.graph import SourceNode
+from anabranch.messages import encode
+from anabranch.plan.boundary import Boundary, Seats, seats
+from anabranch.plan.sql import Crossing
+from anabranch.records.step import OperatorState, Plan
+from anabranch.sources.python_data_source import PythonDataSource
+from anabranch.spark.session import lift_byte_limit
+from anabranch.spark.sources.opening import SparkSources
+from anabranch.spark.step.assembly import Assembly
+from anabranch.spark.step.blanks import AT, TOLD, Blanks
+from anabranch.spark.step.inputs import Found, Inputs, LevelInput, indexes_of
+from anabranch.spark.step.occasion import Occasion, StepQuery, reads_of
+from anabranch.spark.step.planned import Given, Place, Plans
+from anabranch.spark.step.reading import (
+    READ_ORDER,
+    ReadOrder,
+    encoded_orders,
+    python_producers,
+    read_task,
+)
+from anabranch.spark.step.routes import Routes
+from anabranch.spark.step.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
+from anabranch.spark.step.transforms import Transforms, shared
+from anabranch.task.controls import controls_of
+from anabranch.task.program import Program
+from anabranch.task.worker_home import Homes
+
+_KEPT_TEXTS = 64
+LEAST_CONTROLS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A view over rows for a level, whose rows they are, and the query that brings them there.
+
+    The query is None where only a transform gets the rows.
+    """
+
+    view: str
+    producers: tuple[int, ...]
+    text: str | None
+
+
+class StepQueries:
+    """Makes the queries of one program's steps. For one thread at a time."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        program: Program,
+        store: Path,
+        code: str,
+        sources: SparkSources,
+        homes: Homes | None,
+    ) -> None:
+        """No call is made yet."""
+        self._spark = spark
+        self._program = program
+        self._store = store
+        self._code = code
+        self._homes = homes
+        self._assembly = Assembly(spark)
+        self._inputs = Inputs(self._assembly, program, sources)
+        self._plans = Plans()
+        self._routes = Routes(spark, program)
+        levels = program.physical.levels[1:]
+        if all(program.boundary(level.number).is_narrow() for level in levels):
+            lift_byte_limit(spark)
+        self._texts: dict[tuple[object, ...], str] = {}
+        self._blanks: dict[str, Blanks] = {}
+
+    @property
+    def only_ours(self) -> bool:
+        """Whether a query is made without a call to the user's code, so that it may be in vain."""
+        sources = self._program.physical.sources()
+        asking = any(isinstance(node.source, PythonDataSource) for node in sources)
+        return not asking and not self._has_transforms
+
+    def query(self, plan: Plan) -> StepQuery | None:
+        """The query of a step; None where it has no tasks."""
+        inputs = self._inputs.of(plan)
+        occasion = self._occasion(plan, inputs)
+        found = self._inputs.found(inputs)
+        make = partial(self._frame, plan, occasion.seating, inputs, found)
+        if self._all_told:
+            shape = (self._fixed(occasion.seating), occasion.shape)
+            given = self._given(occasion.seating, inputs, found)
+            frame = self._plans.frame(shape, given, make)
+        else:
+            frame = make()
+        if frame is None:
+            return None
+        first = self._program.physical.first_exchange
+        blanks = None if first is None else self._control_blanks(occasion.seating, first)[1]
+        return StepQuery(occasion, frame, blanks, self._orders(inputs))
+
+    def fitted(self, query: StepQuery, plan: Plan) -> StepQuery | None:
+        """A query that was made for what a step was thought to be, if it is one for this step.
+
+        Only where ``only_ours``: sources are asked again what is to be read.
+        """
+        inputs = self._inputs.of(plan)
+        if self._occasion(plan, inputs) != query.occasion:
+            return None
+        return replace(query, orders=self._orders(inputs))
+
+    def fill(self, query: StepQuery, plan: Plan, states: Sequence[OperatorState]) -> None:
+        """Write where rows go, and what the tasks are told."""
+        self._routes.write(plan.placement, query.seating)
+        for blanks, orders in query.orders:
+            blanks.fill(encoded_orders(orders))
+        first = self._program.physical.first_exchange
+        if query.blanks is not None and first is not None:
+            tags = self._inputs.tags(plan)
+            controls = controls_of(self._program, plan, states, query.seating, first, tags)
+            query.blanks.fill(
+                [(control_part(self._program, first, c), encode(c)) for c in controls]
+            )
+
+    def _occasion(self, plan: Plan, inputs: Sequence[LevelInput]) -> Occasion:
+        return Occasion(
+            plan.step,
+            plan.revision,
+            plan.ending,
+            reads_of(plan),
+            self._seating(plan),
+            (_paths(), *(each.shape for each in inputs)),
+            tuple(len(each.orders) for each in inputs),
+        )
+
+    def _fixed(self, seating: Sequence[Seats]) -> tuple[Hashable, ...]:
+        """What of the seats stands in the query: where rows without a key go, and how many hear."""
+        loose = (
+            seats.groups
+            for level, seats in zip(self._program.physical.levels, seating, strict=True)
+            if level.exchange and any(group.region is None for group in level.groups)
+        )
+        return (_room(self._hearing(seating, 1)), *loose)
+
+    def _given(
+        self, seating: Sequence[Seats], inputs: Sequence[LevelInput], found: Found
+    ) -> Given | None:
+        """What a plan is given that serves other steps, too."""
+        indexes = indexes_of(found)
+        if indexes is None:
+            return None
+        orders: dict[Place, Any] = {
+            (each.level,): self._order_blanks(each.level, len(each.orders))[1].rows
+            for each in inputs
+            if each.orders
+        }
+        levels = reversed(self._program.physical.levels[1:])
+        partitions = tuple(seating[level.number].partitions for level in levels if level.exchange)
+        return Given(indexes, orders, partitions)
+
+    def _orders(
+        self, inputs: Sequence[LevelInput]
+    ) -> tuple[tuple[Blanks, tuple[ReadOrder, ...]], ...]:
+        """What read tasks are told, and where it is to be written."""
+        return tuple(
+            (self._order_blanks(each.level, len(each.orders))[1], each.orders)
+            for each in inputs
+            if each.orders
+        )
+
+    @property
+    def _all_told(self) -> bool:
+        """Whether every task is told which step it is of, and no query is made by the user."""
+        return self._program.physical.first_exchange == 1 and not self._has_transforms
+
+    @property
+    def _has_transforms(self) -> bool:
+        physical = self._program.physical
+        return any(physical.transforms_before(level.number) for level in physical.levels)
+
+    def _frame(
+        self,
+        plan: Plan,
+        table: tuple[Seats, ...],
+        inputs: Sequence[LevelInput],
+        found: Found,
+    ) -> DataFrame | None:
+        physical = self._program.physical
+        before: list[Feed] = []
+        job: DataFrame | None = None
+        for level in physical.levels[1:]:
+            crossing = self._crossing(level.number, table)
+            feeds = before + self._read(plan, crossing, inputs[level.number - 1], found)
+            parts = [feed.text for feed in feeds if feed.text is not None]
+            parts += self._transforms(crossing, feeds)
+            if level.number == physical.first_exchange:
+                view, _ = self._control_blanks(table, level.number)
+                parts.append(crossing.controls(view, AT, TOLD))
+            if not parts:
+                continue
+            job = self._assembly.query(" union all ".join(parts))
+            if level.exchange:
+                job = self._assembly.parted(
+                    job, table[level.number].partitions, self._routes.column(crossing.boundary)
+                )
+            if level.number + 1 == len(physical.levels):
+                spec = self._spec(plan, level.number)
+                names = crossing.boundary.arriving().names
+                return self._assembly.mapped(job, names, partial(region_task, spec), REPORT_SCHEMA)
+            following = self._crossing(level.number + 1, table)
+            before = self._tasks(job, plan, crossing.boundary, following)
+        return None
+
+    def _seating(self, plan: Plan) -> tuple[Seats, ...]:
+        """Every level's seats; a level without an exchange sits where the one before sat."""
+        found = [Seats(())]
+        for level in self._program.physical.levels[1:]:
+            seated = seats(level, plan)
+            found.append(seated if level.exchange or level.number == 1 else found[-1])
+        return tuple(found)
+
+    def _control_blanks(self, table: Sequence[Seats], first: int) -> tuple[str, Blanks]:
+        """The rows that the tasks of the levels from ``first`` on find their controls in."""
+        room = _room(self._hearing(table, first))
+        return self._blank(f"_ab_controls_{room}", room, tasks=1)
+
+    def _hearing(self, table: Sequence[Seats], first: int) -> int:
+        """How many tasks of the levels from ``first`` on get a control."""
+        levels = self._program.physical.levels[first:]
+        groups = [(level.number, group.name) for level in levels for group in level.groups]
+        return sum(len(table[level].workers(group)) for level, group in groups)
+
+    def _order_blanks(self, level: int, count: int) -> tuple[str, Blanks]:
+        """The rows that read tasks find their orders in, one each."""
+        return self._blank(f"_ab_orders_{level}_{count}", count, tasks=count)
+
+    def _blank(self, view: str, count: int, *, tasks: int) -> tuple[str, Blanks]:
+        if view not in self._blanks:
+            self._blanks[view] = Blanks(self._spark, count, tasks=tasks)
+            self._assembly.view(self._blanks[view].frame, view)
+        return view, self._blanks[view]
+
+    def _crossing(self, level: int, table: Sequence[Seats]) -> Crossing:
+        boundary = self._program.boundary(level)
+        return Crossing(boundary, table[level])
+
+    def _transforms(self, crossing: Crossing, feeds: Sequence[Feed]) -> list[str]:
+        """What brings the rows of transforms to a level, one query each."""
+        if not crossing.boundary.transforms:
+            return []
+        tables = {producer: feed.view for feed in feeds for producer in feed.producers}
+        views = Transforms(self._spark, crossing).run(tables)
+        return [
+            self._text(
+                (view, crossing.seats),
+                partial(crossing.from_transform, transform, view),
+            )
+            for transform, view in views.items()
+            if transform in crossing.boundary.producers()
+        ]
+
+    def _read(self, plan: Plan, crossing: Crossing, given: LevelInput, found: Found) -> list[Feed]:
+        """The views of the sources' rows."""
+        feeds = [self._files(node, crossing, found) for node, _ in given.files]
+        if given.orders:
+            feeds.append(self._python(plan, crossing, len(given.orders)))
+        return feeds
+
+    def _files(self, node: SourceNode, crossing: Crossing, found: Found) -> Feed:
+        level = crossing.boundary.level.number
+        view = f"_ab_source_{node.id}_{level}"
+        self._assembly.view(self._inputs.rows(node, level, found), view)
+        if node.id not in crossing.boundary.producers():
+            return Feed(view, (node.id,), None)
+        key = (view, crossing.seats)
+        text = self._text(key, lambda: crossing.from_source(node.id, view))
+        return Feed(view, (node.id,), text)
+
+    def _python(self, plan: Plan, crossing: Crossing, tasks: int) -> Feed:
+        boundary = crossing.boundary
+        producers = python_producers(boundary)
+        spec = self._spec(plan, boundary.level.number - 1)
+        told, _ = self._order_blanks(boundary.level.number, tasks)
+        rows = self._assembly.mapped(
+            self._assembly.query(f"select {TOLD} as {READ_ORDER} from {told}"),
+            [READ_ORDER],
+            partial(read_task, spec),
+            boundary.made(producers),
+        )
+        return self._emitted(rows, f"_ab_reads_{boundary.level.number}", crossing, producers)
+
+    def _tasks(
+        self, df: DataFrame, plan: Plan, arriving: Boundary, following: Crossing
+    ) -> list[Feed]:
+        """Run a level's tasks; the view of their rows."""
+        level = arriving.level
+        boundary = following.boundary
+        partitions = following.seats.partitions if boundary.level.exchange else None
+        spec = self._spec(plan, level.number, partitions)
+        producers = boundary.task_producers()
+        made = self._assembly.mapped(
+            df, arriving.arriving().names, partial(region_task, spec), boundary.made(producers)
+        )
+        return [self._emitted(made, f"_ab_level_{level.number}", following, producers)]
+
+    def _emitted(
+        self, rows: DataFrame, view: str, crossing: Crossing, producers: Sequence[int]
+    ) -> Feed:
+        """What Python tasks emitted, for the level and for the transforms before it."""
+        boundary = crossing.boundary
+        if not boundary.transformed().isdisjoint(producers):
+            rows = shared(rows, crossing.seats.partitions)
+        self._assembly.view(rows, view)
+        key = (view, crossing.seats)
+        taken = [producer for producer in producers if producer in boundary.producers()]
+        text = self._text(key, lambda: crossing.from_tasks(taken, view))
+        return Feed(view, tuple(producers), text)
+
+    def _text(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
+        """A query that changes with the seats alone."""
+        if key not in self._texts:
+            if len(self._texts) >= _KEPT_TEXTS:
+                self._texts.clear()
+            self._texts[key] = make()
+        return self._texts[key]
+
+    def _spec(self, plan: Plan, level: int, partitions: int | None = None) -> TaskSpec:
+        first = self._program.physical.first_exchange
+        spec = TaskSpec(str(self._store), self._code, level, _paths(), self._homes)
+        if level == 0 or (first is not None and level >= first):
+            return spec
+        return replace(
+            spec,
+            step=plan.step,
+            revision=plan.revision,
+            tags=self._inputs.tags(plan),
+            next_partitions=partitions,
+        )
+
+
+def _room(tasks: int) -> int:
+    """How many rows there are for the controls of so many tasks: workers come and go."""
+    return max(LEAST_CONTROLS, 1 << (tasks - 1).bit_length())
+
+
+def _paths() -> tuple[str, ...]:
+    """Where modules are looked for."""
+    return tuple(path for path in sys.path if path)

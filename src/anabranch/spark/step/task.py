@@ -1,0 +1,207 @@
+"""The functions that Spark runs in Python: read tasks and region tasks.
+
+They move rows and notes between Arrow batches and ``node/``; what happens to the rows is decided
+there. A task draws its attempt's number itself, so two executions of it never share a name.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from anabranch.messages import Attempt, Control, FileTags, Report, encode
+from anabranch.operators.rows import Rows
+from anabranch.plan.boundary import NOTE
+from anabranch.plan.physical import Edge
+from anabranch.records.bins import BinSet
+from anabranch.spark.code import load_program
+from anabranch.spark.failure import carried
+from anabranch.spark.step.rows import (
+    batches,
+    number_files,
+    number_transformed,
+    pack_notes,
+    pack_rows,
+    unpack_edge,
+    unpack_notes,
+)
+from anabranch.spark.worker_memory import task_begins
+from anabranch.task.program import Program
+from anabranch.task.region_task import RegionTask, TaskPlace
+from anabranch.task.worker_home import Homes
+
+ATTEMPT_BYTES = 16
+REPORT_SCHEMA = pa.schema([pa.field(NOTE, pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """What the tasks of one level need to know before they have seen a row.
+
+    ``paths`` is where the driver looks for modules. ``homes`` is where workers keep copies of
+    state, None where they read it in the store. Step, revision, tags and the number of partitions
+    behind the next exchange are here for tasks that get no control; for all others they are in it,
+    so that what Spark is told of these tasks is the same in every step.
+    """
+
+    store: str
+    code: str
+    level: int
+    paths: tuple[str, ...]
+    homes: Homes | None = None
+    step: int = 0
+    revision: int = 0
+    tags: FileTags = ()
+    next_partitions: int | None = None
+
+    def program(self) -> Program:
+        """The program, loaded once per process."""
+        sys.path.extend(path for path in self.paths if path not in sys.path)
+        return load_program(Path(self.store), self.code)
+
+    def attempt(self, group: str, worker: int) -> Attempt:
+        """A new attempt of a task."""
+        return Attempt(self.level, group, worker, secrets.token_hex(ATTEMPT_BYTES))
+
+
+def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run one worker's share of a level; yield its rows and notes."""
+    task_begins()
+    with carried():
+        started = time.perf_counter()
+        table = _drained(arriving)
+        if table is None:
+            return
+        received = time.perf_counter() - started
+        yield from _LevelTask(spec, table, received).run()
+
+
+def _drained(arriving: Iterator[pa.RecordBatch]) -> pa.Table | None:
+    """All rows of a task. The input is always read to its end: Spark keeps such workers."""
+    got = list(arriving)
+    return pa.Table.from_batches(got) if got else None
+
+
+class _LevelTask:
+    def __init__(self, spec: TaskSpec, table: pa.Table, received: float) -> None:
+        self._spec = spec
+        self._table = table
+        self._received = received
+        self._program = spec.program()
+        self._physical = self._program.physical
+        self._notes = unpack_notes(table)
+        self._leaving = self._physical.leaving(spec.level)
+        self._next_partitions: int | None = None
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        control = self._control()
+        if control is None:
+            yield from self._passed_on([], {})
+            return
+        self._next_partitions = control.next_partitions
+        attempt = self._spec.attempt(control.group, control.worker)
+        place = TaskPlace(control.step, control.revision, attempt, control.clock_ns)
+        task = RegionTask(self._program, Path(self._spec.store), control, place, self._spec.homes)
+        arrived: dict[int, list[Rows]] = {}
+        for edge in self._inputs(control):
+            rows = self._ordered(unpack_edge(self._table, edge), edge, dict(control.tags))
+            task.count(edge.place, rows)
+            arrived.setdefault(edge.consumer, []).append(rows)
+        result = task.run(arrived, self._notes.attempts)
+        result.report.seconds["receive"] = self._received
+        yield from self._passed_on([result.report], result.emitted)
+
+    def _control(self) -> Control | None:
+        """The control row of this task. A task without an exchange before it needs none."""
+        own = [c for c in self._notes.controls if c.level == self._spec.level]
+        if own:
+            return own[0]
+        first = self._physical.first_exchange
+        if first is not None and self._spec.level >= first:
+            return None
+        level = self._physical.levels[self._spec.level]
+        partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
+        group = level.groups[0].name
+        spec = self._spec
+        return Control(
+            spec.level,
+            partition,
+            group,
+            partition,
+            BinSet(),
+            (),
+            step=spec.step,
+            revision=spec.revision,
+            tags=spec.tags,
+            next_partitions=spec.next_partitions,
+        )
+
+    def _inputs(self, control: Control) -> list[Edge]:
+        level = self._physical.levels[self._spec.level]
+        group = next(g for g in level.groups if g.name == control.group)
+        return [edge for edge in level.inputs if edge.consumer in group.operators]
+
+    def _ordered(self, rows: Rows, edge: Edge, tags: Mapping[int, Sequence[int]]) -> Rows:
+        """The rows with their files numbered, where they come straight from files."""
+        sources = [source.id for source in self._physical.sources()]
+        if rows.order is not None and self._physical.is_transform(edge.producer):
+            numbered = number_transformed(rows.order, tags)
+            return Rows(rows.values, rows.hashes, rows.keys, numbered)
+        if rows.order is None or edge.producer not in sources:
+            return rows
+        number = sources.index(edge.producer)
+        if number not in tags:
+            return rows
+        numbered = number_files(rows.order, number, tags[number])
+        return Rows(rows.values, rows.hashes, rows.keys, numbered)
+
+    def _passed_on(
+        self, reports: list[Report], emitted: dict[int, Rows]
+    ) -> Iterator[pa.RecordBatch]:
+        every = [*self._notes.reports, *reports]
+        if not self._leaving:
+            notes = [encode(report) for report in every]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(notes, type=pa.binary())], schema=REPORT_SCHEMA
+            )
+            return
+        boundary = self._program.boundary(self._spec.level + 1)
+        producers = boundary.task_producers()
+        for producer, rows in emitted.items():
+            yield from batches(pack_rows(boundary, producers, producer, rows))
+        outgoing = self._outgoing(every, reports, exchanged=boundary.level.exchange)
+        yield from batches(pack_notes(boundary, producers, outgoing))
+
+    def _outgoing(
+        self, every: list[Report], own: list[Report], *, exchanged: bool
+    ) -> list[tuple[int, bytes]]:
+        """The notes for the next level, each with its partition."""
+        # A task that only passes on what others report knows one partition that there always is.
+        partitions = (self._next_partitions or 1) if exchanged else None
+        here = TaskContext.get().partitionId()  # type: ignore[union-attr]
+        notes = [(_seat(here, partitions), encode(report)) for report in every]
+        for report in own:
+            told = [here] if partitions is None else range(partitions)
+            notes += [(part, encode(report.attempt)) for part in told]
+        for control in self._notes.controls:
+            if control.level > self._spec.level:
+                part = control_part(self._program, self._spec.level + 1, control)
+                notes.append((part, encode(control)))
+        return notes
+
+
+def control_part(program: Program, level: int, control: Control) -> int:
+    """The partition of ``level`` that a control row passes on its way to its task."""
+    between = program.physical.levels[level + 1 : control.level + 1]
+    return 0 if any(each.exchange for each in between) else control.partition
+
+
+def _seat(partition: int, partitions: int | None) -> int:
+    return partition if partitions is None else partition % partitions

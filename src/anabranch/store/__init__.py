@@ -1,0 +1,1 @@
+"""Durable, write-once files: made, synced, checked, removed."""

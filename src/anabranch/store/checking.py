@@ -1,0 +1,68 @@
+"""Whether the files of a state are there: existence and size, or every byte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch.errors import CorruptRun, MissingRun
+from anabranch.records.step import OperatorState
+from anabranch.store.checksums import agrees
+from anabranch.store.files import bytes_of_file, store_errors
+from anabranch.store.retention import LOG_ROOM
+
+_RESTORE = "Open an older checkpoint and replay, or restore the file from a copy of the store."
+
+
+@dataclass(frozen=True, slots=True)
+class NeededFile:
+    """A file that must be there; size and checksum where they are known."""
+
+    name: str
+    bytes: int | None = None
+    checksum: str | None = None
+
+
+def files_of(
+    states: Iterable[OperatorState], log_files: Iterable[str] = ()
+) -> tuple[NeededFile, ...]:
+    """The files that states and positions need, each once, in order of their names."""
+    found = {file.name: file for state in states for file in _files(state)}
+    found |= {name: NeededFile(name) for name in (f"{LOG_ROOM}/{n}" for n in log_files)}
+    return tuple(found[name] for name in sorted(found))
+
+
+def check_files(store: Path, files: Sequence[NeededFile], *, whole: bool) -> None:
+    """Raise ``MissingRun`` or ``CorruptRun`` for the first that is not as it must be."""
+    for file in files:
+        _check(f"{store}/{file.name}", file, whole=whole)
+
+
+def _files(state: OperatorState) -> Iterator[NeededFile]:
+    for listed in state.runs:
+        run = listed.run
+        yield NeededFile(run.name, run.bytes, run.checksum)
+        for blob in run.blobs:
+            if blob.bin in listed.bins:
+                yield NeededFile(blob.name, blob.bytes, blob.checksum)
+
+
+def _check(path: str, file: NeededFile, *, whole: bool) -> None:
+    with store_errors(path, "read"):
+        try:
+            size = os.stat(path).st_size
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingRun(
+                "A file that a commit names is not in the store", where=path, do=_RESTORE
+            ) from error
+        if file.bytes is not None and size != file.bytes:
+            raise _corrupt(path, f"it has {size} bytes instead of {file.bytes}")
+        told = file.checksum if whole else None
+        if told is not None and not agrees(bytes_of_file(path), told):
+            raise _corrupt(path, f"its checksum is not {told}")
+
+
+def _corrupt(path: str, why: str) -> CorruptRun:
+    return CorruptRun(f"A file is not the one that was committed: {why}", where=path, do=_RESTORE)

@@ -1,0 +1,74 @@
+"""One process at a time in a directory, on one host: a lock that dies with its holder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from anabranch.errors import DirectoryInUse, StoreUnavailable
+from anabranch.store.files import read_file, store_errors
+
+_HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
+
+
+def try_lock(handle: int, path: Path, *, shared: bool = False) -> bool:
+    """Lock an open file if nobody has it locked; says whether it was free. Does not wait.
+
+    ``StoreUnavailable`` where the file system has no locks: then nobody is known to have it.
+    """
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            return False
+        raise StoreUnavailable(
+            f"This file system has no locks: {error.strerror}",
+            where=str(path),
+            do="Put the directory on one that has, such as a local disk or NFS with its lock "
+            "service.",
+        ) from error
+    return True
+
+
+class DirectoryLock:
+    """Held from ``acquire`` to ``release``, or until the process ends, however it ends."""
+
+    def __init__(self, directory: Path, name: str = "lock") -> None:
+        """Nothing is locked yet. ``name`` is the file that stands for the lock."""
+        self._path = directory / name
+        self._handle: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, or raise ``DirectoryInUse`` naming the process that has it."""
+        with store_errors(self._path, "open"):
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not try_lock(handle, self._path):
+                raise self._in_use(handle)
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{os.getpid()}\n".encode())
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle = handle
+
+    def holder(self) -> int | None:
+        """The process that has the lock, or had it last; None if none ever had."""
+        written = read_file(self._path)
+        return int(written) if written is not None and written.strip().isdigit() else None
+
+    def release(self) -> None:
+        """Let go."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _in_use(self, handle: int) -> DirectoryInUse:
+        holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
+        return DirectoryInUse(
+            f"Process {holder} runs this pipeline",
+            where=str(self._path.parent),
+            do="Shut it down first, or use another directory.",
+        )

@@ -1,0 +1,127 @@
+"""A dataflow ready to run: typed, lowered, with its operators built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from anabranch.dataflow.graph import (
+    MapBatchesNode,
+    ProcessNode,
+    SinkNode,
+    StatefulBatchesNode,
+    StatefulMapNode,
+)
+from anabranch.dataflow.handles import overrides
+from anabranch.dataflow.types.typed import Typed
+from anabranch.operators.build import build
+from anabranch.operators.map_batches import MapBatches
+from anabranch.operators.order.order_by import Ordering, ordering_of
+from anabranch.operators.states import StatefulOperator, StateShape, state_shapes
+from anabranch.plan.boundary import Boundary
+from anabranch.plan.lower import lower
+from anabranch.plan.physical import Physical
+from anabranch.protocol.sources import PythonSource
+from anabranch.records.layout import Layout
+from anabranch.sources.python_data_source import PLACES, PythonDataSource
+
+SURVIVORS = (MapBatchesNode, StatefulMapNode, StatefulBatchesNode, ProcessNode)
+"""The operators that can go on after a failure of the user's code."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every process of a pipeline knows of it. Pickled once, loaded once per process."""
+
+    typed: Typed
+    bins: int
+
+    @cached_property
+    def physical(self) -> Physical:
+        """The levels of a step."""
+        return lower(self.typed)
+
+    @cached_property
+    def operators(self) -> dict[int, StatefulOperator]:
+        """The stateful operators by node."""
+        return {node.id: build(self.typed, node) for node in self.typed.graph.stateful()}
+
+    @cached_property
+    def orderings(self) -> dict[int, Ordering]:
+        """The order in which operators want their rows, by node, of those that say it."""
+        found = ((node.id, ordering_of(self.typed, node)) for node in self.typed.graph.stateful())
+        return {id: ordering for id, ordering in found if ordering is not None}
+
+    @cached_property
+    def endings(self) -> tuple[str, ...]:
+        """The operators that want to know of the end of the input, in the order of the graph."""
+        return tuple(
+            node.name
+            for node in self.typed.graph.stateful()
+            if isinstance(node, ProcessNode) and overrides(node.process, "on_end")
+        )
+
+    @cached_property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each source has that Python tasks read: the bins of its region."""
+        found = {}
+        for node in self.physical.sources():
+            if isinstance(node.source, PythonDataSource):
+                found[node.name] = PLACES
+            elif isinstance(node.source, PythonSource):
+                found[node.name] = node.source.partitions
+        return found
+
+    @cached_property
+    def surviving(self) -> frozenset[str]:
+        """The operators that go on after a failure, which becomes a dead letter."""
+        nodes = [n for n in self.typed.graph.nodes if isinstance(n, SURVIVORS)]
+        return frozenset(node.name for node in nodes if node.on_error == "dead-letter")
+
+    @cached_property
+    def functions(self) -> dict[str, MapBatches]:
+        """The functions over batches, by name."""
+        return {
+            node.name: MapBatches(node.name, node.function, self.typed.schema(node.id))
+            for node in self.typed.graph.nodes
+            if isinstance(node, MapBatchesNode)
+        }
+
+    @cached_property
+    def states(self) -> dict[str, tuple[StateShape, str]]:
+        """Every state by its name, with the operator that keeps it."""
+        return {
+            shape.name: (shape, operator.name)
+            for operator in self.operators.values()
+            for shape in state_shapes(operator)
+        }
+
+    @cached_property
+    def layouts(self) -> dict[str, Layout]:
+        """The columns of each state's runs."""
+        found = {}
+        for node, operator in self.operators.items():
+            key = self.typed.key(node)
+            assert key is not None
+            for shape in state_shapes(operator):
+                found[shape.name] = shape.layout(key)
+        return found
+
+    @cached_property
+    def sinks(self) -> dict[str, SinkNode]:
+        """The sinks by name."""
+        return {node.name: node for node in self.physical.sinks()}
+
+    def boundary(self, level: int) -> Boundary:
+        """What lies before a level."""
+        return Boundary(self.physical, self.physical.levels[level])
+
+    def region_of(self, state: str) -> str:
+        """The region that a state is in."""
+        regions = self.physical.regions
+        _, operator = self.states[state]
+        return next(region.name for region in regions if operator in region.operators)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what was said, not what follows from it."""
+        return (Program, (self.typed, self.bins))

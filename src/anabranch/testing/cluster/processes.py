@@ -1,0 +1,120 @@
+"""The processes of a simulated cluster: real coordinators and nodes without threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from anabranch.coordinator.driver.journal_writer import Records
+from anabranch.coordinator.effects import Effect, Fetch, FindNode, Give, ReplaceNode, Take
+from anabranch.coordinator.events import Event
+from anabranch.coordinator.machine import Machine
+from anabranch.journal.leadership import Leadership
+from anabranch.node.core import NodeCore
+from anabranch.protocol.node import Told
+from anabranch.testing.cluster.freezing import Freezable
+from anabranch.testing.plane.memory_plane import MemoryPlane
+
+WORK = (
+    "open_pending",
+    "run_step",
+    "poll_inputs",
+    "publish_next",
+    "check_next",
+    "sweep",
+    "close_pending",
+    "cancel_pending",
+)
+"""What a node does, each a piece of work of its own."""
+
+HEARTBEAT = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class NodeProcess:
+    """A node.
+
+    ``idle`` says when each kind of work had nothing to do; until ``stuck`` no step makes progress.
+    """
+
+    name: str
+    core: NodeCore
+    plane: MemoryPlane
+    idle: dict[str, tuple[int, float]] = field(default_factory=dict)
+    stuck: float | None = None
+    #: what does each kind of work
+    pieces: dict[str, Callable[[], bool]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look up once what is called again and again."""
+        self.pieces = {kind: getattr(self.core, kind) for kind in WORK}
+
+    def has_work(self, now: float) -> bool:
+        """Whether there may be something to do."""
+        beat, idle = self.core.beat, self.idle
+        if len(idle) < len(WORK):
+            return True
+        for kind in WORK:
+            at = idle[kind]
+            if (at[0] != beat or now >= at[1] + HEARTBEAT) and not self._stuck(kind, now):
+                return True
+        return False
+
+    def work(self, now: float) -> list[str]:
+        """The kinds of work that may have something to do."""
+        beat, idle = self.core.beat, self.idle
+        found = []
+        for kind in WORK:
+            at = idle.get(kind)
+            if at is None or at[0] != beat or now >= at[1] + HEARTBEAT:
+                found.append(kind)
+        if "run_step" in found and self._stuck("run_step", now):
+            found.remove("run_step")
+        return found
+
+    def _stuck(self, kind: str, now: float) -> bool:
+        return kind == "run_step" and self.stuck is not None and now < self.stuck
+
+
+@dataclass(slots=True, eq=False)
+class CoordinatorProcess:
+    """A coordinator: its machine, what it has still to do, and what has come in.
+
+    Effects are performed one after the other, and their outcomes handled before anything else that
+    has come in. Calls to the node are made beside, in their order.
+    """
+
+    name: str
+    machine: Machine
+    leadership: Leadership
+    records: Records
+    effects: deque[Effect] = field(default_factory=deque)
+    outcomes: deque[Event] = field(default_factory=deque)
+    inbox: deque[Event] = field(default_factory=deque)
+    calls: deque[Give | Take | Fetch] = field(default_factory=deque)
+    finding: deque[FindNode | ReplaceNode] = field(default_factory=deque)
+    node: NodeProcess | None = None
+    #: tellings on their way, the beat and the time of the last one
+    tellings: list[Told] = field(default_factory=list)
+    heard_beat: int = -1
+    heard_at: float = 0.0
+    wakes: float | None = None
+    frozen: bool = False
+    #: after how many calls to the disk it is to freeze, and the effect that it is frozen in
+    freezes: int | None = None
+    stopped: tuple[Effect, Freezable[Event | None]] | None = None
+    ended: bool = False
+    waiting: set[int] = field(default_factory=set)
+
+    @property
+    def leader(self) -> int:
+        """The number under which it leads."""
+        return self.machine.memory.leader
+
+    def hears(self, now: float) -> bool:
+        """Whether there is something to hear of the node."""
+        node = self.node
+        if node is None:
+            return False
+        return node.core.beat != self.heard_beat or now >= self.heard_at + HEARTBEAT

@@ -1,0 +1,207 @@
+"""The rules of design section 5, watched from outside while a simulated cluster runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from anabranch.coordinator.standing import Standing
+from anabranch.journal.entry_names import CommitName
+from anabranch.messages import Report
+from anabranch.records.run_list import files
+from anabranch.records.step import Checkpoint, Commit, OperatorState, Plan, Repair
+from anabranch.testing.cluster.broken import Broken, RuleBroken, require
+from anabranch.testing.cluster.ownership import Ownership, same_content
+
+__all__ = ["Broken", "RuleBroken", "Rules"]
+
+_ROOMS = ("run/", "stage/")
+
+
+@dataclass(slots=True)
+class Rules:
+    """What is known of a run from outside, and the checks on it.
+
+    ``live`` says how many keys an operator holds after so many steps that read something.
+    """
+
+    store: Path
+    ownership: Ownership
+    live: Mapping[str, Mapping[int, int]]
+    #: the newest leader; lower ones must not commit any more
+    leader: int = 0
+    #: the commits that were in the journal when it came: one of them may be told only later
+    before: frozenset[str] = frozenset()
+    #: branch and step of the newest commit, and the state after it
+    branch: int = 0
+    step: int = 0
+    states: tuple[OperatorState, ...] | None = None
+    commits: dict[tuple[int, int], Commit] = field(default_factory=dict)
+    #: files that a commit, a checkpoint or a repair names
+    named: set[str] = field(default_factory=set)
+    #: files of steps that were replayed: a repair names the last ones, queries may read them all
+    replayed: set[str] = field(default_factory=set)
+    positions: set[tuple[str, bytes]] = field(default_factory=set)
+    #: what each source was last told to be committed
+    heard: dict[str, bytes] = field(default_factory=dict)
+    published: dict[str, int] = field(default_factory=dict)
+    #: files that were damaged on purpose
+    damaged: set[str] = field(default_factory=set)
+
+    def led(self, leader: int) -> None:
+        """A coordinator leads."""
+        require(leader > self.leader, f"leader {leader} comes after leader {self.leader}")
+        self.leader = leader
+        journal = self.store / "journal"
+        found = journal.glob(f"{CommitName.kind}/*/*")
+        self.before = frozenset([str(path.relative_to(journal)) for path in found])
+
+    def planned(self, branch: int, plan: Plan) -> None:
+        """A plan is durable."""
+        # Whoever was frozen may be told late, when the pipeline has long gone back to before it.
+        if branch >= self.branch:
+            self.ownership.planned(branch, plan)
+
+    def committed(self, leader: int, branch: int, commit: Commit, *, ours: bool) -> None:
+        """A coordinator was told that a step is committed."""
+        known = self.commits.get((branch, commit.step))
+        if known is not None:
+            require(known == commit, f"step {commit.step} is committed twice, differently")
+            return
+        there = str(CommitName(commit.step, branch)) in self.before
+        require(
+            not ours or leader == self.leader or there,
+            f"leader {leader} has committed step {commit.step} after leader {self.leader} came",
+        )
+        self.know(branch, commit)
+
+    def know(self, branch: int, commit: Commit) -> None:
+        """Take note of a commit."""
+        self.ownership.committed(branch, commit)
+        self.commits[branch, commit.step] = commit
+        self.branch, self.step = max((branch, commit.step), (self.branch, self.step))
+        self.states = commit.states
+        self._name(commit.states)
+        self.named.update(file.name for file in commit.staged)
+        self.positions.update((each.source, bytes(each.position)) for each in commit.positions)
+
+    def branched(self, standing: Standing) -> None:
+        """The pipeline went back to a checkpoint."""
+        self._stands(standing)
+        self.published = {sink: min(s, self.step) for sink, s in self.published.items()}
+
+    def kept(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint is durable."""
+        self._name(checkpoint.states)
+
+    def repaired(self, repair: Repair) -> None:
+        """A replay has ended."""
+        if repair.step == self.step:
+            self.states = repair.states
+        self._name(repair.states)
+
+    def ran(self, plan: Plan, reports: Sequence[Report]) -> None:
+        """A step was run; if it was committed before, this was a replay."""
+        self.ownership.ran(plan, reports)
+        if plan.step <= self.step:
+            runs = (run for report in reports for state in report.states for run in state.runs)
+            self.replayed |= files(tuple(runs))
+
+    def found(self, standing: Standing) -> None:
+        """A coordinator has read the journal: nothing that was committed may be missing."""
+        where = (standing.branch, standing.step)
+        require(
+            where >= (self.branch, self.step),
+            f"the journal stands at {where}, and {self.branch, self.step} was committed",
+        )
+        if standing.commit is not None and where > (self.branch, self.step):
+            if standing.branch == self.branch:
+                self.know(standing.branch, standing.commit)
+            else:
+                self._stands(standing)
+        if standing.plan is not None:
+            self.planned(standing.branch, standing.plan)
+        self._stands(standing)
+        for checkpoint in standing.checkpoints:
+            self.kept(checkpoint)
+            self._whole(checkpoint)
+
+    def _whole(self, checkpoint: Checkpoint) -> None:
+        """Whoever reads of a checkpoint in the journal can open it."""
+        needed = files(*(state.runs for state in checkpoint.states)) - self.damaged
+        gone = sorted(name for name in needed if not (self.store / name).exists())
+        require(not gone, f"checkpoint {checkpoint.step} is kept without its files {gone}")
+
+    def _stands(self, standing: Standing) -> None:
+        self.branch, self.step = standing.branch, standing.step
+        self.states = standing.states if standing.commit is not None else None
+        self.ownership.line.cut(standing.step)
+        self._name(standing.states)
+
+    def pages(self, step: int) -> int | None:
+        """How many steps up to this one have read something; None if it is not known (any more)."""
+        line = self.ownership.line
+        if step and step not in line.commits:
+            return None
+        return len(line.read(step))
+
+    def starts(self, plan: Plan, states: Sequence[OperatorState]) -> None:
+        """A step begins with this state: that after the step before it (R2)."""
+        if plan.step == self.step + 1 and self.states is not None:
+            require(
+                same_content(self.states, states),
+                f"R2: step {plan.step} does not start with the state of step {self.step}",
+            )
+        pages = self.pages(plan.step - 1)
+        for state in states:
+            wanted = None if pages is None else self.live.get(state.operator, {}).get(pages)
+            require(
+                wanted is None or sum(state.live) == wanted,
+                f"R2: step {plan.step} starts with {sum(state.live)} keys of {state.operator!r}, "
+                f"not {wanted}",
+            )
+
+    def read(self, process: str, path: Path | str) -> None:
+        """A file is about to be read (R3)."""
+        name = str(path).removeprefix(f"{self.store}/")
+        if name.startswith(_ROOMS):
+            require(
+                name in self.named or name in self.replayed,
+                f"R3: {process} reads {name}, which no commit names",
+            )
+
+    def acknowledged(self, source: str, position: bytes) -> None:
+        """A source was told that everything up to a position is committed (R5)."""
+        require(
+            (source, position) in self.positions,
+            f"R5: {source!r} is told that {position!r} is committed",
+        )
+        self.heard[source] = position
+
+    def closed(self) -> None:
+        """The pipeline has ended in order: its sources know what is committed (R5)."""
+        last = self.commits.get((self.branch, self.step))
+        for each in () if last is None else last.positions:
+            require(
+                self.heard.get(each.source) == bytes(each.position),
+                f"R5: {each.source!r} was last told of {self.heard.get(each.source)!r}, and "
+                f"{bytes(each.position)!r} is committed",
+            )
+
+    def publishing(self, sink: str, step: int) -> None:
+        """A sink is about to be given a step (R6)."""
+        known = any(committed == step for _, committed in self.commits)
+        require(known, f"R6: {sink!r} publishes step {step} before its commit")
+        require(
+            step >= self.published.get(sink, 0),
+            f"R6: {sink!r} publishes step {step} after {self.published.get(sink)}",
+        )
+        self.published[sink] = step
+
+    def opened(self) -> None:
+        """A node has opened its sinks: it may give them again what it is not sure of."""
+        self.published.clear()
+
+    def _name(self, states: Sequence[OperatorState]) -> None:
+        self.named |= files(*(state.runs for state in states))

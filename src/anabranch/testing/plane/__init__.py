@@ -1,0 +1,1 @@
+"""A data plane in memory, in the place of Spark."""

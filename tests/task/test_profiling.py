@@ -1,0 +1,156 @@
+"""Tasks that are looked at: what is found, and that nothing is left of the looking."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.dataflow.flow import Dataflow
+from anabranch.errors import DeadlinePassed, OperationRefused
+from anabranch.records.profiles import MOST_ENTRIES, ProfileKind
+from anabranch.sinks.memory import MemorySink
+from anabranch.sources.scripted import EOF, PAUSE, ScriptedSource
+from anabranch.task.profiling import Watched
+from tests.node.engine import Engine
+from tests.node.shop import program
+
+STEPS, ROWS = 40, 1000
+
+
+def spin(times: int) -> int:
+    return sum(square(number) for number in range(times))
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def looked_at(kind: ProfileKind | None) -> Watched:
+    return Watched(kind, "by-customer", 3)
+
+
+def test_time_is_told_function_by_function() -> None:
+    watched = looked_at(ProfileKind.TIME)
+    with watched.looking():
+        spin(500)
+    found = watched.profile
+    assert found is not None
+    assert (found.group, found.worker, found.kind) == ("by-customer", 3, "time")
+    called = {each.function: each for each in found.functions}
+    assert called["square"].calls == 500
+    assert called["spin"].calls == 1
+    assert called["spin"].seconds >= called["square"].seconds
+    assert (Path(called["spin"].file).name, called["spin"].line) == (
+        Path(__file__).name,
+        spin.__code__.co_firstlineno,
+    )
+    own = [each.own_seconds for each in found.functions]
+    assert own == sorted(own, reverse=True)
+    assert 0 < sum(own) <= found.seconds
+
+
+def test_memory_is_told_line_by_line() -> None:
+    kept: list[bytearray] = []
+    watched = looked_at(ProfileKind.HEAP)
+    with watched.looking():
+        spare = bytearray(3_000_000)
+        del spare
+        kept.extend(bytearray(100_000) for _ in range(10))
+    found = watched.profile
+    assert found is not None
+    assert found.memory is not None
+    largest = found.lines[0]
+    assert Path(largest.file).name == Path(__file__).name
+    assert largest.bytes >= 1_000_000
+    assert 1_000_000 <= found.memory.python < 3_000_000 <= found.memory.python_most
+    assert found.memory.resident > found.memory.python
+    assert not found.functions
+
+
+def test_there_is_an_end_to_what_is_told() -> None:
+    watched = looked_at(ProfileKind.TIME)
+    functions: list[Any] = []
+    exec(
+        "\n".join(f"def f{n}(): pass\nfound.append(f{n})" for n in range(150)), {"found": functions}
+    )
+    with watched.looking():
+        for function in functions:
+            function()
+    assert watched.profile is not None
+    assert len(watched.profile.functions) == MOST_ENTRIES
+    assert watched.profile.left_out >= 50
+
+
+@pytest.mark.parametrize("kind", [None, *ProfileKind])
+def test_nothing_is_left_of_the_looking_also_where_a_task_fails(kind: ProfileKind | None) -> None:
+    before = sys.getprofile()
+    watched = looked_at(kind)
+    with pytest.raises(ZeroDivisionError), watched.looking():
+        spin(3 // 0)
+    assert watched.profile is None
+    assert sys.getprofile() is before
+    assert not tracemalloc.is_tracing()
+
+
+def test_nobody_looks_unless_asked() -> None:
+    watched = looked_at(None)
+    with watched.looking():
+        spin(3)
+    assert watched.profile is None
+
+
+def test_tracing_that_was_on_before_stays_on() -> None:
+    tracemalloc.start()
+    try:
+        watched = looked_at(ProfileKind.HEAP)
+        with watched.looking():
+            spin(3)
+        assert watched.profile is not None
+        assert tracemalloc.is_tracing()
+    finally:
+        tracemalloc.stop()
+
+
+def remember(key: Any, row: Any, total: Any) -> Any:
+    total = (total or 0) + square(row.v)
+    return (key.k, total), total
+
+
+def pipeline_of(directory: Path, sink: MemorySink, steps: int) -> Engine:
+    """A pipeline in which every step has as many rows of the same four keys."""
+    flow = Dataflow("squares")
+    script: list[object] = []
+    for step in range(steps):
+        script += [[(f"k{n % 4}", step) for n in range(ROWS)], PAUSE]
+    source = flow.source("rows", ScriptedSource("k string, v bigint", [*script, EOF]))
+    source.key_distribute("by-k", "k").stateful_map(
+        "totals", remember, state="total bigint", output="k string, total bigint"
+    ).sink("out", sink)
+    return Engine(program(flow), directory, paced=True).start()
+
+
+def test_a_running_pipeline_is_looked_at_and_comes_to_the_same(tmp_path: Path) -> None:
+    plain, watched = MemorySink(), MemorySink()
+    pipeline_of(tmp_path / "plain", plain, STEPS).finish()
+    engine = pipeline_of(tmp_path / "watched", watched, STEPS)
+    engine.until(lambda status: status.step >= 2)
+    engine._allow(STEPS)
+    calls = 0
+    for worker in (0, 1):
+        (found,) = engine.pipeline.profile(worker, timeout=60)
+        assert (found.group, found.worker) == ("by-k", worker)
+        calls += sum(each.calls for each in found.functions if each.function == "square")
+    assert calls == ROWS, "every row is with one of the two workers"
+    (heap,) = engine.pipeline.profile(1, region="by-k", heap=True, timeout=60)
+    assert heap.memory is not None
+    assert heap.lines
+    with pytest.raises(OperationRefused, match="no worker 7"):
+        engine.pipeline.profile(7)
+    with pytest.raises(DeadlinePassed, match=r"No step has come .* within 0 s"):
+        engine.pipeline.profile(timeout=0)
+    engine.finish()
+    assert watched.rows() == plain.rows()
