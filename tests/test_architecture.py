@@ -30,9 +30,9 @@ PURE = {
     *("anabranch.wire", "anabranch.registry", "anabranch.progress", "anabranch.rescale"),
     *("anabranch.plan", "anabranch.operators", "anabranch.dataflow", "anabranch.coordinator"),
     *("anabranch.protocol", "anabranch.messages", "anabranch.records", "anabranch.errors"),
-    *("anabranch.runs.changed", "anabranch.runs.entries", "anabranch.runs.expiry"),
-    *("anabranch.runs.keys", "anabranch.runs.merge_policy", "anabranch.runs.rows"),
-    *("anabranch.runs.sorted_rows", "anabranch.runs.signposts", "anabranch.runs.flat_columns"),
+    *("anabranch.runs.changes", "anabranch.runs.entries", "anabranch.runs.expiry"),
+    *("anabranch.runs.keys", "anabranch.runs.compaction", "anabranch.runs.rows"),
+    *("anabranch.runs.sorted_rows", "anabranch.runs.hash_index", "anabranch.runs.flat_columns"),
 }
 # coordinator/ is pure but for what performs the machine's decisions.
 IMPURE = {"anabranch.coordinator.driver"}

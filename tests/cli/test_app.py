@@ -19,9 +19,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
+from anabranch.cli.demo import command as demo
 from anabranch.cli.demo import flow as demo_flow
-from anabranch.cli.demo import show as demo
-from anabranch.cli.demo.show import Wish, run_demo
+from anabranch.cli.demo.command import Wish, run_demo
 from anabranch.cli.demo.view import Frame, LineView
 from anabranch.errors import DiskFull
 
@@ -65,7 +65,7 @@ def test_an_error_is_printed_with_its_code_and_ends_with_1(
     def full(wish: Wish, console: Console) -> int:
         raise DiskFull("There is no space left", where="/x", do="Make room.")
 
-    monkeypatch.setattr("anabranch.cli.demo.show.run_demo", full)
+    monkeypatch.setattr("anabranch.cli.demo.command.run_demo", full)
     monkeypatch.setattr(sys, "argv", ["anabranch", "demo"])
     monkeypatch.setattr(signal, "signal", lambda *handler: None)
     with pytest.raises(SystemExit) as ended:

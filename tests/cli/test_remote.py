@@ -24,17 +24,17 @@ from anabranch.cli import app as cli
 from anabranch.cli import remote
 from anabranch.cli.exits import Exit
 from anabranch.cli.run_view import RunView, line, picture
+from anabranch.cli.spinner import checkpoint_with_progress
 from anabranch.cli.tables import status_line, status_picture
-from anabranch.cli.waiting import checkpoint_with_progress
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Load, Pause, PauseSource, Shutdown, Start, StartSource
 from anabranch.errors import UserFunctionFailed
 from anabranch.http.address import Address, write_address
-from anabranch.http.answers import ProfileAnswer
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.feed import Seen
 from anabranch.http.profile_text import NOT_YET
+from anabranch.http.responses_json import ProfileAnswer
 from anabranch.http.server import Server
 from anabranch.protocol.node import Failure
 from anabranch.protocol.status import (

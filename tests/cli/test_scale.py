@@ -17,8 +17,8 @@ from anabranch.cli.scale_progress import until_over
 from anabranch.cli.scale_text import rescale_text
 from anabranch.coordinator.operations import Rescaling
 from anabranch.coordinator.port import Answered
-from anabranch.http.answers import ScaleAnswer, ScaleRequest
 from anabranch.http.client import Client
+from anabranch.http.responses_json import ScaleAnswer, ScaleRequest
 from anabranch.protocol.rescale_requests import (
     Balance,
     Cancel,

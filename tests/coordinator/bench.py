@@ -23,9 +23,9 @@ from anabranch.coordinator.events import (
     ResultFetched,
     TimePassed,
 )
+from anabranch.coordinator.journal_view import Standing
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.standing import Standing
 from anabranch.protocol.node import (
     Checked,
     Closed,

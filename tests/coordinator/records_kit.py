@@ -21,7 +21,7 @@ from anabranch.coordinator.effects import (
     WriteRepair,
 )
 from anabranch.coordinator.events import BranchMade, JournalRead, JournalTrimmed
-from anabranch.coordinator.standing import Standing, checkpoint_of
+from anabranch.coordinator.journal_view import Standing, checkpoint_of
 from anabranch.journal.leadership import Leadership
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo

@@ -41,6 +41,7 @@ from anabranch.coordinator.events import (
     StepRead,
     TimePassed,
 )
+from anabranch.coordinator.journal_view import Standing
 from anabranch.coordinator.operations import (
     Load,
     Operation,
@@ -52,9 +53,8 @@ from anabranch.coordinator.operations import (
 )
 from anabranch.coordinator.phases import Ended, Idle, Taking
 from anabranch.coordinator.plans import sweep_order
-from anabranch.coordinator.reporting import phase_of, status_of
 from anabranch.coordinator.settings import Deadlines, Settings
-from anabranch.coordinator.standing import Standing
+from anabranch.coordinator.status_view import phase_of, status_of
 from anabranch.protocol import rescale_requests
 from anabranch.protocol.node import (
     CancelOrder,

@@ -17,8 +17,8 @@ from anabranch.coordinator.events import (
 from anabranch.coordinator.going_down import TRIES
 from anabranch.coordinator.operations import Load, Shutdown
 from anabranch.coordinator.phases import Idle
-from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.settings import Deadlines, Settings
+from anabranch.coordinator.status_view import status_of
 from anabranch.protocol.node import (
     Checked,
     CheckOrder,

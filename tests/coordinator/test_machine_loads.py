@@ -16,9 +16,9 @@ from anabranch.coordinator.events import (
     NodeLost,
     TimePassed,
 )
+from anabranch.coordinator.journal_view import Standing
 from anabranch.coordinator.operations import Load, Shutdown, TakeCheckpoint
 from anabranch.coordinator.phases import Idle
-from anabranch.coordinator.standing import Standing
 from anabranch.protocol.node import (
     Checked,
     CheckOrder,

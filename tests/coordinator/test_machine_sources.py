@@ -28,8 +28,8 @@ from anabranch.coordinator.operations import (
     StartSource,
 )
 from anabranch.coordinator.phases import Idle, Stepping
-from anabranch.coordinator.reporting import phase_of, status_of
-from anabranch.node.duties import Duties
+from anabranch.coordinator.status_view import phase_of, status_of
+from anabranch.node.node_machine import Duties
 from anabranch.protocol.node import (
     Closed,
     Failure,

@@ -33,7 +33,7 @@ from anabranch.coordinator.events import (
     RepairWritten,
     StepRead,
 )
-from anabranch.coordinator.standing import Standing, commit_of
+from anabranch.coordinator.journal_view import Standing, commit_of
 from anabranch.journal.leadership import Leadership
 from anabranch.protocol.node import Output
 from anabranch.protocol.sources import Source

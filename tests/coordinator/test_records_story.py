@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.coordinator.effects import ReadStep, WritePlan
 from anabranch.coordinator.events import StepRead
-from anabranch.coordinator.standing import Standing, checkpoint_of, commit_of
+from anabranch.coordinator.journal_view import Standing, checkpoint_of, commit_of
 from anabranch.protocol.node import Output
 from anabranch.records.step import Checkpoint, Commit, OperatorState, Plan
 from tests.coordinator.records_kit import Office, plan, state

@@ -23,7 +23,7 @@ from anabranch.homes.pieces import forget_pieces
 from anabranch.records.bins import BinSet
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import BlobInfo, restrict
-from anabranch.runs.merge_policy import Limits
+from anabranch.runs.compaction import Limits
 from anabranch.runs.region_state import OperatorState
 from anabranch.runs.run_file import forget_runs
 from anabranch.store.checksums import crc_of

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from anabranch.coordinator.journal_view import Standing
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.plans import is_moving
 from anabranch.coordinator.rescaling import forecast_of, rescale_status
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.standing import Standing
 from anabranch.protocol.rescale_history import Finished
 from anabranch.protocol.rescale_requests import Request, Wish
 from anabranch.protocol.status import RescaleStatus
 from anabranch.records.step import Assignment, Commit, OperatorShape, OperatorState
-from anabranch.rescale.asking import request
+from anabranch.rescale.apply_request import request
 from anabranch.rescale.controller import after_commit, is_pending, plan_step
-from anabranch.rescale.course import Reports
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.loads import from_states
+from anabranch.rescale.migration import Reports
 from anabranch.rescale.rounds import RescaleSettings, Way
-from anabranch.rescale.telling import StepMoved, moved_in
+from anabranch.rescale.step_summary import StepMoved, moved_in
 
 ONE_BIN_A_STEP = RescaleSettings(way=Way.FLUID, prefetch=False)
 

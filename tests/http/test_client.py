@@ -21,9 +21,9 @@ from anabranch.errors import (
     Unauthorized,
 )
 from anabranch.http.address import Address, read_address, remove_address, write_address
-from anabranch.http.answers import QueryRequest
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
+from anabranch.http.responses_json import QueryRequest
 from anabranch.http.server import Server
 from tests.http.little import FACTS, Little
 from tests.http.raw import until

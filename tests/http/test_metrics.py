@@ -8,7 +8,7 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.http.routes.metrics import Meter
 from anabranch.protocol.rescale_history import Outcome
 from anabranch.protocol.status import CheckpointStatus, Phase
-from anabranch.rescale.telling import StepMoved
+from anabranch.rescale.step_summary import StepMoved
 from tests.http.little import BINS, Little
 from tests.http.raw import Site, until
 

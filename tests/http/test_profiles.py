@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from anabranch.coordinator.operations import Profile
-from anabranch.http.answers import ProfileAnswer
 from anabranch.http.client import Client
 from anabranch.http.profile_text import NOT_YET, profile_text
+from anabranch.http.responses_json import ProfileAnswer
 from anabranch.records.profiles import (
     FunctionTime,
     LineMemory,

@@ -9,9 +9,9 @@ import pytest
 
 from anabranch.coordinator.operations import Rescaling
 from anabranch.errors import OperationRefused
-from anabranch.http.answers import RebalanceRequest, ScaleRequest
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
+from anabranch.http.responses_json import RebalanceRequest, ScaleRequest
 from anabranch.http.server import Server
 from anabranch.protocol.rescale_requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
 from tests.http.little import BINS, Little

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.coordinator.standing import read_up_to
+from anabranch.coordinator.journal_view import read_up_to
 from anabranch.node.core import NodeCore
 from anabranch.protocol.data_plane import DataPlane
 from anabranch.protocol.node import (

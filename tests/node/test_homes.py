@@ -15,7 +15,7 @@ from anabranch.records.home_use import HomeUse
 from anabranch.records.run_list import runs_of
 from anabranch.records.step import Commit, Plan
 from anabranch.rescale.rounds import RescaleSettings, Way
-from anabranch.runs.merge_policy import LIMITS
+from anabranch.runs.compaction import LIMITS
 from anabranch.sinks.memory import MemorySink
 from anabranch.task.worker_home import Homes, homes_of, tidy_homes
 from anabranch.testing.plane.memory_plane import MemoryPlane

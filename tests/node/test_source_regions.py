@@ -16,7 +16,7 @@ from anabranch.errors import OperationRefused
 from anabranch.messages import Attempt, PartitionRead, Registered, Report
 from anabranch.node.interrogation import worker_loads
 from anabranch.node.opening import facts_of
-from anabranch.node.settle import Disagreement, Settled, planned_ranges, settle
+from anabranch.node.step_outcome import Disagreement, Settled, planned_ranges, settle
 from anabranch.pipeline import Pipeline
 from anabranch.records.slices import RangeSlice
 from anabranch.records.step import Assignment, Input, Plan

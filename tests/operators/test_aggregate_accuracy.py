@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from anabranch.operators.aggregates.estimate import register_codes
 from anabranch.operators.aggregates.lists import Flat
-from anabranch.operators.order.ordering import codes
+from anabranch.operators.order.sort_columns import codes
 from anabranch.operators.rows import Rows
 from tests.operators.keyed_rows import DictState, make_rows
 from tests.operators.test_aggregate import Sum, operator, run_once

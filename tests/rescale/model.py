@@ -21,10 +21,11 @@ from anabranch.errors import OperationRefused
 from anabranch.protocol.rescale_requests import Assign, Cancel, Pause, Request, Resume
 from anabranch.records.shares import Shares
 from anabranch.records.step import Assignment
-from anabranch.rescale import asking, controller
+from anabranch.rescale import apply_request as asking
+from anabranch.rescale import controller
 from anabranch.rescale.controller import Rescale, is_pending
-from anabranch.rescale.course import Course, Reports
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
+from anabranch.rescale.migration import Course, Reports
 from anabranch.rescale.phases import (
     Cancelling,
     Interrogating,

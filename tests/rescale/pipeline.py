@@ -15,10 +15,10 @@ from anabranch.protocol.rescale_requests import Pause, Request, Resume, Scale
 from anabranch.records.shares import members
 from anabranch.records.step import Assignment
 from anabranch.rescale import controller
-from anabranch.rescale.asking import request
+from anabranch.rescale.apply_request import request
 from anabranch.rescale.controller import Rescale, after_commit, is_pending, plan_step
-from anabranch.rescale.course import Reports
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
+from anabranch.rescale.migration import Reports
 from anabranch.rescale.rounds import RescaleSettings
 from anabranch.rescale.step_moves import StepMoves
 from tests.rescale.placed import all_told

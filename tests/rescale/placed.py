@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from anabranch.records.shares import Shares
 from anabranch.records.step import Assignment
 from anabranch.rescale.costs import Prefetched
-from anabranch.rescale.course import Reports
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad, WorkerLoad
+from anabranch.rescale.migration import Reports
 from anabranch.rescale.step_moves import StepMoves
 
 REGION = "by-name"

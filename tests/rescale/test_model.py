@@ -15,9 +15,10 @@ from anabranch.protocol.rescale_requests import Cancel, Request
 from anabranch.records.bins import BinSet
 from anabranch.records.shares import reassigned
 from anabranch.records.step import Assignment
-from anabranch.rescale import asking, controller
+from anabranch.rescale import apply_request as asking
+from anabranch.rescale import controller
 from anabranch.rescale.controller import Rescale
-from anabranch.rescale.course import Course, Reports, View
+from anabranch.rescale.migration import Course, Reports, View
 from anabranch.rescale.phases import Moving
 from anabranch.rescale.rounds import RescaleSettings, Way
 from anabranch.rescale.step_moves import StepMoves

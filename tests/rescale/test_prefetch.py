@@ -11,10 +11,10 @@ from anabranch.protocol.rescale_requests import Cancel, Scale
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
-from anabranch.rescale.asking import request
+from anabranch.rescale.apply_request import request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
-from anabranch.rescale.course import Course, Intent, Reports, View
+from anabranch.rescale.migration import Course, Intent, Reports, View
 from anabranch.rescale.phases import Steady
 from anabranch.rescale.rounds import Budget, RescaleSettings, Way, allowed_bytes
 from anabranch.rescale.step_moves import StepMoves

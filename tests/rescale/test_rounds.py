@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from anabranch.protocol.rescale_requests import Scale
 from anabranch.records.shares import Shares
 from anabranch.records.step import Assignment
-from anabranch.rescale.asking import request
+from anabranch.rescale.apply_request import request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
-from anabranch.rescale.course import Reports
 from anabranch.rescale.forecast import forecast
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
+from anabranch.rescale.migration import Reports
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.phases import Moving, Steady
 from anabranch.rescale.rounds import (

@@ -12,9 +12,9 @@ from anabranch.protocol.rescale_requests import Scale
 from anabranch.records.shares import members
 from anabranch.records.step import Assignment
 from anabranch.rescale import controller
-from anabranch.rescale.asking import request
+from anabranch.rescale.apply_request import request
 from anabranch.rescale.controller import Rescale, after_commit, is_pending, plan_step
-from anabranch.rescale.course import Reports
+from anabranch.rescale.migration import Reports
 from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.rescale.pipeline import Pipeline, Row, without_rescale
 from tests.rescale.placed import REGION, loads, placed

@@ -12,8 +12,8 @@ from anabranch.protocol.rescale_history import KEPT, Outcome
 from anabranch.protocol.rescale_requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
 from anabranch.records.shares import members
 from anabranch.records.step import Assignment
-from anabranch.rescale.asking import reopened
-from anabranch.rescale.counting import moved_of
+from anabranch.rescale.apply_request import reopened
+from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.phases import Paused, Steady
 from anabranch.rescale.rounds import RescaleSettings, Way
 from tests.rescale.pipeline import DEFAULTS, Pipeline, Row, is_scale, without_rescale

@@ -14,9 +14,9 @@ import pyarrow as pa
 from anabranch.records.bins import BinSet, Mask
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, replace_all, runs_of
-from anabranch.runs.changed import Changed
+from anabranch.runs.changes import Changed
+from anabranch.runs.compaction import Limits
 from anabranch.runs.keys import Index
-from anabranch.runs.merge_policy import Limits
 from anabranch.runs.region_state import OperatorState, StateChange
 from anabranch.runs.rows import group_keys
 from anabranch.runs.run_file import open_run

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.records.bins import Hashes
 from anabranch.records.layout import Layout
-from anabranch.runs.changed import Changed
+from anabranch.runs.changes import Changed
 from anabranch.runs.rows import group_keys
 
 Key: TypeAlias = tuple[Any, ...]

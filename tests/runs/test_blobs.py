@@ -21,8 +21,8 @@ from anabranch.records.layout import Layout
 from anabranch.records.run_list import BlobInfo, RunInfo, files
 from anabranch.runs import blobs, state_files
 from anabranch.runs.blobs import large_rows
-from anabranch.runs.changed import Changed
-from anabranch.runs.merge_policy import Limits
+from anabranch.runs.changes import Changed
+from anabranch.runs.compaction import Limits
 from tests.runs.kind_store import KindStore, Put, plain_create
 from tests.runs.state_model import batch_of, hashes_of, key_schema
 

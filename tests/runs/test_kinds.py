@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from anabranch.records.bins import BinSet
 from anabranch.records.layout import Layout
-from anabranch.runs import region_state, run_file, stacked_runs
-from anabranch.runs.changed import Changed
-from anabranch.runs.merge_policy import Limits
+from anabranch.runs import region_state, run_file
+from anabranch.runs import run_stack as stacked_runs
+from anabranch.runs.changes import Changed
+from anabranch.runs.compaction import Limits
 from tests.runs.kind_store import SPACE, KindStore, Put
 from tests.runs.state_model import KINDS, VALUES, Key, frozen, key_schema, keys_of
 

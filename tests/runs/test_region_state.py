@@ -15,9 +15,10 @@ from anabranch.errors import ChangedDataflow, MissingRun
 from anabranch.records.bins import BinSet
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, files, replace_all, runs_of
-from anabranch.runs import run_file, stacked_runs
-from anabranch.runs.changed import Changed
-from anabranch.runs.merge_policy import Limits
+from anabranch.runs import run_file
+from anabranch.runs import run_stack as stacked_runs
+from anabranch.runs.changes import Changed
+from anabranch.runs.compaction import Limits
 from anabranch.runs.region_state import OperatorState, StateChange
 from tests.runs.state_model import (
     KINDS,

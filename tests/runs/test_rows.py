@@ -15,7 +15,7 @@ from anabranch.errors import InvalidSchema
 from anabranch.records.bins import BinSet, bin_of, bin_offsets
 from anabranch.records.layout import Layout
 from anabranch.runs import sorted_rows
-from anabranch.runs.changed import sorted_order, to_rows
+from anabranch.runs.changes import sorted_order, to_rows
 from anabranch.runs.keys import same_keys
 from anabranch.runs.rows import drop_tombstones, group_keys, lookup, merge_rows
 from anabranch.runs.sorted_rows import SortedRows, hash_column

@@ -20,13 +20,15 @@ import pytest
 from anabranch.coordinator import plans, recovering
 from anabranch.journal.leadership import Leadership
 from anabranch.messages import Report
-from anabranch.node import settle, stepping
+from anabranch.node import step_outcome as settle
+from anabranch.node import step_runner as stepping
 from anabranch.node.core import NodeCore
-from anabranch.node.duties import Duties
+from anabranch.node.node_machine import Duties
 from anabranch.node.offers import Offers
 from anabranch.protocol.node import Output
 from anabranch.records.step import OperatorState, Plan
-from anabranch.runs import rows, stacked_runs
+from anabranch.runs import rows
+from anabranch.runs import run_stack as stacked_runs
 from anabranch.sinks import memory
 from anabranch.sinks.memory import MemoryPublisher
 from anabranch.sinks.staging import read_staged

@@ -10,12 +10,13 @@ import pytest
 
 from anabranch.coordinator import loading, recovering
 from anabranch.messages import Control, Load, Message
-from anabranch.node import core, stepping
+from anabranch.node import core
+from anabranch.node import step_runner as stepping
 from anabranch.protocol.node import StepResult
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import Listed, replace, restrict
 from anabranch.records.step import OperatorState, Plan
-from anabranch.rescale import asking
+from anabranch.rescale import apply_request as asking
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.testing.plane.computed_step import ComputedStep

@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.node.settle import rows_read
+from anabranch.node.step_outcome import rows_read
 from anabranch.records.slices import RangeSlice
 from anabranch.records.step import Assignment, Commit, Count, Input, Plan
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.sinks.memory import MemorySink
 from anabranch.task.program import Program
-from anabranch.testing.cluster.broken import Broken
 from anabranch.testing.cluster.cluster import SimulatedCluster
 from anabranch.testing.cluster.ownership import Ownership
+from anabranch.testing.cluster.rule_broken import Broken
 from anabranch.testing.cluster.rules import Rules
 from anabranch.testing.plane.plain_columns import typed_without_spark
 from anabranch.testing.shop import shop

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from anabranch.coordinator.standing import read_up_to
+from anabranch.coordinator.journal_view import read_up_to
 from anabranch.errors import ForbiddenRelation, NodeUnreachable
 from anabranch.node.address import read_address
 from anabranch.node.client import HttpNode

@@ -21,7 +21,7 @@ from anabranch.rescale.assignments import equal_shares
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.session import open_session
 from anabranch.spark.sources.opening import SparkSources
-from anabranch.spark.step.occasion import StepQuery
+from anabranch.spark.step.plan_key import StepQuery
 from anabranch.spark.step.plane import SparkPlane
 from anabranch.spark.step.step_query import StepQueries
 from anabranch.task.program import Program

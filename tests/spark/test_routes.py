@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.spark.session import open_session
-from anabranch.spark.step.planned import Given, Planned
+from anabranch.spark.step.plan_cache import Given, Planned
 from anabranch.spark.step.routes import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

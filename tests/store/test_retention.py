@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from anabranch.errors import StoreUnavailable
-from anabranch.node.store_log import StoreLog
+from anabranch.node.source_log import StoreLog
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo
 from anabranch.records.staged_file import StagedFile

@@ -16,8 +16,8 @@ from rich.console import Console
 from anabranch.cli import remote, scale
 from anabranch.cli.doctor.command import doctor
 from anabranch.cli.exits import Exit, exit_of
-from anabranch.cli.literal import literal
 from anabranch.cli.node import node
+from anabranch.cli.plain_text import literal
 from anabranch.cli.profile import profile
 from anabranch.cli.run import register as register_run
 from anabranch.cli.serving import serve_wanted
@@ -95,7 +95,7 @@ def demo(
     down to one: a map shows which worker has which bins. In the end everything is computed again
     in plain Python and compared: exit code 0 if it is equal, 1 if it is not.
     """
-    from anabranch.cli.demo.show import Wish, run_demo  # noqa: PLC0415  (no other command needs it)
+    from anabranch.cli.demo.command import Wish, run_demo  # noqa: PLC0415  (no other command needs it)
 
     raise typer.Exit(run_demo(Wish(rows, steps, workers, keep), Console()))
 

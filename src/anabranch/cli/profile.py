@@ -8,11 +8,11 @@ import msgspec
 import typer
 from rich.console import Console
 
+from anabranch.cli.connect import Directory, Json, Seconds, Token, Url, client_of
 from anabranch.cli.exits import Exit
-from anabranch.cli.reach import Directory, Json, Seconds, Token, Url, client_of
-from anabranch.cli.waiting import with_spinner
-from anabranch.http.answers import MOST_WORKERS
+from anabranch.cli.spinner import with_spinner
 from anabranch.http.profile_text import profile_text
+from anabranch.http.responses_json import MOST_WORKERS
 from anabranch.records.profiles import ProfileKind, ProfileWish
 
 

@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from anabranch.cli.connect import Directory, Json, Seconds, Token, Url, client_of
 from anabranch.cli.exits import Exit
-from anabranch.cli.reach import Directory, Json, Seconds, Token, Url, client_of
+from anabranch.cli.spinner import checkpoint_with_progress, with_spinner
 from anabranch.cli.tables import checkpoint_table, status_line, status_picture
-from anabranch.cli.waiting import checkpoint_with_progress, with_spinner
-from anabranch.http.answers import (
+from anabranch.http.client import Client
+from anabranch.http.responses_json import (
     LAST_STEP,
     LONGEST_SECONDS,
     MOST_BYTES,
@@ -22,7 +23,6 @@ from anabranch.http.answers import (
     OperationAnswer,
     QueryRequest,
 )
-from anabranch.http.client import Client
 from anabranch.http.text_table import visible
 from anabranch.protocol.status import ENDED, Status
 from anabranch.task.queries import LIMIT_BYTES, LIMIT_ROWS

@@ -16,8 +16,8 @@ from typing import Annotated, Protocol
 import typer
 from rich.console import Console
 
+from anabranch.cli.connect import TOKEN_VARIABLE
 from anabranch.cli.exits import Exit
-from anabranch.cli.reach import TOKEN_VARIABLE
 from anabranch.cli.run_view import RunView
 from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.coordinator.effects import StepDone
@@ -25,7 +25,7 @@ from anabranch.coordinator.operations import Shutdown
 from anabranch.coordinator.port import Coordinator
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import TokenInvalid
-from anabranch.http.answers import LONGEST_SECONDS
+from anabranch.http.responses_json import LONGEST_SECONDS
 from anabranch.http.token import check_token
 from anabranch.protocol.failures import error_of
 from anabranch.protocol.status import Phase, Status

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.cli.demo.view import sparkline
-from anabranch.cli.literal import literal
+from anabranch.cli.plain_text import literal
 from anabranch.cli.sizes import size
 from anabranch.cli.tables import STYLES, keys_of, paused_of
 from anabranch.coordinator.effects import StepDone

@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from anabranch.cli.connect import Directory, Json, Seconds, Token, Url, client_of
 from anabranch.cli.exits import Exit
-from anabranch.cli.reach import Directory, Json, Seconds, Token, Url, client_of
 from anabranch.cli.scale_progress import until_over
 from anabranch.cli.scale_text import forecast_text, history_table, outcome_text, rescale_text
-from anabranch.cli.waiting import with_spinner
-from anabranch.http.answers import MOST_WORKERS, RebalanceRequest, ScaleAnswer, ScaleRequest
+from anabranch.cli.spinner import with_spinner
 from anabranch.http.client import Client
+from anabranch.http.responses_json import MOST_WORKERS, RebalanceRequest, ScaleAnswer, ScaleRequest
 from anabranch.protocol.rescale_history import Outcome
 from anabranch.protocol.rescale_requests import Balance, Rebalance, Scale, Wish
 from anabranch.protocol.status import ENDED

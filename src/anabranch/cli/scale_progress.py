@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from anabranch.cli.scale_text import left_text, wish_text
-from anabranch.cli.waiting import LOOK_SECONDS
-from anabranch.http.answers import ScaleAnswer
+from anabranch.cli.spinner import LOOK_SECONDS
 from anabranch.http.client import Client
+from anabranch.http.responses_json import ScaleAnswer
 from anabranch.protocol.rescale_history import Finished
 from anabranch.protocol.rescale_requests import Wish
 from anabranch.protocol.status import ENDED, RescaleStatus, Status

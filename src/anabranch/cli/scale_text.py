@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from anabranch.cli.literal import literal
+from anabranch.cli.plain_text import literal
 from anabranch.cli.sizes import size
 from anabranch.protocol.rescale_history import Finished, Moved
 from anabranch.protocol.rescale_requests import Assign, Rebalance, Scale, Wish

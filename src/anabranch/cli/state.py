@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.cli.literal import literal
+from anabranch.cli.plain_text import literal
 from anabranch.coordinator.driver.checkpoint_copy import copy_checkpoint
 from anabranch.dataflow.types.schema import to_ddl
 from anabranch.http.text_table import shown

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.literal import literal
+from anabranch.cli.plain_text import literal
 from anabranch.cli.scale_text import rescale_text
 from anabranch.cli.sizes import size
 from anabranch.http.text_table import visible

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
+from anabranch.coordinator.journal_view import checkpoint_of
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Branching, Checkpointing, Closing, Delayed, Ended
 from anabranch.coordinator.plans import sweep_order
-from anabranch.coordinator.standing import checkpoint_of
 from anabranch.coordinator.triggers import Trigger
 from anabranch.protocol.node import CheckOrder, Failure, Told
 from anabranch.records.step import Checkpoint

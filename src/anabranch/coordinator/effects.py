@@ -12,7 +12,7 @@ from anabranch.protocol.node import Failure, Order
 from anabranch.records.home_use import HomeUse
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.step import Checkpoint, Commit, Plan, Repair
-from anabranch.rescale.telling import StepMoved
+from anabranch.rescale.step_summary import StepMoved
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch.coordinator.effects import Effect
+from anabranch.coordinator.journal_view import Standing
 from anabranch.coordinator.operations import Operation
-from anabranch.coordinator.standing import Standing
 from anabranch.protocol.node import Failure, StepResult, Told
 from anabranch.records.step import Checkpoint, Commit, Identity, Input, Plan, Repair
 

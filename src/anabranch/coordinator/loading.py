@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from anabranch.coordinator.closing import fail, refusal, refuse_waiting
 from anabranch.coordinator.effects import Answer, Effect, Give, MakeBranch
+from anabranch.coordinator.journal_view import Standing
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import REWIND, Load
 from anabranch.coordinator.phases import Branching, Verifying
 from anabranch.coordinator.recovering import know, reopen
-from anabranch.coordinator.standing import Standing
 from anabranch.protocol.node import CheckOrder, Failure, Told
 
 

@@ -14,13 +14,13 @@ from anabranch.coordinator import (
     checkpointing,
     closing,
     deadlines,
-    lifecycle,
     loading,
     pausing,
     recovering,
     stepping,
 )
-from anabranch.coordinator.batching import BatchSize
+from anabranch.coordinator import requests as lifecycle
+from anabranch.coordinator.batch_size import BatchSize
 from anabranch.coordinator.effects import (
     Effect,
     Fetch,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from anabranch.coordinator.batching import BatchSize
+from anabranch.coordinator.batch_size import BatchSize
 from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.journal_view import Standing
 from anabranch.coordinator.operations import REWIND, Load, Shutdown
 from anabranch.coordinator.phases import (
     AnyPhase,
@@ -19,7 +20,6 @@ from anabranch.coordinator.phases import (
     Verifying,
 )
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.standing import Standing
 from anabranch.protocol.node import Facts, Failure, InputLimit, Order, Output, PausedSources, Told
 from anabranch.records.home_use import HomeUse
 from anabranch.records.profiles import ProfileWish

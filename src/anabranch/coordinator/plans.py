@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from anabranch.coordinator.effects import StepDone
+from anabranch.coordinator.journal_view import read_up_to
 from anabranch.coordinator.memory import OPENS, Memory
-from anabranch.coordinator.standing import read_up_to
 from anabranch.protocol.node import (
     CommitOrder,
     Facts,
@@ -21,11 +21,11 @@ from anabranch.records.shares import members
 from anabranch.records.step import Assignment, Checkpoint, Commit, Input, Plan
 from anabranch.rescale.assignments import equal_shares, source_shares
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
-from anabranch.rescale.course import Reports
 from anabranch.rescale.loads import completed, from_states
+from anabranch.rescale.migration import Reports
 from anabranch.rescale.phases import Steady
 from anabranch.rescale.step_moves import StepMoves
-from anabranch.rescale.telling import StepMoved
+from anabranch.rescale.step_summary import StepMoved
 
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:

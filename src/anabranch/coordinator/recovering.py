@@ -19,6 +19,7 @@ from anabranch.coordinator.effects import (
     WritePlan,
     WriteRepair,
 )
+from anabranch.coordinator.journal_view import Standing
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
     Identifying,
@@ -32,7 +33,6 @@ from anabranch.coordinator.phases import (
     Stepping,
 )
 from anabranch.coordinator.plans import commit_order, is_ours, open_order, revised, step_order
-from anabranch.coordinator.standing import Standing
 from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
 from anabranch.coordinator.triggers import Trigger
 from anabranch.protocol.node import CommitOrder, Failure, Open, StepResult, Told
@@ -40,7 +40,7 @@ from anabranch.protocol.rescale_history import Moved, Outcome
 from anabranch.protocol.rescale_requests import Assign, Scale
 from anabranch.records.shares import Shares
 from anabranch.records.step import Assignment, Checkpoint, Commit, Identity, Plan, Repair
-from anabranch.rescale.asking import reopened
+from anabranch.rescale.apply_request import reopened
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.phases import Settled

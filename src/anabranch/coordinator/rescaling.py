@@ -11,9 +11,9 @@ from anabranch.protocol.rescale_requests import Wish
 from anabranch.protocol.status import RescaleStatus
 from anabranch.records.placed import Assignment
 from anabranch.rescale.controller import Rescale, arrived
-from anabranch.rescale.counting import moved_of
 from anabranch.rescale.forecast import Forecast, duration, forecast
 from anabranch.rescale.loads import Loads, completed, from_states
+from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.phases import (
     Cancelling,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from anabranch.coordinator.standing import Standing
+from anabranch.coordinator.journal_view import Standing
 from anabranch.protocol.node import Closed, Done, Open, Running, Told
 from anabranch.records.placed import fingerprint
 from anabranch.records.step import Checkpoint, Plan

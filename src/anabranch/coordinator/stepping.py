@@ -43,7 +43,7 @@ from anabranch.records.home_use import added
 from anabranch.records.step import Commit, Input, Plan
 from anabranch.rescale.controller import is_pending
 from anabranch.rescale.loads import observed
-from anabranch.rescale.telling import moved_in
+from anabranch.rescale.step_summary import moved_in
 
 SWEEP_EVERY = 16
 

@@ -54,8 +54,8 @@ from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, RowType
 from anabranch.dataflow.types.stateful_types import stateful
 from anabranch.dataflow.types.typed import Typed, TypedNode
-from anabranch.dataflow.types.uniting import united_key, united_row
-from anabranch.dataflow.walk import Walk, new_row, output_row
+from anabranch.dataflow.types.union_type import united_key, united_row
+from anabranch.dataflow.validation import Walk, new_row, output_row
 from anabranch.errors import InvalidDataflow, InvalidSchema, Problem
 from anabranch.protocol.sinks import DeadLetterRows
 

@@ -30,7 +30,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.errors import StoreError
-from anabranch.homes.handling import Handling
+from anabranch.homes.fixed_cost import Handling
 from anabranch.homes.home_directory import Found, HomeDirectory, step_of
 from anabranch.homes.pieces import cut_piece, open_pieces
 from anabranch.records.bins import BinSet

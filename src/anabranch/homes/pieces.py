@@ -21,7 +21,7 @@ from anabranch.records.run_list import RunInfo
 from anabranch.runs.run_file import Run, encode_piece, load_piece
 from anabranch.runs.sorted_rows import SortedRows
 from anabranch.store.checksums import checksum_of
-from anabranch.store.kept_open import KeptOpen
+from anabranch.store.open_files import KeptOpen
 
 KEPT = 1024
 """How many pieces, and runs made of them, a process keeps open."""

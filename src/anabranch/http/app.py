@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from anabranch.coordinator.port import Coordinator
-from anabranch.http.board import Board
+from anabranch.http.app_context import Board
 from anabranch.http.feed import Feed
 from anabranch.http.guard import BoundedBody, Guard
 from anabranch.http.openapi import complete
@@ -18,10 +18,10 @@ from anabranch.http.responses import add_handlers
 from anabranch.http.routes.events import event_calls
 from anabranch.http.routes.metrics import Meter
 from anabranch.http.routes.operations import operation_calls
-from anabranch.http.routes.profiling import profile_calls
-from anabranch.http.routes.querying import query_calls
-from anabranch.http.routes.reading import reading_calls
-from anabranch.http.routes.scaling import scaling_calls
+from anabranch.http.routes.profile import profile_calls
+from anabranch.http.routes.query import query_calls
+from anabranch.http.routes.scale import scaling_calls
+from anabranch.http.routes.status import reading_calls
 from anabranch.task.queries import LIMIT_SECONDS
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from anabranch.coordinator.effects import StepDone
 from anabranch.errors import AnabranchError, CoordinatorUnreachable
 from anabranch.http.address import read_address
-from anabranch.http.answers import (
+from anabranch.http.responses_json import (
     LONGEST_SECONDS,
     Checkpoints,
     LoadRequest,

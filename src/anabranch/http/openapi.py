@@ -13,7 +13,8 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from anabranch.http.answers import (
+from anabranch.http.problems import CONTENT_TYPE
+from anabranch.http.responses_json import (
     Checkpoints,
     Health,
     LoadRequest,
@@ -29,7 +30,6 @@ from anabranch.http.answers import (
     ScaleRequest,
     Stats,
 )
-from anabranch.http.problems import CONTENT_TYPE
 from anabranch.protocol.status import Status
 
 PREFIX = "#/components/schemas/"

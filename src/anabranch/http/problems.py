@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.http.answers import Problem
+from anabranch.http.responses_json import Problem
 from anabranch.protocol.node import Failure
 
 CONTENT_TYPE = "application/problem+json"

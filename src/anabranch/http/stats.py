@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from anabranch.http.answers import Latency, Stats
 from anabranch.http.feed import Seen
+from anabranch.http.responses_json import Latency, Stats
 from anabranch.protocol.status import Status
 
 RATE_SECONDS = 60.0

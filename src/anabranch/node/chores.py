@@ -13,7 +13,7 @@ from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Checked, CheckOrder, Failure, SweepOrder
 from anabranch.records.staged_file import StagedFile
 from anabranch.records.step import OperatorState
-from anabranch.store.checking import NeededFile, check_files, files_of
+from anabranch.store.integrity import NeededFile, check_files, files_of
 from anabranch.store.retention import Sweeper, needed_files
 
 AT_ONCE = 64

@@ -21,11 +21,11 @@ from pathlib import Path
 from anabranch.errors import NodeUnreachable
 from anabranch.journal.leadership import check_leads, replaced_by
 from anabranch.node.chores import Chores
-from anabranch.node.duties import Duties, cancelled
+from anabranch.node.node_machine import Duties, cancelled
 from anabranch.node.offers import open_plainly
 from anabranch.node.opening import Opened, Surroundings, facts_of, open_pipeline
 from anabranch.node.outbox import Outbox
-from anabranch.node.stepping import run_plan
+from anabranch.node.step_runner import run_plan
 from anabranch.protocol.data_plane import Cancellable, DataPlane, Preparing
 from anabranch.protocol.node import (
     CheckOrder,

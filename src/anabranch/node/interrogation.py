@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anabranch.messages import BinCopied
-from anabranch.node.settle import Settled
+from anabranch.node.step_outcome import Settled
 from anabranch.plan.physical import Physical
 from anabranch.records.placed import Assignment
 from anabranch.records.step import Plan

@@ -21,8 +21,8 @@ from typing import cast
 import msgspec
 
 from anabranch.errors import StoreError
-from anabranch.node.gathered import Gathered
-from anabranch.node.store_log import StoreLog
+from anabranch.node.source_log import StoreLog
+from anabranch.node.source_share import Gathered
 from anabranch.plan.physical import Physical
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Failure, InputLimit, Offer

@@ -15,7 +15,7 @@ from anabranch.protocol.node import Facts, NodeFacts, OpenOrder, SinkFacts
 from anabranch.protocol.sinks import Frames, Publisher, SinkContext, takes_back
 from anabranch.protocol.sources import Opener
 from anabranch.records.step import OperatorState
-from anabranch.store.checking import check_files, files_of
+from anabranch.store.integrity import check_files, files_of
 from anabranch.task.program import Program
 
 

@@ -22,7 +22,7 @@ from anabranch.operators.aggregates.registry import make
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.records.layout import nullable
-from anabranch.runs.changed import Changed
+from anabranch.runs.changes import Changed
 from anabranch.runs.rows import Groups, group_keys
 
 Int64s = npt.NDArray[np.int64]

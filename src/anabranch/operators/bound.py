@@ -17,7 +17,7 @@ import pyarrow as pa
 from anabranch.dataflow.handles import ListState, MapState, ValueState
 from anabranch.operators.codec import StateCodec
 from anabranch.operators.rows import Changes, KeyedEntries
-from anabranch.runs.changed import Changed
+from anabranch.runs.changes import Changed
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import Groups, Held
 

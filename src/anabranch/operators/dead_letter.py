@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
-from anabranch.operators.failure import short
+from anabranch.operators.error_text import short
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 

@@ -20,7 +20,7 @@ from anabranch.dataflow.naming import ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import Failure, failure_of
-from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.operators.error_text import describe_function, failing_line, short
 from anabranch.operators.rows import Rows, named_tuples
 
 BATCH_ROWS = 65_536

@@ -35,11 +35,11 @@ from anabranch.operators.bound import (
 from anabranch.operators.codec import StateCodec, tuples_to_columns
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import Failure, failure_of
-from anabranch.operators.failure import failing_line, short
+from anabranch.operators.error_text import failing_line, short
+from anabranch.operators.key_rows import Part, Walk, parts, walk
 from anabranch.operators.order.row_order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.stateful_map import no_collection
-from anabranch.operators.walk import Part, Walk, parts, walk
 from anabranch.runs.rows import Groups
 
 CALLED_ROWS = 8192

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import Overflow
-from anabranch.operators.order import words
+from anabranch.operators.order import sortable_ints as words
 
 Int64s = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]

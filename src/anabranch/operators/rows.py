@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.operators.order.row_order import Order, concatenate
-from anabranch.runs.changed import Changed
+from anabranch.runs.changes import Changed
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import Held
 

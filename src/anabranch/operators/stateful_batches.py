@@ -20,11 +20,11 @@ from anabranch.dataflow.naming import FORGET, KEY, ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import Failure, failure_of
-from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.operators.error_text import describe_function, failing_line, short
+from anabranch.operators.key_rows import Walk, walk
 from anabranch.operators.map_batches import digits_of, fitted
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
-from anabranch.operators.walk import Walk, walk
-from anabranch.runs.changed import Changed
+from anabranch.runs.changes import Changed
 from anabranch.runs.keys import one_batch, to_mask
 
 Int64s = npt.NDArray[np.int64]

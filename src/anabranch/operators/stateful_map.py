@@ -23,12 +23,12 @@ from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import Failure, failure_of
-from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.operators.error_text import describe_function, failing_line, short
+from anabranch.operators.key_rows import Part, parts, walk
 from anabranch.operators.order.row_order import Order
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
-from anabranch.operators.walk import Part, parts, walk
 from anabranch.records.bins import Mask
-from anabranch.runs.changed import Changed
+from anabranch.runs.changes import Changed
 from anabranch.runs.keys import one_batch
 from anabranch.runs.rows import Groups
 

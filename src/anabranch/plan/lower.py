@@ -17,8 +17,8 @@ from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
 from anabranch.operators.order.order_by import order_fields, ordering_of
+from anabranch.plan.paths import Way, Ways
 from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay, Transform
-from anabranch.plan.ways import Way, Ways
 
 NO_COLUMNS = pa.schema([])
 UNKEYED = "-unkeyed"

@@ -25,9 +25,9 @@ from anabranch.protocol.rescale_history import Finished, remembered
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import members, reassigned
 from anabranch.rescale.costs import CostModel
-from anabranch.rescale.counting import counted, credited
-from anabranch.rescale.course import Reports, View
 from anabranch.rescale.loads import Loads
+from anabranch.rescale.migration import Reports, View
+from anabranch.rescale.moved_counts import counted, credited
 from anabranch.rescale.moves import Move, joiners, moves_between
 from anabranch.rescale.phases import Interrogating, Phase, Settled, Steady
 from anabranch.rescale.rounds import RescaleSettings

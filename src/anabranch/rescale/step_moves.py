@@ -20,7 +20,7 @@ from anabranch.messages import (
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members
-from anabranch.rescale.course import Course
+from anabranch.rescale.migration import Course
 from anabranch.rescale.moves import Move
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from anabranch.records.bins import Hashes, Mask, bin_of
 from anabranch.records.layout import EXPIRY, Layout
-from anabranch.runs.changed import Changed
+from anabranch.runs.changes import Changed
 from anabranch.runs.expiry import expired_rows
 from anabranch.runs.keys import Index, to_mask
 from anabranch.runs.rows import newest_entries

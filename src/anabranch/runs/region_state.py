@@ -14,21 +14,21 @@ from anabranch.records.bins import BinSet, Hashes, Mask, bin_of, bin_offsets, ch
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import Listed, RunInfo, RunList
 from anabranch.runs.blobs import with_blobs, write_blobs
-from anabranch.runs.changed import Changed, Rows, fit, identity, sorted_order, to_rows
-from anabranch.runs.entries import Entries, entries_of_keys
-from anabranch.runs.expiry import clock_of
-from anabranch.runs.keys import Index, one_batch, to_mask
-from anabranch.runs.merge_policy import (
+from anabranch.runs.changes import Changed, Rows, fit, identity, sorted_order, to_rows
+from anabranch.runs.compaction import (
     LIMITS,
     Limits,
     average_budget,
     choose_depths,
     default_budget,
 )
+from anabranch.runs.entries import Entries, entries_of_keys
+from anabranch.runs.expiry import clock_of
+from anabranch.runs.keys import Index, one_batch, to_mask
 from anabranch.runs.rows import Held, lookup
 from anabranch.runs.run_file import Create, write_run
+from anabranch.runs.run_stack import StackedRuns
 from anabranch.runs.sorted_rows import hash_column
-from anabranch.runs.stacked_runs import StackedRuns
 from anabranch.runs.state_files import InStore, StateFiles
 
 NONE = BinSet()

@@ -46,7 +46,7 @@ from anabranch.runs.sorted_rows import SortedRows, hash_column
 from anabranch.store.checksums import agrees, checksum_of
 from anabranch.store.disk import disk
 from anabranch.store.files import create_bulk, store_errors
-from anabranch.store.kept_open import KeptOpen
+from anabranch.store.open_files import KeptOpen
 
 BATCH_BYTES = 1 << 20
 CACHED_RUNS = 512

@@ -11,8 +11,8 @@ import pyarrow as pa
 from anabranch.records.bins import Hashes
 from anabranch.records.layout import Layout
 from anabranch.runs.flat_columns import Flat, FlatColumn, Spread, flat_columns
+from anabranch.runs.hash_index import Signposts, make_signposts
 from anabranch.runs.keys import Index, comes_before, same_keys
-from anabranch.runs.signposts import Signposts, make_signposts
 
 #: From how many hashes on a search is worth signposts: to make them reads all hashes once.
 MANY = 1024

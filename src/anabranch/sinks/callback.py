@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, BuildError, CallbackFailed
-from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.operators.error_text import describe_function, failing_line, short
 from anabranch.protocol.sinks import Frames, SinkContext
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.columns import refused_columns

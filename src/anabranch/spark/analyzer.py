@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from anabranch.dataflow.sql.ports import Transformed
 from anabranch.dataflow.types.schema import parse_schema, to_ddl
 from anabranch.errors import InvalidSchema
+from anabranch.spark.error_text import sentence
 from anabranch.spark.failure import quietly
 from anabranch.spark.jvm import TREE_PATTERN, java_class
-from anabranch.spark.sentences import sentence
 from anabranch.spark.step.assembly import no_rows
 from anabranch.spark.step.transforms import ORD_FIELD, analyse
 

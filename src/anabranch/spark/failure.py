@@ -18,7 +18,7 @@ from pyspark.logger import PySparkLogger
 
 from anabranch import errors
 from anabranch.errors import AnabranchError, QueryFailed, ReadFailed, StepFailed
-from anabranch.operators.failure import short
+from anabranch.operators.error_text import short
 
 # Base64, because the text holds the whole traceback: source lines and messages must not match.
 _MARK = re.compile(r"<<anabranch ([A-Za-z0-9+/]+=*)>>")

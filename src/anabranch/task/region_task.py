@@ -27,7 +27,7 @@ from anabranch.messages import (
     StateReport,
     Tally,
 )
-from anabranch.operators.control.attending import Attending
+from anabranch.operators.control.message_dispatch import Attending
 from anabranch.operators.control.messaging import Heard, Passage
 from anabranch.operators.dead_letter import Failure, dead_letters, in_step
 from anabranch.operators.process import ProcessOperator
@@ -39,7 +39,7 @@ from anabranch.protocol.sinks import DeadLetterRows, DroppedRows
 from anabranch.records.bins import BinSet
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.staged_file import StagedFile
-from anabranch.runs.changed import nothing_changed
+from anabranch.runs.changes import nothing_changed
 from anabranch.runs.region_state import OperatorState
 from anabranch.runs.rows import Groups
 from anabranch.sinks.staging import Rows as StagedRows

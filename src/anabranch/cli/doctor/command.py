@@ -17,7 +17,7 @@ from anabranch.cli.doctor.machine_checks import machine_checks
 from anabranch.cli.doctor.package_checks import package_checks
 from anabranch.cli.doctor.spark_checks import java_checks, session_check
 from anabranch.cli.exits import Exit
-from anabranch.cli.literal import literal
+from anabranch.cli.plain_text import literal
 
 STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 

@@ -14,9 +14,9 @@ from anabranch.errors import MissingRun, NameTaken, NoPipeline, SnapshotExpired
 from anabranch.journal.journal import IdentityName, Journal
 from anabranch.protocol.sources import Source
 from anabranch.records.step import Checkpoint
-from anabranch.store.checking import check_files
-from anabranch.store.checking import files_of as needed_files
 from anabranch.store.files import ensure_directory, list_names, store_errors, sync_files
+from anabranch.store.integrity import check_files
+from anabranch.store.integrity import files_of as needed_files
 
 
 class Copied(msgspec.Struct, frozen=True):

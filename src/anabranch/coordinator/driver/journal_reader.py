@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from anabranch.coordinator.standing import Standing, commit_of
+from anabranch.coordinator.journal_view import Standing, commit_of
 from anabranch.errors import CorruptEntry, MissingEntry
 from anabranch.journal.journal import (
     BranchName,

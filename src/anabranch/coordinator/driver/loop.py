@@ -48,8 +48,8 @@ from anabranch.coordinator.events import (
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.port import Answered
-from anabranch.coordinator.reporting import status_of
 from anabranch.coordinator.rescaling import forecast_of
+from anabranch.coordinator.status_view import status_of
 from anabranch.errors import AnabranchError, InvalidRequest, QueryFailed
 from anabranch.errors import Fenced as FencedError
 from anabranch.protocol.failures import error_of, failure_of

@@ -33,7 +33,7 @@ from anabranch.dataflow.order_by import order_findings
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.types.typed import AggregateColumn, TypedHandle, TypedNode
-from anabranch.dataflow.walk import Walk, new_row, output_row, read_schema
+from anabranch.dataflow.validation import Walk, new_row, output_row, read_schema
 from anabranch.errors import InvalidAggregate
 
 

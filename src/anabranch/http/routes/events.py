@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.http.board import Board
+from anabranch.http.app_context import Board
 from anabranch.http.feed import Watcher
 from anabranch.http.openapi import answers
 from anabranch.http.parameters import strict_router

@@ -18,13 +18,13 @@ from anabranch.coordinator.operations import (
     TakeCheckpoint,
 )
 from anabranch.coordinator.port import Answered
-from anabranch.http.answers import LONGEST_SECONDS, LoadRequest, OperationAnswer
-from anabranch.http.board import Board
+from anabranch.http.app_context import Board
 from anabranch.http.body import read_body
-from anabranch.http.calling import Callers
+from anabranch.http.callers import Callers
 from anabranch.http.openapi import answers, body
 from anabranch.http.parameters import strict_router
 from anabranch.http.responses import json_response, problem_response
+from anabranch.http.responses_json import LONGEST_SECONDS, LoadRequest, OperationAnswer
 
 AT_ONCE_SECONDS = 0.5
 """How long calls wait that the coordinator answers at once: its thread may be busy so long."""

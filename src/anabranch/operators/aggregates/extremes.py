@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from anabranch.operators import reduce
 from anabranch.operators.aggregates.lists import Flat, flat, joined, lengths_of, offsets_of
 from anabranch.operators.aggregates.port import Given, Segments, State, numbers, valid
-from anabranch.operators.order.ordering import codes
+from anabranch.operators.order.sort_columns import codes
 from anabranch.records.layout import nullable
 
 

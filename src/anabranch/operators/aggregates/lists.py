@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import Overflow
 from anabranch.operators.aggregates.port import Int64s, Mask
-from anabranch.operators.order.ordering import codes
+from anabranch.operators.order.sort_columns import codes
 
 _MOST = (1 << 31) - 1
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from anabranch.operators.aggregates.counted import side_by_side
 from anabranch.operators.aggregates.lists import Flat, flat, offsets_of
 from anabranch.operators.aggregates.port import Given, Int64s, Mask, Segments, State
-from anabranch.operators.order.ordering import codes
+from anabranch.operators.order.sort_columns import codes
 
 _ROUNDS = 64
 

@@ -17,7 +17,7 @@ from anabranch.dataflow.graph import AggregateNode, StatefulNode
 from anabranch.dataflow.order_by import OrderColumn
 from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.digest import row_hashes
-from anabranch.operators.order import words
+from anabranch.operators.order import sortable_ints as words
 from anabranch.operators.order.row_order import READER_COLUMNS, Order
 from anabranch.operators.rows import Rows
 

@@ -7,7 +7,7 @@ import msgspec
 from anabranch.protocol.rescale_history import Outcome
 from anabranch.protocol.rescale_requests import Wish
 from anabranch.records.shares import Shares
-from anabranch.rescale.course import Course, Intent, Reports, View
+from anabranch.rescale.migration import Course, Intent, Reports, View
 from anabranch.rescale.phases.settled import Settled
 from anabranch.rescale.step_moves import StepMoves
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.rescale.course import Intent, Reports, View
+from anabranch.rescale.migration import Intent, Reports, View
 from anabranch.rescale.phases.interrogating import Interrogating
 from anabranch.rescale.phases.moving import Moving
 from anabranch.rescale.phases.rolling_back import RollingBack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.rescale.course import Intent, Reports, View
+from anabranch.rescale.migration import Intent, Reports, View
 from anabranch.rescale.step_moves import StepMoves
 
 

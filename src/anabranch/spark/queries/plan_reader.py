@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.dataflow.sql.query_rules import Leaf, Name, Parsed, has_several_statements
 from anabranch.errors import InvalidQuery, QueryError, SeveralStatements
+from anabranch.spark.error_text import sentence
 from anabranch.spark.failure import quietly
 from anabranch.spark.jvm import TREE_PATTERN, java_class
-from anabranch.spark.sentences import sentence
 from anabranch.spark.session import use_session
 
 _CATALYST = "org.apache.spark.sql.catalyst"

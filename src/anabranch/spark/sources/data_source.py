@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
 
 from anabranch.errors import AnabranchError, ChangedDataflow, ReadFailed
-from anabranch.operators.failure import short
+from anabranch.operators.error_text import short
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
 from anabranch.records.slices import OffsetSlice
 from anabranch.sources.columns import to_batch

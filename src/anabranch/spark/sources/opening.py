@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from anabranch.dataflow.graph import Graph, Node, SourceNode
 from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import ReadFailed
-from anabranch.operators.failure import short
+from anabranch.operators.error_text import short
 from anabranch.protocol.sources import Enumerator, Source, SourceLog
 from anabranch.records.slices import OffsetSlice, Slice
 from anabranch.sources.python_data_source import PythonDataSource

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.dataflow.types.schema import parse_schema, to_ddl
 from anabranch.errors import AnabranchError, ChangedDataflow, NameTaken, ReadFailed, StreamFailed
-from anabranch.operators.failure import short
+from anabranch.operators.error_text import short
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
 from anabranch.records.slices import FileSlice
 from anabranch.sources.file_uri import file_tag, hadoop_path

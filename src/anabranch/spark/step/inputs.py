@@ -17,7 +17,7 @@ from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.sources.opening import SparkSources
 from anabranch.spark.step.assembly import Assembly
-from anabranch.spark.step.planned import Place
+from anabranch.spark.step.plan_cache import Place
 from anabranch.spark.step.reading import (
     FileReader,
     PartitionPart,

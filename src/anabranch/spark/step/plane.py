@@ -30,7 +30,7 @@ from anabranch.spark.executors import Executors, releasing
 from anabranch.spark.failure import INDETERMINATE, MALFORMED, malformed, quietly, translated
 from anabranch.spark.session import STEP_POOL, use_pool, use_session
 from anabranch.spark.sources.opening import SparkSources
-from anabranch.spark.step.occasion import StepQuery, reads_of
+from anabranch.spark.step.plan_key import StepQuery, reads_of
 from anabranch.spark.step.reading import malformed_row
 from anabranch.spark.step.step_query import StepQueries
 from anabranch.task.program import Program

@@ -17,7 +17,7 @@ from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import AnabranchError, ReadFailed
 from anabranch.messages import Attempt, Message, PartitionRead, Report, encode
 from anabranch.operators.control.messaging import Passage
-from anabranch.operators.failure import short
+from anabranch.operators.error_text import short
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import PREFIX, Boundary
 from anabranch.plan.controls import messages_for

@@ -25,10 +25,10 @@ from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.spark.session import lift_byte_limit
 from anabranch.spark.sources.opening import SparkSources
 from anabranch.spark.step.assembly import Assembly
-from anabranch.spark.step.blanks import AT, TOLD, Blanks
 from anabranch.spark.step.inputs import Found, Inputs, LevelInput, indexes_of
-from anabranch.spark.step.occasion import Occasion, StepQuery, reads_of
-from anabranch.spark.step.planned import Given, Place, Plans
+from anabranch.spark.step.late_rows import AT, TOLD, Blanks
+from anabranch.spark.step.plan_cache import Given, Place, Plans
+from anabranch.spark.step.plan_key import Occasion, StepQuery, reads_of
 from anabranch.spark.step.reading import (
     READ_ORDER,
     ReadOrder,

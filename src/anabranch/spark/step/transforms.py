@@ -18,13 +18,13 @@ from anabranch.dataflow.naming import ORD
 from anabranch.dataflow.sql.ports import Transformed
 from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import InvalidSchema, UserFunctionFailed
-from anabranch.operators.failure import failing_line
+from anabranch.operators.error_text import failing_line
 from anabranch.plan.physical import Edge, Transform
 from anabranch.plan.sql import Crossing
 from anabranch.plan.transform_sql import ORD_TYPE, inflow, outflow
 from anabranch.sources.structured_stream import read_by_spark
+from anabranch.spark.error_text import sentence
 from anabranch.spark.jvm import SESSION, TREE_PATTERN, java_class
-from anabranch.spark.sentences import sentence
 
 ORD_FIELD = pa.field(ORD, ORD_TYPE)
 _ORD_TEXT = "struct<at:array<bigint>>"

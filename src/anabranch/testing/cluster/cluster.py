@@ -28,12 +28,12 @@ from anabranch.testing.clock import ManualClock
 from anabranch.testing.cluster.actions import OF_EXECUTORS, Action, Kind, of_coordinator, of_node
 from anabranch.testing.cluster.calls import Calls
 from anabranch.testing.cluster.coordination import Coordination
+from anabranch.testing.cluster.fault_injection import Trouble
 from anabranch.testing.cluster.faults import CALM, Weather, drawn_settings
 from anabranch.testing.cluster.node_work import NodeWork
 from anabranch.testing.cluster.ownership import Ownership
 from anabranch.testing.cluster.processes import CoordinatorProcess, NodeProcess
 from anabranch.testing.cluster.rules import Broken, Rules
-from anabranch.testing.cluster.trouble import Trouble
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
 from anabranch.testing.plane.step_memo import StepMemo
 from anabranch.testing.plane.tables import Known, Tables

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.messages import Report
-from anabranch.node.settle import rows_read
+from anabranch.node.step_outcome import rows_read
 from anabranch.records.bins import BinSet
 from anabranch.records.slices import RangeSlice
 from anabranch.records.step import Assignment, Commit, Input, OperatorState, Plan
 from anabranch.rescale.moves import Move
 from anabranch.task.program import Program
-from anabranch.testing.cluster.broken import require
+from anabranch.testing.cluster.rule_broken import require
 from anabranch.testing.plane.exchange import owned_bins
 
 Bins = dict[tuple[str, int], int]

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from anabranch.coordinator.standing import Standing
+from anabranch.coordinator.journal_view import Standing
 from anabranch.journal.entry_names import CommitName
 from anabranch.messages import Report
 from anabranch.records.run_list import files
 from anabranch.records.step import Checkpoint, Commit, OperatorState, Plan, Repair
-from anabranch.testing.cluster.broken import Broken, RuleBroken, require
 from anabranch.testing.cluster.ownership import Ownership, same_content
+from anabranch.testing.cluster.rule_broken import Broken, RuleBroken, require
 
 __all__ = ["Broken", "RuleBroken", "Rules"]
 

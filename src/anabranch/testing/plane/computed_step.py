@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import cast
 
 from anabranch.messages import Attempt, Control, Load, Report
-from anabranch.node.settle import ranges_of
+from anabranch.node.step_outcome import ranges_of
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import state_shapes
 from anabranch.plan.controls import messages_for

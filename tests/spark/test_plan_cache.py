@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 import anabranch as ab
 from anabranch.records.step import Plan
 from anabranch.spark.session import open_session
-from anabranch.spark.step.blanks import AT, TOLD, Blanks
-from anabranch.spark.step.planned import KEPT_PLANS, Given, Planned, Plans
+from anabranch.spark.step.late_rows import AT, TOLD, Blanks
+from anabranch.spark.step.plan_cache import KEPT_PLANS, Given, Planned, Plans
 from anabranch.spark.step.step_query import StepQueries
 from tests.spark.running import completed, eventually, state_of, write_json
 

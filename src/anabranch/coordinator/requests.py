@@ -27,7 +27,7 @@ from anabranch.errors import OperationRefused
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Failure
 from anabranch.protocol.rescale_requests import Request
-from anabranch.rescale.asking import request
+from anabranch.rescale.apply_request import request
 
 
 def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> list[Effect]:

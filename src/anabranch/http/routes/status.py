@@ -8,7 +8,11 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from anabranch.errors import CoordinatorStarting
-from anabranch.http.answers import (
+from anabranch.http.app_context import Board
+from anabranch.http.openapi import answers
+from anabranch.http.parameters import strict_router
+from anabranch.http.responses import json_response, problem_response
+from anabranch.http.responses_json import (
     Checkpoints,
     GraphEdge,
     Health,
@@ -17,10 +21,6 @@ from anabranch.http.answers import (
     SourceRegion,
     Stats,
 )
-from anabranch.http.board import Board
-from anabranch.http.openapi import answers
-from anabranch.http.parameters import strict_router
-from anabranch.http.responses import json_response, problem_response
 from anabranch.http.routes.metrics import CONTENT_TYPE
 from anabranch.http.stats import stats_of
 from anabranch.protocol.node import Facts, Failure

@@ -17,11 +17,11 @@ from rich.text import Text
 
 from anabranch.cli.demo.bins import Bins
 from anabranch.cli.demo.check import Comparison, check
-from anabranch.cli.demo.course import Course, turns
 from anabranch.cli.demo.flow import TIERS, TOTALS, Places, demo_flow
 from anabranch.cli.demo.orders import OrderWriter
+from anabranch.cli.demo.rescales import Course, turns
 from anabranch.cli.demo.view import Frame, Tier, View, view_for
-from anabranch.cli.literal import literal
+from anabranch.cli.plain_text import literal
 from anabranch.cli.scale_text import wish_text
 from anabranch.cli.sizes import size
 from anabranch.coordinator.effects import StepDone

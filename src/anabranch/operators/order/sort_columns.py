@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.operators.order import words
+from anabranch.operators.order import sortable_ints as words
 
 Int64s = npt.NDArray[np.int64]
 

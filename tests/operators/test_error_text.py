@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.operators.failure import describe_function, failing_line, short
+from anabranch.operators.error_text import describe_function, failing_line, short
 
 
 def fails(value: int) -> int:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.records.bins import Hashes
+from anabranch.runs.hash_index import LARGEST, Signposts, make_signposts
 from anabranch.runs.keys import Index
-from anabranch.runs.signposts import LARGEST, Signposts, make_signposts
 
 TOP = 2**64 - 1
 EDGES = st.sampled_from([0, 1, 2, 2**31, 2**32, 2**63 - 1, 2**63, 2**63 + 1, TOP - 1, TOP])

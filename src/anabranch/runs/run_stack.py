@@ -13,9 +13,9 @@ from anabranch.errors import ChangedDataflow
 from anabranch.records.bins import BinSet, Mask, bin_of
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, restrict
+from anabranch.runs.compaction import Stack
 from anabranch.runs.expiry import bury_expired, expired_rows
 from anabranch.runs.keys import Index
-from anabranch.runs.merge_policy import Stack
 from anabranch.runs.rows import drop_tombstones, merge_rows
 from anabranch.runs.run_file import Run, blob_rows
 from anabranch.runs.sorted_rows import SortedRows, concat_rows, hash_column

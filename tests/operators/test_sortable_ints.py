@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.operators.order.words import from_words, greatest, least, to_words
+from anabranch.operators.order.sortable_ints import from_words, greatest, least, to_words
 from tests.operators.columns import EXACT, FLOATS, UTC, column, told_apart
 
 WORDS = [

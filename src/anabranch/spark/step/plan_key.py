@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from anabranch.plan.boundary import Seats
 from anabranch.records.slices import Slice
 from anabranch.records.step import Plan
-from anabranch.spark.step.blanks import Blanks
+from anabranch.spark.step.late_rows import Blanks
 from anabranch.spark.step.reading import ReadOrder
 
 

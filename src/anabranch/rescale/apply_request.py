@@ -21,9 +21,9 @@ from anabranch.protocol.rescale_requests import (
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members, reassigned, shares_of
 from anabranch.rescale.controller import Rescale, arrived, finished
-from anabranch.rescale.counting import moved_of
-from anabranch.rescale.course import Course
 from anabranch.rescale.loads import Loads
+from anabranch.rescale.migration import Course
+from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.phases import (
     Cancelling,
     Interrogating,

@@ -9,12 +9,12 @@ from fastapi.responses import Response
 
 from anabranch.coordinator.operations import Profile
 from anabranch.coordinator.port import Answered
-from anabranch.http.answers import MOST_WORKERS, ProfileAnswer
-from anabranch.http.board import Board
+from anabranch.http.app_context import Board
 from anabranch.http.openapi import answers, ref
 from anabranch.http.parameters import strict_router
 from anabranch.http.profile_text import profile_text
 from anabranch.http.responses import json_response, problem_response
+from anabranch.http.responses_json import MOST_WORKERS, ProfileAnswer
 from anabranch.http.routes.operations import REFUSALS, Seconds, answered
 from anabranch.records.profiles import ProfileKind, ProfileWish
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from anabranch.protocol.rescale_history import Finished, Moved
-from anabranch.rescale.course import Reports
+from anabranch.rescale.migration import Reports
 from anabranch.rescale.phases import (
     Cancelling,
     Interrogating,

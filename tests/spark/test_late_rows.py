@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.spark.session import open_session
-from anabranch.spark.step.blanks import AT, TOLD, Blanks
+from anabranch.spark.step.late_rows import AT, TOLD, Blanks
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

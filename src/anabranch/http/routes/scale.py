@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from anabranch.coordinator.operations import Rescaling
-from anabranch.http.answers import RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest
-from anabranch.http.board import Board
+from anabranch.http.app_context import Board
 from anabranch.http.body import read_body
 from anabranch.http.openapi import answers, body
 from anabranch.http.parameters import strict_router
 from anabranch.http.responses import json_response, problem_response
+from anabranch.http.responses_json import RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest
 from anabranch.http.routes.operations import REFUSALS, STILL_GOING_ON, Seconds, answered
 from anabranch.protocol.rescale_requests import Cancel, Pause, Rebalance, Resume, Scale, Wish
 from anabranch.protocol.rescale_requests import Request as Asked

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.runs.merge_policy import Limits, Stack, choose_depths, default_budget
+from anabranch.runs.compaction import Limits, Stack, choose_depths, default_budget
 
 PLENTY = 10**9
 KIB = 1024

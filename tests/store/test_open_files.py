@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.store.kept_open import LOOKED_AT, KeptOpen
+from anabranch.store.open_files import LOOKED_AT, KeptOpen
 
 
 def kept(limit: int = 100) -> tuple[KeptOpen[int, str], set[int], list[int]]:

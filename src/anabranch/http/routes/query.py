@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from anabranch.http.answers import QueryAnswer, QueryFormat, QueryRequest
-from anabranch.http.board import Board
+from anabranch.http.app_context import Board
 from anabranch.http.body import read_body
 from anabranch.http.openapi import answers, body, ref
 from anabranch.http.parameters import strict_router
+from anabranch.http.responses_json import QueryAnswer, QueryFormat, QueryRequest
 from anabranch.http.text_table import text_table
 from anabranch.operators.state_json import json_text
 from anabranch.task.queries import STEP

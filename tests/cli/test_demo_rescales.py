@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anabranch.cli.demo.course import Course, turns
+from anabranch.cli.demo.rescales import Course, turns
 from anabranch.sinks.memory import MemorySink
 from tests.node.engine import Engine
 from tests.node.test_live_rescale import Story

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anabranch.messages import Attempt, Report, StateReport, Tally
 from anabranch.node.interrogation import moving_seconds
-from anabranch.node.settle import Disagreement, Settled, Task, rows_read, settle, task_of
+from anabranch.node.step_outcome import Disagreement, Settled, Task, rows_read, settle, task_of
 from anabranch.plan.lower import lower
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import Listed, RunInfo, RunList, runs_of

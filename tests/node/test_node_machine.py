@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import Fenced, MissingRun
-from anabranch.node.duties import Duties
+from anabranch.node.node_machine import Duties
 from anabranch.protocol.node import (
     CancelOrder,
     Closed,

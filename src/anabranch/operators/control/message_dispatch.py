@@ -15,9 +15,9 @@ from anabranch.messages import Barrier, Message, Registered, ScaleDown, ScaleUp
 from anabranch.operators.control.hand_over import Acquisition, Collection, Interrogation
 from anabranch.operators.control.messaging import Heard
 from anabranch.operators.dead_letter import Failure
+from anabranch.operators.key_rows import walk
 from anabranch.operators.process import METHODS, ProcessOperator, Work
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
-from anabranch.operators.walk import walk
 from anabranch.records.bins import BinSet, bin_of
 from anabranch.runs.rows import Groups, group_keys
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from anabranch.errors import AnabranchError
-from anabranch.http.answers import OperationAnswer
 from anabranch.http.client import Client
+from anabranch.http.responses_json import OperationAnswer
 from anabranch.http.text_table import visible
 
 LOOK_SECONDS = 0.2

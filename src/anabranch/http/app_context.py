@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch.coordinator.port import Coordinator
-from anabranch.http.calling import Callers
+from anabranch.http.callers import Callers
 from anabranch.http.feed import Feed
 from anabranch.http.routes.metrics import Meter
 from anabranch.protocol.status import Status

@@ -9,7 +9,7 @@ from anabranch.node.identity import check_sources
 from anabranch.node.interrogation import moving_seconds, prefetched, worker_loads
 from anabranch.node.offers import Offers
 from anabranch.node.opening import Surroundings
-from anabranch.node.settle import Settled, expected_tasks, planned_ranges, rows_read, settle
+from anabranch.node.step_outcome import Settled, expected_tasks, planned_ranges, rows_read, settle
 from anabranch.protocol.data_plane import DataPlane, RunAgain
 from anabranch.protocol.node import StepResult
 from anabranch.records.step import OperatorState, Plan
