@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import anabranch as ab
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
 from benchmarks.measure import Batch, Fact, Outcome
@@ -60,7 +60,7 @@ def _run(spec: Spec, home: Path) -> Run:
         master=MASTER,
         spark_conf=COMMON_CONF,
         isolate_workers=True,
-        settings=ab.Settings(rescale=RescaleSettings(way=Way(spec.text("way")))),
+        settings=ab.Settings(rescale=RescaleSettings(way=MovePolicy(spec.text("way")))),
         watch=recorder.watch,
         reached=recorder.reached,
     )

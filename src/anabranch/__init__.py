@@ -16,7 +16,7 @@ from anabranch.dataflow.handles import (
 from anabranch.errors import AnabranchError
 from anabranch.pipeline import Pipeline
 from anabranch.protocol.status import Phase, Status
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.run import run
 from anabranch.sinks.callback import CallbackSink
 from anabranch.sinks.file import FileSink
@@ -44,6 +44,7 @@ __all__ = [
     "ListState",
     "MapState",
     "MemorySink",
+    "MovePolicy",
     "NewShares",
     "Phase",
     "Pipeline",
@@ -56,6 +57,5 @@ __all__ = [
     "StepDone",
     "StructuredStreamSource",
     "ValueState",
-    "Way",
     "run",
 ]

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from anabranch.coordinator.driver import Driver
 from anabranch.coordinator.operations import (
-    Load,
+    LoadCheckpoint,
     Operation,
-    Pause,
+    PausePipeline,
     PauseSource,
-    Profile,
-    Rescaling,
-    Shutdown,
-    Start,
+    ProfileWorker,
+    RescalePipeline,
+    ShutDownPipeline,
+    StartPipeline,
     StartSource,
     TakeCheckpoint,
 )
@@ -27,10 +27,10 @@ from anabranch.errors import DeadlinePassed, SnapshotExpired
 from anabranch.node.inline import InlineNode
 from anabranch.protocol import rescale_requests as requests
 from anabranch.protocol.failures import error_of
-from anabranch.protocol.rescale_history import Finished
-from anabranch.protocol.rescale_requests import Balance, Rebalance, Scale, Wish
+from anabranch.protocol.rescale_history import FinishedRescale
+from anabranch.protocol.rescale_requests import Balance, Rebalance, Scale, TargetRequest
 from anabranch.protocol.status import Status
-from anabranch.records.profiles import ProfileKind, ProfileWish, TaskProfile
+from anabranch.records.profiles import ProfileKind, ProfileRequest, TaskProfile
 from anabranch.rescale.forecast import Forecast
 from anabranch.task.queries import LIMIT_BYTES, LIMIT_ROWS
 from anabranch.task.state_reader import missing_or_expired, read_table
@@ -68,7 +68,7 @@ class Pipeline:
 
         Running the same dataflow in the same directory continues after the last step.
         """
-        self._driver.ask(Shutdown(), 0.0)
+        self._driver.ask(ShutDownPipeline(), 0.0)
         return self.wait()
 
     def pause(self, *, source: str | None = None) -> Status:
@@ -79,14 +79,14 @@ class Pipeline:
         the source is started again, or the pipeline anew; until then the pipeline does not
         complete, unless the source has ended. ``OperationRefused`` where there is no such source.
         """
-        return self._asked(Pause() if source is None else PauseSource(source), None)
+        return self._asked(PausePipeline() if source is None else PauseSource(source), None)
 
     def start(self, *, source: str | None = None) -> Status:
         """Go on after a pause; with the name of a ``source``, after a pause of that one.
 
         It goes on where it stood. Sources that are paused stay so when the pipeline goes on.
         """
-        return self._asked(Start() if source is None else StartSource(source), None)
+        return self._asked(StartPipeline() if source is None else StartSource(source), None)
 
     def checkpoint(self, timeout: float | None = None) -> Status:
         """Keep the last committed step; returns when that is durable.
@@ -102,7 +102,7 @@ class Pipeline:
         Sinks take back what they have published since. ``OperationRefused`` if the step is not
         kept, or if a sink cannot take back and duplicates are not accepted.
         """
-        return self._asked(Load(step, accept_duplicates), None)
+        return self._asked(LoadCheckpoint(step, accept_duplicates), None)
 
     @overload
     def scale(
@@ -171,20 +171,20 @@ class Pipeline:
 
         Returns when that is durable; ``DeadlinePassed`` after ``timeout`` seconds: it goes on.
         """
-        return self._asked(Rescaling(requests.Pause()), timeout)
+        return self._asked(RescalePipeline(requests.PauseRescale()), timeout)
 
     def scale_resume(self, timeout: float | None = None) -> Status:
         """Go on with a rescale that was paused; returns and raises as ``scale_pause`` does."""
-        return self._asked(Rescaling(requests.Resume()), timeout)
+        return self._asked(RescalePipeline(requests.ResumeRescale()), timeout)
 
     def scale_cancel(self, *, roll_back: bool = False, timeout: float | None = None) -> Status:
         """Leave the bins where they are; or, rolling back, bring them back to where they were.
 
         Returns and raises as ``scale_pause`` does.
         """
-        return self._asked(Rescaling(requests.Cancel(roll_back)), timeout)
+        return self._asked(RescalePipeline(requests.CancelRescale(roll_back)), timeout)
 
-    def scale_history(self) -> tuple[Finished, ...]:
+    def scale_history(self) -> tuple[FinishedRescale, ...]:
         """The last rescales that are over, oldest first: what was asked, moved, and the outcome."""
         return self.status().rescales
 
@@ -205,7 +205,7 @@ class Pipeline:
         ``timeout`` seconds.
         """
         kind = ProfileKind.HEAP if heap else ProfileKind.TIME
-        asked = Profile(ProfileWish(kind, worker, region))
+        asked = ProfileWorker(ProfileRequest(kind, worker, region))
         return self._answered(asked, timeout, "No step has come that reads something").profiles
 
     def status(self) -> Status:
@@ -255,8 +255,12 @@ class Pipeline:
         except SnapshotExpired as error:
             raise missing_or_expired(error, self._node.snapshot) from error
 
-    def _wanted(self, wish: Wish, dry_run: bool, timeout: float | None) -> Status | Forecast:
-        return self._driver.forecast(wish) if dry_run else self._asked(Rescaling(wish), timeout)
+    def _wanted(
+        self, wish: TargetRequest, dry_run: bool, timeout: float | None
+    ) -> Status | Forecast:
+        return (
+            self._driver.forecast(wish) if dry_run else self._asked(RescalePipeline(wish), timeout)
+        )
 
     def _asked(self, operation: Operation, timeout: float | None) -> Status:
         self._answered(operation, timeout, "What was asked is not durable")

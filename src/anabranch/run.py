@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.coordinator.driver import Driver, Nodes
-from anabranch.coordinator.driver.journal_writer import Records
+from anabranch.coordinator.driver.journal_writer import JournalWriter
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.machine import Machine
-from anabranch.coordinator.operations import Load
+from anabranch.coordinator.operations import LoadCheckpoint
 from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
@@ -23,7 +23,7 @@ from anabranch.journal.leadership import Leadership
 from anabranch.node.core import NodeCore
 from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.inline import InlineNode
-from anabranch.node.process import NodeCommand, ProcessNode
+from anabranch.node.process import NodeCommand, NodeProcess
 from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
 from anabranch.records.bins import bin_bits
@@ -96,7 +96,7 @@ def run(
         chosen,
         node,
         take_over=take_over,
-        rewind=None if rewind is None else Load(rewind, accept_duplicates),
+        rewind=None if rewind is None else LoadCheckpoint(rewind, accept_duplicates),
         watch=watch,
         reached=points,
     )
@@ -139,8 +139,8 @@ def serve(
     check_access(host, token)
     path = directory.absolute()
     ensure_directory(path)
-    wish = None if rewind is None else Load(rewind, accept_duplicates)
-    nodes: InlineNode | ProcessNode
+    wish = None if rewind is None else LoadCheckpoint(rewind, accept_duplicates)
+    nodes: InlineNode | NodeProcess
     if inline:
         grace = settings.grace_seconds
         made = load_flow(flow)
@@ -165,7 +165,7 @@ def serve(
             homes=settings.homes,
             isolate_workers=settings.isolate_workers,
         )
-        nodes = ProcessNode(command, settings.deadlines.start_node)
+        nodes = NodeProcess(command, settings.deadlines.start_node)
     driver = _driver(
         path,
         settings,
@@ -185,7 +185,7 @@ def _driver(
     *,
     code: str | None = None,
     take_over: bool,
-    rewind: Load | None,
+    rewind: LoadCheckpoint | None,
     watch: Callable[[StepDone], None] | None,
     reached: Reached = lambda point, step: None,
 ) -> Driver:
@@ -193,7 +193,7 @@ def _driver(
         settings, code=code, take_over=take_over, directory=str(directory), rewind=rewind
     )
     leading = ThisProcess(directory)
-    records = Records(leading.leadership.journal, lambda: secrets.token_hex(16))
+    records = JournalWriter(leading.leadership.journal, lambda: secrets.token_hex(16))
     return Driver(machine, records, leading, nodes, watch, reached)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.cli.demo import check as demo_check
-from anabranch.cli.demo.check import Comparison, check, tier_of
+from anabranch.cli.demo.check import Comparison, check_result, tier_of
 
 ORDERS = [
     [("ada", 60_000), ("bob", 100), ("ada", 50_000)],
@@ -70,7 +70,7 @@ class Result:
         (self.root / f"tiers/{name}.json").write_text("\n".join(lines) + "\n")
 
     def check(self) -> list[Comparison]:
-        return check(
+        return check_result(
             self.root / "orders",
             self.root / "totals",
             self.root / "tiers",

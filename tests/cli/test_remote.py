@@ -27,14 +27,21 @@ from anabranch.cli.run_view import RunView, line, picture
 from anabranch.cli.spinner import checkpoint_with_progress
 from anabranch.cli.tables import status_line, status_picture
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.operations import Load, Pause, PauseSource, Shutdown, Start, StartSource
+from anabranch.coordinator.operations import (
+    LoadCheckpoint,
+    PausePipeline,
+    PauseSource,
+    ShutDownPipeline,
+    StartPipeline,
+    StartSource,
+)
 from anabranch.errors import UserFunctionFailed
 from anabranch.http.address import Address, write_address
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
-from anabranch.http.feed import Seen
+from anabranch.http.feed import TimedStep
 from anabranch.http.profile_text import NOT_YET
-from anabranch.http.responses_json import ProfileAnswer
+from anabranch.http.schemas import ProfileAnswer
 from anabranch.http.server import Server
 from anabranch.protocol.node import Failure
 from anabranch.protocol.status import (
@@ -100,7 +107,7 @@ def failure(
 
 
 def test_status_as_text_and_json(running: Running) -> None:
-    running.little.ask(Pause(), 0)
+    running.little.ask(PausePipeline(), 0)
     text = running("status")
     assert "paused" in text
     assert f"step {running.little.step:,} committed" in text
@@ -131,7 +138,7 @@ def test_watch_prints_until_the_end(running: Running, monkeypatch: pytest.Monkey
         nonlocal told
         told += 1
         if told == 3:
-            threading.Thread(target=running.little.ask, args=(Shutdown(), 0)).start()
+            threading.Thread(target=running.little.ask, args=(ShutDownPipeline(), 0)).start()
         return status()
 
     monkeypatch.setattr(running.little, "status", counted)
@@ -147,7 +154,7 @@ def test_pause_and_start(running: Running) -> None:
     assert running("start").startswith("Running at step ")
     found = json.loads(running("pause", "--json"))
     assert (found["operation"], found["done"]) == ("pause", True)
-    assert running.little.asked == [Pause(), Start(), Pause()]
+    assert running.little.asked == [PausePipeline(), StartPipeline(), PausePipeline()]
 
 
 def test_pause_and_start_of_a_source(running: Running) -> None:
@@ -156,7 +163,7 @@ def test_pause_and_start_of_a_source(running: Running) -> None:
     assert "7 waiting  paused" in running("status")
     status = running.little.status()
     assert "lag 7 (paused: numbers)" in status_line(status)
-    seen = [Seen(StepDone(1, 1, 1, 0.5, {}), 1.0)]
+    seen = [TimedStep(StepDone(1, 1, 1, 0.5, {}), 1.0)]
     assert "lag 7 (paused: numbers)" in line(status, seen, 2.0)
     console = Console(record=True, width=100, file=io.StringIO())
     console.print(picture(status, seen, 2.0, "http://x:1"))
@@ -196,7 +203,7 @@ def test_checkpoints_and_load(running: Running) -> None:
     running("start")
     until(lambda: running.little.step > step)
     assert running("load", str(step), "--accept-duplicates") == f"At step {step}, in branch 1.\n"
-    assert running.little.asked[-1] == Load(step, accept_duplicates=True)
+    assert running.little.asked[-1] == LoadCheckpoint(step, accept_duplicates=True)
 
 
 def test_a_checkpoint_that_takes_longer_ends_with_5(tmp_path: Path) -> None:
@@ -224,7 +231,7 @@ def test_a_checkpoint_shows_its_files_on_a_terminal(tmp_path: Path) -> None:
 def test_shutdown(running: Running, at_once: bool) -> None:
     text = running("shutdown", *(["--at-once"] if at_once else []))
     assert text == f"Ended after step {running.little.step}.\n"
-    assert running.little.asked == [Shutdown(at_once=at_once)]
+    assert running.little.asked == [ShutDownPipeline(at_once=at_once)]
     assert running.little.phase is Phase.STOPPED
 
 
@@ -323,7 +330,7 @@ def test_texts_of_others_are_shown_as_they_are(
     assert (shown.count(HARMLESS), "\x1b" in shown, "\x9b" in shown) == (9, False, False)
     assert HARMLESS in status_line(status)
     console = Console(force_terminal=True, width=200, file=io.StringIO())
-    console.print(picture(status, [Seen(StepDone(1, 1, 1, 0.5, {}), 1.0)], 2.0, "http://x:1"))
+    console.print(picture(status, [TimedStep(StepDone(1, 1, 1, 0.5, {}), 1.0)], 2.0, "http://x:1"))
     view = RunView(Console(width=200, file=io.StringIO()), "http://x:1")
     view.say(HOSTILE)
     drawn = cast("io.StringIO", console.file).getvalue()

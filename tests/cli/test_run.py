@@ -24,17 +24,17 @@ from anabranch.cli import serving
 from anabranch.cli.run import NodeKind, Serving, Wanted, register
 from anabranch.cli.run_view import RunView, line, picture
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.operations import Operation, Shutdown
+from anabranch.coordinator.operations import Operation, ShutDownPipeline
 from anabranch.coordinator.port import Answered, Coordinator
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import UserFunctionFailed
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
-from anabranch.http.feed import Seen
+from anabranch.http.feed import TimedStep
 from anabranch.http.server import Server
 from anabranch.protocol.node import Failure
 from anabranch.protocol.status import ENDED
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.http.little import Little
 from tests.http.raw import until
 
@@ -79,7 +79,7 @@ class Stuck(Little):
     """A pipeline whose step under way does not end."""
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
-        if operation == Shutdown():
+        if operation == ShutDownPipeline():
             self.asked.append(operation)
             return Answered(waiting=True)
         return super().ask(operation, seconds)
@@ -108,7 +108,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> tuple[int, str]:
 def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
     served: list[tuple[Wanted, LittleServing]] = []
     little = Little()
-    threading.Timer(0.3, little.ask, (Shutdown(), 0)).start()
+    threading.Timer(0.3, little.ask, (ShutDownPipeline(), 0)).start()
     options = {
         "--directory": str(tmp_path / "state"),
         "--workers": "3",
@@ -150,7 +150,7 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
         accept_divergence=True,
         node=NodeKind.INLINE,
         bins=64,
-        rescale=RescaleSettings(Way.FLUID, budget_bytes=1000, budget_ms=20),
+        rescale=RescaleSettings(MovePolicy.FLUID, budget_bytes=1000, budget_ms=20),
         step_seconds=7200,
         query_seconds=300,
     )
@@ -223,7 +223,7 @@ def test_a_token_that_no_call_could_bring_is_wrong_usage(
 def test_a_token_of_the_command_line_goes_before_that_of_the_environment(tmp_path: Path) -> None:
     served: list[tuple[Wanted, LittleServing]] = []
     little = Little()
-    threading.Timer(0.3, little.ask, (Shutdown(), 0)).start()
+    threading.Timer(0.3, little.ask, (ShutDownPipeline(), 0)).start()
     given = ["run", "f.py:flow", "--directory", str(tmp_path), "--token", "t"]
     ran = CliRunner().invoke(application(little, served), given, env={"ANABRANCH_TOKEN": ""})
     assert ran.exit_code == 0, ran.output
@@ -232,7 +232,7 @@ def test_a_token_of_the_command_line_goes_before_that_of_the_environment(tmp_pat
 
 def test_it_shows_lines_and_its_address_and_ends_with_the_pipeline(tmp_path: Path) -> None:
     little = Little()
-    threading.Timer(0.5, little.ask, (Shutdown(), 0)).start()
+    threading.Timer(0.5, little.ask, (ShutDownPipeline(), 0)).start()
     code, text = run(application(little), ["f.py:flow", "--directory", str(tmp_path)])
     lines = text.splitlines()
     assert code == 0
@@ -325,7 +325,8 @@ def interrupted(
 def test_the_picture_has_all_numbers() -> None:
     little = Little(step=40, phase=Little().phase)
     steps = [
-        Seen(StepDone(number, 1000, number, 0.5, {}), 100 + 0.5 * number) for number in range(1, 41)
+        TimedStep(StepDone(number, 1000, number, 0.5, {}), 100 + 0.5 * number)
+        for number in range(1, 41)
     ]
     console = Console(record=True, width=100, file=io.StringIO())
     console.print(picture(little.status(), steps, 120.0, "http://x:1"))

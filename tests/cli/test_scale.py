@@ -15,17 +15,17 @@ from rich.console import Console
 
 from anabranch.cli.scale_progress import until_over
 from anabranch.cli.scale_text import rescale_text
-from anabranch.coordinator.operations import Rescaling
+from anabranch.coordinator.operations import RescalePipeline
 from anabranch.coordinator.port import Answered
 from anabranch.http.client import Client
-from anabranch.http.responses_json import ScaleAnswer, ScaleRequest
+from anabranch.http.schemas import ScaleAnswer, ScaleRequest
 from anabranch.protocol.rescale_requests import (
     Balance,
-    Cancel,
-    Pause,
+    CancelRescale,
+    PauseRescale,
     Rebalance,
-    Request,
-    Resume,
+    RescaleRequest,
+    ResumeRescale,
     Scale,
 )
 from tests.cli.test_remote import Running, failure, invoke, served
@@ -79,7 +79,7 @@ def test_scale_waits_and_says_what_was_moved(running: Running) -> None:
 def test_what_is_asked_for(running: Running, arguments: tuple[str, ...], wish: Scale) -> None:
     said = running("scale", *arguments, "--no-wait")
     assert said == "It is under way: see `anabranch scale status`.\n"
-    assert running.little.asked == [Rescaling(wish)]
+    assert running.little.asked == [RescalePipeline(wish)]
 
 
 def test_a_dry_run(running: Running) -> None:
@@ -110,8 +110,16 @@ def test_pause_status_resume_cancel_history(running: Running) -> None:
     told = json.loads(running("scale", "history", "--json"))
     assert [each["outcome"] for each in told] == ["settled", "rolled-back"]
     running("rebalance", "by-step", "--by", "bins")
-    assert [each.request for each in running.little.asked if isinstance(each, Rescaling)] == [
-        *(Scale(4), Pause(), Pause(), Resume(), Scale(1), Pause(), Cancel(roll_back=True)),
+    assert [each.request for each in running.little.asked if isinstance(each, RescalePipeline)] == [
+        *(
+            Scale(4),
+            PauseRescale(),
+            PauseRescale(),
+            ResumeRescale(),
+            Scale(1),
+            PauseRescale(),
+            CancelRescale(roll_back=True),
+        ),
         Rebalance(("by-step",), Balance.BINS),
     ]
 
@@ -124,7 +132,12 @@ def test_what_is_not_over_in_time_ends_with_5(running: Running) -> None:
 
 
 def meanwhile(
-    running: Running, monkeypatch: pytest.MonkeyPatch, call: str, asked: Request, *, late: bool
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    asked: RescaleRequest,
+    *,
+    late: bool,
 ) -> None:
     """Another shell asks for something as soon as the call is answered.
 
@@ -136,7 +149,7 @@ def meanwhile(
 
     def answered(client: Client, *given: Any, **options: Any) -> ScaleAnswer:
         answer: ScaleAnswer = real(client, *given, **options)
-        assert running.little.ask(Rescaling(asked), 60) == Answered(step=running.little.step)
+        assert running.little.ask(RescalePipeline(asked), 60) == Answered(step=running.little.step)
         running.little.pace = 0.02
         return msgspec.structs.replace(answer, status=client.status()) if late else answer
 
@@ -147,8 +160,8 @@ OTHERS = pytest.mark.parametrize(
     ("asked", "said"),
     [
         (Scale(3), "Replaced (4 workers): "),
-        (Cancel(), "Cancelled (4 workers): "),
-        (Cancel(roll_back=True), "Rolled back (4 workers): "),
+        (CancelRescale(), "Cancelled (4 workers): "),
+        (CancelRescale(roll_back=True), "Rolled back (4 workers): "),
     ],
 )
 
@@ -156,7 +169,7 @@ OTHERS = pytest.mark.parametrize(
 @OTHERS
 @pytest.mark.parametrize("late", [False, True])
 def test_a_rescale_that_others_have_ended_ends_with_3(
-    running: Running, monkeypatch: pytest.MonkeyPatch, asked: Request, said: str, late: bool
+    running: Running, monkeypatch: pytest.MonkeyPatch, asked: RescaleRequest, said: str, late: bool
 ) -> None:
     meanwhile(running, monkeypatch, "scale", asked, late=late)
     assert running("scale", "4", code=3).startswith(said)
@@ -164,7 +177,7 @@ def test_a_rescale_that_others_have_ended_ends_with_3(
 
 @OTHERS
 def test_json_says_that_it_is_not_done(
-    running: Running, monkeypatch: pytest.MonkeyPatch, asked: Request, said: str
+    running: Running, monkeypatch: pytest.MonkeyPatch, asked: RescaleRequest, said: str
 ) -> None:
     meanwhile(running, monkeypatch, "scale", asked, late=False)
     found = json.loads(running("scale", "4", "--json", code=3))
@@ -184,8 +197,8 @@ def test_a_roll_back_that_is_resumed_does_not_settle(running: Running) -> None:
     running("scale", "4", "--no-wait")
     until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 2)
     little = running.little
-    for asked in (Cancel(roll_back=True), Pause()):
-        assert little.ask(Rescaling(asked), 0).failure is None
+    for asked in (CancelRescale(roll_back=True), PauseRescale()):
+        assert little.ask(RescalePipeline(asked), 0).failure is None
     assert running("scale", "resume", code=3).startswith("Rolled back (4 workers): ")
 
 
@@ -195,7 +208,7 @@ def test_a_roll_back_that_is_replaced_ends_with_3(
     running.little.pace = 0.5
     running("scale", "4", "--no-wait")
     until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 1)
-    assert running.little.ask(Rescaling(Pause()), 0).failure is None
+    assert running.little.ask(RescalePipeline(PauseRescale()), 0).failure is None
     meanwhile(running, monkeypatch, "scale_cancel", Scale(3), late=False)
     text = running("scale", "cancel", "--roll-back", code=3)
     assert text.startswith("Replaced (4 workers): ")

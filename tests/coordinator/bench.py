@@ -23,51 +23,51 @@ from anabranch.coordinator.events import (
     ResultFetched,
     TimePassed,
 )
-from anabranch.coordinator.journal_view import Standing
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.settings import Settings
 from anabranch.protocol.node import (
     Checked,
     Closed,
     Done,
-    Facts,
     Failure,
+    NodeReport,
     Offer,
     Open,
     OpenOrder,
+    ProgramInfo,
     Running,
-    SinkFacts,
+    SinkInfo,
     StepOrder,
     StepResult,
-    Told,
 )
-from anabranch.records.placed import fingerprint
+from anabranch.records.placed import state_fingerprint
 from anabranch.records.slices import RangeSlice
 from anabranch.records.staged_file import StagedFile
 from anabranch.records.step import (
     Assignment,
     Checkpoint,
     Commit,
-    Count,
     Identity,
     Input,
     OperatorShape,
     OperatorState,
     Plan,
+    RowCount,
 )
 
-FACTS = Facts(
+FACTS = ProgramInfo(
     dataflow="orders",
     code="c1",
     bins=4,
     regions=("by-name",),
     shapes=(),
     sources=("orders",),
-    sinks=(SinkFacts("out", "parquet", True),),
+    sinks=(SinkInfo("out", "parquet", True),),
     endings=(),
 )
 IDENTITY = Identity("pipeline-1", "orders", 4)
-WITHOUT_RUNS = fingerprint(())
+WITHOUT_RUNS = state_fingerprint(())
 PLACED = (Assignment("by-name", 1, (0, 0, 1, 1)),)
 SHAPE = OperatorShape("total", "map", "by-name", "name string", "total long")
 
@@ -101,8 +101,8 @@ def staged(step: int) -> tuple[StagedFile, ...]:
     )
 
 
-def counts(step: int) -> tuple[Count, ...]:
-    return (Count("sink out", 1, (0,), (1,), (f"{step:016x}",)),)
+def counts(step: int) -> tuple[RowCount, ...]:
+    return (RowCount("sink out", 1, (0,), (1,), (f"{step:016x}",)),)
 
 
 def commit(step: int, **changes: Any) -> Commit:
@@ -134,11 +134,11 @@ def result(step: int, revision: int = 0, **changes: Any) -> StepResult:
     return msgspec.structs.replace(made, **changes)
 
 
-def standing(step: int, **changes: Any) -> Standing:
+def standing(step: int, **changes: Any) -> JournalView:
     made: dict[str, Any] = {"identity": IDENTITY}
     if step:
         made |= {"commit": commit(step), "states": state(step), "published": {"out": step}}
-    return Standing(**(made | changes))
+    return JournalView(**(made | changes))
 
 
 @dataclass
@@ -177,9 +177,9 @@ class Bench:
     def told(self, state: Closed | Open | Running, **said: Any) -> list[Effect]:
         return self.send(NodeTold(self.telling(state, **said)))
 
-    def telling(self, state: Closed | Open | Running, **said: Any) -> Told:
+    def telling(self, state: Closed | Open | Running, **said: Any) -> NodeReport:
         self.version += 1
-        made = Told(
+        made = NodeReport(
             self.version,
             self.boot,
             "app-1",
@@ -196,13 +196,13 @@ class Bench:
     def offer(self, step: int, rows: int = 1, *, ended: bool = False, **said: Any) -> Offer:
         return Offer(step, rows, 0, {"orders": rows}, False, ended, **said)
 
-    def begin(self, at: Standing, leader: int = 1) -> list[Effect]:
+    def begin(self, at: JournalView, leader: int = 1) -> list[Effect]:
         """Up to the question which node there is."""
         self.send(Begun())
         self.send(Led(leader))
         return self.send(JournalRead(at))
 
-    def open(self, at: Standing) -> list[Effect]:
+    def open(self, at: JournalView) -> list[Effect]:
         """Up to open state, with a node that was just started."""
         self.begin(at)
         effects = self.told(Closed())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from anabranch.coordinator.driver.journal_writer import RecordEffect, Records
+from anabranch.coordinator.driver.journal_writer import JournalEffect, JournalWriter
 from anabranch.coordinator.effects import (
     MakeBranch,
     ReadJournal,
@@ -21,7 +21,7 @@ from anabranch.coordinator.effects import (
     WriteRepair,
 )
 from anabranch.coordinator.events import BranchMade, JournalRead, JournalTrimmed
-from anabranch.coordinator.journal_view import Standing, checkpoint_of
+from anabranch.coordinator.journal_view import JournalView, checkpoint_of
 from anabranch.journal.leadership import Leadership
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo
@@ -88,7 +88,7 @@ class Office:
 
     directory: Path
     leadership: Leadership = field(init=False)
-    records: Records = field(init=False)
+    records: JournalWriter = field(init=False)
     drawn: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -97,17 +97,17 @@ class Office:
 
     def begin(self) -> None:
         self.leadership.lead(False, "here", 1, 0)
-        self.records = Records(self.leadership.journal, lambda: f"drawn-{next(self.drawn)}")
+        self.records = JournalWriter(self.leadership.journal, lambda: f"drawn-{next(self.drawn)}")
 
     def restart(self) -> None:
         self.leadership.abandon()
         self.leadership = Leadership(self.directory / "journal")
         self.begin()
 
-    def perform(self, effect: RecordEffect) -> object:
+    def perform(self, effect: JournalEffect) -> object:
         return self.records.perform(effect)
 
-    def standing(self) -> Standing:
+    def standing(self) -> JournalView:
         event = self.perform(ReadJournal())
         assert isinstance(event, JournalRead), event
         return event.standing
@@ -131,7 +131,7 @@ class Office:
     def publish(self, branch: int, step: int) -> None:
         assert self.perform(WritePublished(branch, step)) is None
 
-    def rewind(self, to: Checkpoint) -> Standing:
+    def rewind(self, to: Checkpoint) -> JournalView:
         event = self.perform(MakeBranch(to))
         assert isinstance(event, BranchMade), event
         return event.standing

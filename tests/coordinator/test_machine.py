@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.coordinator.effects import (
     Answer,
-    End,
+    EndPipeline,
     Fetch,
     FindNode,
     ReadStep,
@@ -29,10 +29,10 @@ from anabranch.coordinator.events import (
     CheckpointWritten,
     CommitWritten,
     EffectFailed,
-    Fenced,
     IdentityWritten,
     InputTaken,
     JournalTrimmed,
+    LeaderFenced,
     NodeLost,
     NodeTold,
     PlanWritten,
@@ -41,20 +41,20 @@ from anabranch.coordinator.events import (
     StepRead,
     TimePassed,
 )
-from anabranch.coordinator.journal_view import Standing
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.operations import (
-    Load,
+    LoadCheckpoint,
     Operation,
-    Pause,
-    Rescaling,
-    Shutdown,
-    Start,
+    PausePipeline,
+    RescalePipeline,
+    ShutDownPipeline,
+    StartPipeline,
     TakeCheckpoint,
 )
 from anabranch.coordinator.phases import Ended, Idle, Taking
 from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.settings import Deadlines, Settings
-from anabranch.coordinator.status_view import phase_of, status_of
+from anabranch.coordinator.status_view import phase_of, pipeline_status
 from anabranch.protocol import rescale_requests
 from anabranch.protocol.node import (
     CancelOrder,
@@ -76,7 +76,7 @@ from anabranch.protocol.node import (
 from anabranch.protocol.rescale_requests import Scale
 from anabranch.protocol.status import Phase
 from anabranch.records.step import Repair
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.coordinator.bench import (
     FACTS,
     IDENTITY,
@@ -104,7 +104,7 @@ UNREACHABLE = Failure("node.unreachable", "No answer")
 
 def test_a_new_directory_gets_an_identity_and_is_created() -> None:
     bench = Bench()
-    assert bench.begin(Standing()) == [FindNode()]
+    assert bench.begin(JournalView()) == [FindNode()]
     assert bench.told(Closed()) == [WriteIdentity("orders", 4)]
     order = order_of(bench.send(IdentityWritten(IDENTITY)), OpenOrder)
     assert (order.step, order.states, order.pipeline) == (0, None, "pipeline-1")
@@ -136,13 +136,13 @@ def test_a_directory_that_is_not_ours_is_refused_and_named(
 ) -> None:
     bench = Bench(options={"directory": "pipelines/orders"})
     identity = msgspec.structs.replace(IDENTITY, **theirs)
-    bench.begin(standing(3, identity=identity) if known else Standing())
+    bench.begin(standing(3, identity=identity) if known else JournalView())
     effects = bench.told(Closed())
     if not known:
         assert effects == [WriteIdentity("orders", 4)]
         effects = bench.send(IdentityWritten(identity))
     assert not [order for order in orders_of(effects) if isinstance(order, OpenOrder)]
-    (end,) = [e for e in bench.told(Closed()) if isinstance(e, End)]
+    (end,) = [e for e in bench.told(Closed()) if isinstance(e, EndPipeline)]
     assert end.failure is not None
     assert (end.failure.code, end.failure.what) == (code, what)
     assert end.failure.where == "pipelines/orders"
@@ -349,7 +349,7 @@ def test_too_much_unpublished_output_stops_the_steps_and_names_the_sink() -> Non
     bench.send(ResultFetched(result(9)))
     bench.send(CommitWritten(commit(9), ours=True))
     assert bench.told(Open(9), offer=bench.offer(10), **stuck) == []
-    assert "'out'" in (status_of(bench.machine.memory, 0.0).waiting_for or "")
+    assert "'out'" in (pipeline_status(bench.machine.memory, 0.0).waiting_for or "")
     going = bench.told(Open(9), offer=bench.offer(10), published={"out": 8})
     assert going == [Take(10)]
 
@@ -386,7 +386,7 @@ def test_a_step_that_fails_ends_the_pipeline_with_its_reason() -> None:
     failure = Failure("step.user_function", "ValueError", "operator 'total'")
     effects = bench.told(Open(7), failed_step=StepFailure(8, 0, failure))
     assert orders_of(effects) == [CloseOrder(exit=True)]
-    assert bench.told(Closed()) == [WritePublished(0, 7), End(failure)]
+    assert bench.told(Closed()) == [WritePublished(0, 7), EndPipeline(failure)]
     assert phase_of(bench.machine.memory) is Phase.FAILED
 
 
@@ -440,7 +440,7 @@ def test_without_anything_to_replay_from_it_fails_and_says_so() -> None:
     bench.open(standing(7, plan=plan(8), replayable=6))
     bench.told(Open(7), failed_step=StepFailure(8, 0, LOST))
     end = bench.told(Closed())[-1]
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert "No checkpoint is left" in (end.failure.do or "")
 
@@ -460,7 +460,7 @@ def test_a_replay_that_differs_stops_unless_it_is_accepted(accepted: bool) -> No
         assert repair.diverged == ("step 7: sink out, bin 0",)
     else:
         end = bench.told(Closed())[-1]
-        assert isinstance(end, End)
+        assert isinstance(end, EndPipeline)
         assert end.failure is not None
         assert end.failure.code == "step.diverged"
         assert "sink out, bin 0" in end.failure.what
@@ -470,7 +470,7 @@ def test_a_fenced_coordinator_ends_without_touching_the_node() -> None:
     bench = Bench()
     bench.open(standing(7))
     failure = Failure("coordinator.fenced", "Another one leads")
-    assert bench.send(Fenced(failure)) == [End(failure)]
+    assert bench.send(LeaderFenced(failure)) == [EndPipeline(failure)]
     assert bench.told(Open(7), offer=bench.offer(8)) == []
 
 
@@ -512,7 +512,7 @@ def test_a_lost_node_is_started_again_a_few_times_only() -> None:
         assert bench.send(NodeLost(gone)) == [FindNode()]
         bench.boot = f"again-{number}"
         bench.told(Closed())
-    assert bench.send(NodeLost(gone)) == [End(gone)]
+    assert bench.send(NodeLost(gone)) == [EndPipeline(gone)]
 
 
 def test_a_commit_makes_up_for_lost_nodes() -> None:
@@ -532,7 +532,7 @@ def test_a_node_that_tells_why_it_cannot_start_is_not_started_again() -> None:
     bench = Bench()
     bench.begin(standing(7))
     failure = Failure("dataflow.invalid", "Two operators have one name")
-    assert bench.send(NodeLost(failure)) == [End(failure)]
+    assert bench.send(NodeLost(failure)) == [EndPipeline(failure)]
 
 
 def test_a_step_beyond_its_deadline_is_cancelled_then_the_node_replaced() -> None:
@@ -559,7 +559,7 @@ def test_a_cancelled_step_fails_with_its_deadline() -> None:
     cancelled = Failure("step.cancelled", "Cancelled")
     bench.told(Open(7), failed_step=StepFailure(8, 0, cancelled))
     end = bench.told(Closed())[-1]
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert end.failure.code == "step.timeout"
 
@@ -570,14 +570,14 @@ def test_a_cancelled_step_fails_with_its_deadline() -> None:
 def test_pause_answers_at_once_and_the_step_is_finished() -> None:
     bench = Bench()
     bench.open(standing(7, plan=plan(8)))
-    assert bench.send(Asked(1, Pause())) == [Answer(1, step=7)]
+    assert bench.send(Asked(1, PausePipeline())) == [Answer(1, step=7)]
     assert phase_of(bench.machine.memory) is Phase.PAUSING
     bench.told(Open(8), done=Done(8, 0))
     bench.send(ResultFetched(result(8)))
     bench.send(CommitWritten(commit(8), ours=True))
     assert bench.told(Open(8), offer=bench.offer(9), published={"out": 8}) == []
     assert phase_of(bench.machine.memory) is Phase.PAUSED
-    assert bench.send(Asked(2, Start())) == [Answer(2, step=8), Take(9)]
+    assert bench.send(Asked(2, StartPipeline())) == [Answer(2, step=8), Take(9)]
 
 
 def test_a_checkpoint_is_checked_written_and_older_ones_are_dropped() -> None:
@@ -587,7 +587,7 @@ def test_a_checkpoint_is_checked_written_and_older_ones_are_dropped() -> None:
     (check,) = orders_of(bench.send(Asked(1, TakeCheckpoint())))
     assert (check.step, check.states) == (7, state(7))
     assert bench.told(Open(7), checked=Checked(7, 4, 2)) == []
-    assert status_of(bench.machine.memory, 0.0).checkpoint is not None
+    assert pipeline_status(bench.machine.memory, 0.0).checkpoint is not None
     (written,) = bench.told(Open(7), checked=Checked(7, 4, 4))
     assert isinstance(written, WriteCheckpoint)
     effects = bench.send(CheckpointWritten(written.checkpoint))
@@ -637,7 +637,7 @@ def test_a_checkpoint_that_cannot_be_made_says_why_and_is_tried_again_after_a_wh
             tried.append(bench.seconds)
             bench.told(Open(9), checked=Checked(9, 1, 1))
             assert bench.send(EffectFailed(WriteCheckpoint(checkpoint(9)), failure)) == []
-            shown = status_of(bench.machine.memory, bench.seconds).checkpoint
+            shown = pipeline_status(bench.machine.memory, bench.seconds).checkpoint
             assert shown is not None
             assert shown.waiting_for == "another try: No space left on device"
         effects = bench.told(Open(9), published={"out": 9})
@@ -646,7 +646,7 @@ def test_a_checkpoint_that_cannot_be_made_says_why_and_is_tried_again_after_a_wh
     assert kinds(bench.send(Asked(1, TakeCheckpoint()))) == ["CheckOrder"], "asked for, at once"
     bench.told(Open(9), checked=Checked(9, 1, 1))
     bench.send(CheckpointWritten(checkpoint(9)))
-    assert status_of(bench.machine.memory, bench.seconds).checkpoint is None
+    assert pipeline_status(bench.machine.memory, bench.seconds).checkpoint is None
     bench.step(10)
     assert order_of(bench.step(11), CheckOrder).step == 11, "as if nothing had been"
 
@@ -678,7 +678,7 @@ def test_a_checkpoint_before_the_first_commit_is_refused() -> None:
 def test_shutdown_keeps_a_checkpoint_publishes_and_ends() -> None:
     bench = Bench()
     bench.open(standing(7, plan=plan(8)))
-    assert bench.send(Asked(1, Shutdown())) == []
+    assert bench.send(Asked(1, ShutDownPipeline())) == []
     bench.told(Open(8), done=Done(8, 0), published={"out": 7})
     bench.send(ResultFetched(result(8)))
     effects = bench.send(CommitWritten(commit(8), ours=True))
@@ -688,27 +688,32 @@ def test_shutdown_keeps_a_checkpoint_publishes_and_ends() -> None:
     assert phase_of(bench.machine.memory) is Phase.STOPPING
     closing = bench.told(Open(8), published={"out": 8})
     assert kinds(closing) == ["SweepOrder", "CloseOrder"]
-    assert bench.told(Closed()) == [WritePublished(0, 8), Answer(1, None, 8), End(None)]
+    assert bench.told(Closed()) == [WritePublished(0, 8), Answer(1, None, 8), EndPipeline(None)]
     assert phase_of(bench.machine.memory) is Phase.STOPPED
 
 
 def test_shutdown_at_once_cancels_the_step() -> None:
     bench = Bench()
     bench.open(standing(7, plan=plan(8)))
-    assert bench.send(Asked(1, Shutdown())) == []
-    assert orders_of(bench.send(Asked(2, Shutdown(at_once=True)))) == [CancelOrder(8)]
+    assert bench.send(Asked(1, ShutDownPipeline())) == []
+    assert orders_of(bench.send(Asked(2, ShutDownPipeline(at_once=True)))) == [CancelOrder(8)]
     failed = StepFailure(8, 0, Failure("step.cancelled", "Cancelled"))
     assert orders_of(bench.told(Open(7), failed_step=failed))[-1] == CloseOrder(exit=True)
     effects = bench.told(Closed())
     assert [e.number for e in effects if isinstance(e, Answer)] == [1, 2]
-    assert effects[-1] == End(None)
+    assert effects[-1] == EndPipeline(None)
 
 
 def test_what_comes_after_a_shutdown_is_refused() -> None:
     bench = Bench()
     bench.open(standing(7, plan=plan(8), checkpoints=(checkpoint(7),)))
-    bench.send(Asked(1, Shutdown()))
-    wishes: list[Operation] = [Pause(), Start(), TakeCheckpoint(), Load(7)]
+    bench.send(Asked(1, ShutDownPipeline()))
+    wishes: list[Operation] = [
+        PausePipeline(),
+        StartPipeline(),
+        TakeCheckpoint(),
+        LoadCheckpoint(7),
+    ]
     for number, wish in enumerate(wishes, start=2):
         (answer,) = bench.send(Asked(number, wish))
         assert isinstance(answer, Answer)
@@ -720,7 +725,7 @@ def test_the_end_answers_everybody() -> None:
     bench = Bench()
     bench.open(standing(7, plan=plan(8)))
     bench.send(Asked(1, TakeCheckpoint()))
-    bench.send(Asked(2, Shutdown()))
+    bench.send(Asked(2, ShutDownPipeline()))
     failure = Failure("step.user_function", "ValueError")
     bench.told(Open(7), failed_step=StepFailure(8, 0, failure))
     effects = bench.told(Closed())
@@ -729,7 +734,7 @@ def test_the_end_answers_everybody() -> None:
         2: failure,
     }
     assert isinstance(bench.machine.memory.phase, Ended)
-    (late,) = bench.send(Asked(3, Start()))
+    (late,) = bench.send(Asked(3, StartPipeline()))
     assert isinstance(late, Answer)
     assert late.failure is not None
 
@@ -766,22 +771,22 @@ def test_a_checkpoint_of_the_last_commit_itself_needs_no_replay() -> None:
 def test_a_request_is_answered_by_the_commit_that_contains_it() -> None:
     bench = Bench()
     bench.open(standing(7, plan=plan(8), commit=commit(7, workers=2)))
-    assert bench.send(Asked(1, Rescaling(Scale(4)))) == []
+    assert bench.send(Asked(1, RescalePipeline(Scale(4)))) == []
     bench.told(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
     # This one comes too late for the commit: the next one answers it.
-    assert bench.send(Asked(2, Rescaling(rescale_requests.Pause()))) == []
+    assert bench.send(Asked(2, RescalePipeline(rescale_requests.PauseRescale()))) == []
     effects = bench.send(CommitWritten(written.commit, ours=True))
     assert [e.number for e in effects if isinstance(e, Answer)] == [1]
     assert type(bench.machine.memory.rescale.phase).__name__ == "Paused"
 
 
 def test_bins_move_by_collect_and_acquire_and_steps_need_no_input() -> None:
-    settings = Settings(rescale=RescaleSettings(way=Way.ALL_AT_ONCE, prefetch=False))
+    settings = Settings(rescale=RescaleSettings(way=MovePolicy.ALL_AT_ONCE, prefetch=False))
     bench = Bench(settings)
     bench.open(standing(7, commit=commit(7, workers=2)))
-    bench.send(Asked(1, Rescaling(Scale(1))))
+    bench.send(Asked(1, RescalePipeline(Scale(1))))
     placements = []
     for number in range(8, 13):
         told = {"published": {"out": number - 1}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.coordinator.effects import Answer, Effect, End, WriteCheckpoint, WriteRepair
+from anabranch.coordinator.effects import Answer, Effect, EndPipeline, WriteCheckpoint, WriteRepair
 from anabranch.coordinator.events import (
     Asked,
     CheckpointWritten,
@@ -15,10 +15,10 @@ from anabranch.coordinator.events import (
     TimePassed,
 )
 from anabranch.coordinator.going_down import TRIES
-from anabranch.coordinator.operations import Load, Shutdown
+from anabranch.coordinator.operations import LoadCheckpoint, ShutDownPipeline
 from anabranch.coordinator.phases import Idle
 from anabranch.coordinator.settings import Deadlines, Settings
-from anabranch.coordinator.status_view import status_of
+from anabranch.coordinator.status_view import pipeline_status
 from anabranch.protocol.node import (
     Checked,
     CheckOrder,
@@ -51,7 +51,7 @@ def leave(bench: Bench, way: str) -> list[Effect]:
     """Step 7 is the last one: somebody ends the pipeline, or its input is worked on."""
     bench.open(standing(7))
     if way == "shutdown":
-        return bench.send(Asked(1, Shutdown()))
+        return bench.send(Asked(1, ShutDownPipeline()))
     return bench.told(Open(7), offer=OVER, published={"out": 7})
 
 
@@ -72,7 +72,7 @@ def test_r8_a_pipeline_ends_also_when_its_last_checkpoint_cannot_be_kept(
     pauses = []
     for _ in range(TRIES - 1):
         assert fails(bench) == []
-        waiting_for = status_of(bench.machine.memory, bench.seconds).waiting_for or ""
+        waiting_for = pipeline_status(bench.machine.memory, bench.seconds).waiting_for or ""
         assert "the last checkpoint" in waiting_for
         assert FULL.what in waiting_for
         assert bench.told(Open(7), offer=OVER, published={"out": 7}) == []
@@ -84,7 +84,7 @@ def test_r8_a_pipeline_ends_also_when_its_last_checkpoint_cannot_be_kept(
     assert pauses == [0.25, 0.5, 1.0, 2.0]
     assert kinds(fails(bench)) == ["CloseOrder"]
     *answers, end = bench.told(Closed(), published={"out": 7})
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert (end.failure.code, end.failure.where) == (FULL.code, FULL.where)
     assert end.failure.what == f"The last checkpoint could not be kept: {FULL.what}"
@@ -101,7 +101,7 @@ def test_a_last_checkpoint_that_can_be_kept_in_the_end_lets_all_be_well() -> Non
     (written,) = bench.told(Open(7), checked=Checked(7, 1, 1), published={"out": 7})
     assert isinstance(written, WriteCheckpoint)
     assert kinds(bench.send(CheckpointWritten(checkpoint(7))))[-2:] == ["SweepOrder", "CloseOrder"]
-    assert bench.told(Closed())[-1] == End(None)
+    assert bench.told(Closed())[-1] == EndPipeline(None)
 
 
 def test_a_last_checkpoint_whose_files_are_never_looked_at_is_not_waited_for_for_ever() -> None:
@@ -113,7 +113,7 @@ def test_a_last_checkpoint_whose_files_are_never_looked_at_is_not_waited_for_for
         bench.send(TimePassed())
     assert bench.seconds == 100.0
     end = bench.told(Closed())[-1]
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert end.failure.code == "coordinator.deadline"
 
@@ -121,7 +121,7 @@ def test_a_last_checkpoint_whose_files_are_never_looked_at_is_not_waited_for_for
 def test_state_that_is_computed_again_before_the_end_is_kept_however_long_that_takes() -> None:
     bench = Bench(Settings(deadlines=Deadlines(check=100.0)))
     bench.open(standing(7, checkpoints=(checkpoint(6),), replayable=7))
-    bench.send(Asked(1, Shutdown()))
+    bench.send(Asked(1, ShutDownPipeline()))
     lost = Failure("store.missing_run", "A run is gone")
     effects = bench.told(Open(7), checked=Checked(7, 1, 0, lost), published={"out": 7})
     bench.opened = order_of(effects, OpenOrder).number
@@ -145,7 +145,7 @@ def test_what_failed_on_the_way_to_the_end_is_forgotten_when_the_pipeline_goes_o
         bench.seconds = bench.machine.wakes_at() or 0.0
         bench.send(TimePassed())
     (written,) = bench.told(Open(7), checked=Checked(7, 1, 1), published={"out": 7}, offer=OVER)
-    bench.send(Asked(1, Load(5)))
+    bench.send(Asked(1, LoadCheckpoint(5)))
     bench.send(EffectFailed(written, FULL))
     assert bench.machine.memory.down is None
 
@@ -165,9 +165,9 @@ def test_r8_a_sink_that_never_comes_on_does_not_keep_a_pipeline_from_ending(way:
     said = {"published": {"out": 5}, "offer": OVER if way == "complete" else None}
     bench.seconds = 10.0
     if way == "shutdown":
-        assert bench.send(Asked(1, Shutdown())) == []
+        assert bench.send(Asked(1, ShutDownPipeline())) == []
     assert bench.told(Open(7), **said) == []
-    waiting_for = status_of(bench.machine.memory, bench.seconds).waiting_for
+    waiting_for = pipeline_status(bench.machine.memory, bench.seconds).waiting_for
     assert waiting_for == "2 steps to be published: sink 'out' has published up to step 5"
     effects: list[Effect] = []
     while isinstance(bench.machine.memory.phase, Idle):
@@ -180,7 +180,7 @@ def test_r8_a_sink_that_never_comes_on_does_not_keep_a_pipeline_from_ending(way:
     assert kinds(effects) == ["CloseOrder"]
     bench.seconds = 661.0
     end = bench.send(TimePassed())[-1]
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert end.failure.code == "coordinator.deadline"
     assert "Sink 'out' has published nothing for 601 seconds" in end.failure.what
@@ -190,7 +190,7 @@ def test_r8_a_sink_that_never_comes_on_does_not_keep_a_pipeline_from_ending(way:
 def test_a_sink_that_comes_on_slowly_is_waited_for() -> None:
     bench = Bench(Settings(deadlines=Deadlines(publish=601.0)))
     stuck(bench)
-    bench.send(Asked(1, Shutdown()))
+    bench.send(Asked(1, ShutDownPipeline()))
     for bench.seconds in range(25, 601, 25):
         bench.told(Open(7), published={"out": 5})
         assert bench.send(TimePassed()) == []
@@ -203,7 +203,7 @@ def test_a_sink_that_comes_on_slowly_is_waited_for() -> None:
 def test_the_patience_with_a_sink_begins_anew_with_another_node() -> None:
     bench = Bench(Settings(deadlines=Deadlines(publish=601.0)))
     stuck(bench)
-    bench.send(Asked(1, Shutdown()))
+    bench.send(Asked(1, ShutDownPipeline()))
     bench.boot, bench.version, bench.seconds = "b2", 0, 600.0
     bench.opened = order_of(bench.told(Closed()), OpenOrder).number
     bench.seconds = 620.0

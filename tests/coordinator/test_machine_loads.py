@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.coordinator.effects import Answer, End, Give, MakeBranch, Take, WritePlan
+from anabranch.coordinator.effects import Answer, EndPipeline, Give, MakeBranch, Take, WritePlan
 from anabranch.coordinator.events import (
     Asked,
     BranchMade,
@@ -16,8 +16,8 @@ from anabranch.coordinator.events import (
     NodeLost,
     TimePassed,
 )
-from anabranch.coordinator.journal_view import Standing
-from anabranch.coordinator.operations import Load, Shutdown, TakeCheckpoint
+from anabranch.coordinator.journal_view import JournalView
+from anabranch.coordinator.operations import LoadCheckpoint, ShutDownPipeline, TakeCheckpoint
 from anabranch.coordinator.phases import Idle
 from anabranch.protocol.node import (
     Checked,
@@ -30,7 +30,7 @@ from anabranch.protocol.node import (
     OpenOrder,
     Output,
     Running,
-    SinkFacts,
+    SinkInfo,
     StepFailure,
     StepOrder,
 )
@@ -57,7 +57,7 @@ CLOSED = Closed()
 def asked_to_load(bench: Bench) -> CheckOrder:
     """A pipeline at step 7 that keeps 3 and 5 is to go back to 5."""
     bench.open(standing(7, checkpoints=(checkpoint(3), checkpoint(5))))
-    order: CheckOrder = order_of(bench.send(Asked(1, Load(5))), CheckOrder)
+    order: CheckOrder = order_of(bench.send(Asked(1, LoadCheckpoint(5))), CheckOrder)
     return order
 
 
@@ -92,12 +92,12 @@ def test_a_damaged_checkpoint_is_not_loaded_and_the_pipeline_goes_on() -> None:
 
 
 def test_a_damaged_checkpoint_that_the_start_wanted_starts_nothing() -> None:
-    bench = Bench(options={"rewind": Load(5)})
+    bench = Bench(options={"rewind": LoadCheckpoint(5)})
     order_of(bench.open(standing(7, checkpoints=(checkpoint(5),))), CheckOrder)
     effects = bench.verified(5, asked=0, failure=DAMAGED)
     assert orders_of(effects) == [CloseOrder(exit=True)]
     end = bench.told(Closed())[-1]
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert end.failure.code == DAMAGED.code
 
@@ -174,37 +174,37 @@ def test_reading_that_does_not_come_on_is_given_up_and_reading_that_does_is_not(
 def test_a_shutdown_does_not_wait_for_files_that_are_read() -> None:
     bench = Bench()
     asked_to_load(bench)
-    assert order_of(bench.send(Asked(2, Shutdown())), CheckOrder).asked is None
+    assert order_of(bench.send(Asked(2, ShutDownPipeline())), CheckOrder).asked is None
     assert bench.verified(5, asked=1) == []
 
 
 def test_load_is_refused_where_a_sink_cannot_take_back() -> None:
     bench = Bench()
-    sinks = (SinkFacts("out", "parquet", True), SinkFacts("called", "parquet", False))
+    sinks = (SinkInfo("out", "parquet", True), SinkInfo("called", "parquet", False))
     facts = msgspec.structs.replace(FACTS, sinks=sinks)
     bench.begin(standing(7, checkpoints=(checkpoint(5),)))
     bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
     bench.told(Open(7), facts=facts)
-    (answer,) = bench.send(Asked(1, Load(5)))
+    (answer,) = bench.send(Asked(1, LoadCheckpoint(5)))
     assert isinstance(answer, Answer)
     assert answer.failure is not None
     assert "'called'" in answer.failure.what
-    assert kinds(bench.send(Asked(2, Load(5, accept_duplicates=True)))) == ["CheckOrder"]
+    assert kinds(bench.send(Asked(2, LoadCheckpoint(5, accept_duplicates=True)))) == ["CheckOrder"]
 
 
 def test_a_rewind_that_cannot_be_had_starts_nothing() -> None:
-    bench = Bench(options={"rewind": Load(4)})
+    bench = Bench(options={"rewind": LoadCheckpoint(4)})
     effects = bench.open(standing(7, checkpoints=(checkpoint(5),)))
     assert orders_of(effects) == [CloseOrder(exit=True)]
     end = bench.told(Closed())[-1]
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert "Kept checkpoints: 5" in (end.failure.do or "")
 
 
-def rewinding(at: Standing, state: Closed | Open | Running = CLOSED, **said: Any) -> Bench:
+def rewinding(at: JournalView, state: Closed | Open | Running = CLOSED, **said: Any) -> Bench:
     """A pipeline that is started to go back to 5; the order that comes first is to open."""
-    bench = Bench(options={"rewind": Load(5)})
+    bench = Bench(options={"rewind": LoadCheckpoint(5)})
     bench.begin(at)
     bench.opened = order_of(bench.told(state, **said), OpenOrder).number
     return bench
@@ -226,7 +226,7 @@ def test_a_rewind_at_the_start_comes_before_the_plan_that_was_left() -> None:
 
 
 def test_a_rewind_at_the_start_gives_no_step_to_a_node_that_stands_there() -> None:
-    bench = Bench(options={"rewind": Load(5)})
+    bench = Bench(options={"rewind": LoadCheckpoint(5)})
     bench.begin(standing(7, plan=plan(8), checkpoints=(checkpoint(5),)))
     bench.opened = 5
     effects = bench.told(Open(7), published={"out": 7}, failed_step=FAILED)
@@ -250,7 +250,7 @@ def test_a_rewind_that_is_refused_leaves_the_plan_that_was_left_for_the_next_sta
     bench = rewinding(standing(7, plan=plan(8), checkpoints=(checkpoint(3),)))
     assert kinds(bench.told(Open(7), published={"out": 7})) == ["CloseOrder"]
     end = bench.told(Closed())[-1]
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert "Step 5 is not kept" in end.failure.what
 
@@ -277,7 +277,7 @@ def test_a_damaged_checkpoint_that_lost_state_is_to_go_back_to_is_named() -> Non
     assert kinds(bench.told(Open(3), published={"out": 7})) == ["CheckOrder"]
     bench.verified(5, asked=0, failure=DAMAGED)
     end = bench.told(Closed())[-1]
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert "Checkpoint 5 cannot be loaded" in end.failure.what
     assert "load another checkpoint (3)" in (end.failure.do or "")
@@ -304,6 +304,6 @@ def test_a_sink_that_fails_ends_a_shutdown_also_where_the_start_was_to_go_back()
     kept, outputs = (checkpoint(5), checkpoint(7)), (Output(7, staged(7)),)
     bench = rewinding(standing(7, checkpoints=kept, outputs=outputs, published={"out": 6}))
     bench.told(Open(7), published={"out": 6})
-    assert bench.send(Asked(1, Shutdown())) == []
+    assert bench.send(Asked(1, ShutDownPipeline())) == []
     failing: dict[str, Any] = {"sink_failure": GONE, "published": {"out": 6}}
     assert kinds(bench.told(Open(7), **failing)) == ["CloseOrder"]

@@ -14,15 +14,20 @@ from anabranch.coordinator.events import (
     PlanWritten,
     ResultFetched,
 )
-from anabranch.coordinator.operations import Pause, Profile, Shutdown, Start
+from anabranch.coordinator.operations import (
+    PausePipeline,
+    ProfileWorker,
+    ShutDownPipeline,
+    StartPipeline,
+)
 from anabranch.coordinator.profiling import MOST_WAITING
 from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, StepOrder
-from anabranch.records.profiles import ProfileKind, ProfileWish, TaskProfile
+from anabranch.records.profiles import ProfileKind, ProfileRequest, TaskProfile
 from anabranch.records.step import Input, Plan, decode_plan, encode
 from tests.coordinator.bench import Bench, commit, order_of, plan, read, result, standing
 
-TIME = ProfileWish(ProfileKind.TIME, 1)
-HEAP = ProfileWish(ProfileKind.HEAP, 0, "by-name")
+TIME = ProfileRequest(ProfileKind.TIME, 1)
+HEAP = ProfileRequest(ProfileKind.HEAP, 0, "by-name")
 FOUND = (TaskProfile(ProfileKind.TIME, "by-name", 1, 0.5),)
 
 
@@ -55,7 +60,7 @@ def committed(bench: Bench, made: Plan, profiles: tuple[TaskProfile, ...] = ()) 
 
 def test_the_next_plan_carries_the_wish_and_its_commit_answers() -> None:
     bench = at_step_7()
-    assert not answers(bench.send(Asked(1, Profile(TIME))))
+    assert not answers(bench.send(Asked(1, ProfileWorker(TIME))))
     made = planned(bench, 8)
     assert made.profile == TIME
     assert made.looked_at("by-name", 1) is ProfileKind.TIME
@@ -75,7 +80,7 @@ def test_a_plan_without_a_wish_does_not_mention_it() -> None:
 
 def test_a_step_that_reads_nothing_is_not_looked_at() -> None:
     bench = at_step_7()
-    bench.send(Asked(1, Profile(TIME)))
+    bench.send(Asked(1, ProfileWorker(TIME)))
     nothing = tuple(msgspec.structs.replace(each, slices=()) for each in read(8))
     made = planned(bench, 8, nothing)
     assert made.profile is msgspec.UNSET
@@ -86,7 +91,7 @@ def test_a_step_that_reads_nothing_is_not_looked_at() -> None:
 def test_one_wish_a_step_and_equal_ones_together() -> None:
     bench = at_step_7()
     for number, wish in ((1, TIME), (2, HEAP), (3, TIME)):
-        bench.send(Asked(number, Profile(wish)))
+        bench.send(Asked(number, ProfileWorker(wish)))
     assert bench.machine.memory.profiles == ((1, TIME), (2, HEAP), (3, TIME))
     first = planned(bench, 8)
     assert first.profile == TIME
@@ -98,7 +103,7 @@ def test_one_wish_a_step_and_equal_ones_together() -> None:
 
 def test_a_worker_that_had_no_task_is_told() -> None:
     bench = at_step_7()
-    bench.send(Asked(1, Profile(TIME)))
+    bench.send(Asked(1, ProfileWorker(TIME)))
     failure = answers(committed(bench, planned(bench, 8)))[1].failure
     assert failure is not None
     assert failure.what == "Worker 1 had no task in step 8"
@@ -107,38 +112,38 @@ def test_a_worker_that_had_no_task_is_told() -> None:
 @pytest.mark.parametrize(
     ("wish", "what", "do"),
     [
-        (ProfileWish(ProfileKind.TIME, 2), "There is no worker 2", "Workers: 0, 1."),
+        (ProfileRequest(ProfileKind.TIME, 2), "There is no worker 2", "Workers: 0, 1."),
         (
-            ProfileWish(ProfileKind.TIME, 0, "by-age"),
+            ProfileRequest(ProfileKind.TIME, 0, "by-age"),
             "There is no region 'by-age'",
             "Regions with workers: by-name.",
         ),
     ],
 )
-def test_who_is_not_there_cannot_be_looked_at(wish: ProfileWish, what: str, do: str) -> None:
-    failure = answers(at_step_7().send(Asked(1, Profile(wish))))[1].failure
+def test_who_is_not_there_cannot_be_looked_at(wish: ProfileRequest, what: str, do: str) -> None:
+    failure = answers(at_step_7().send(Asked(1, ProfileWorker(wish))))[1].failure
     assert failure == Failure("operation.refused", what, do=do)
 
 
 def test_before_the_first_step_and_in_a_pause_it_is_refused() -> None:
     bench = Bench()
     bench.open(standing(0))
-    failure = answers(bench.send(Asked(1, Profile(TIME))))[1].failure
+    failure = answers(bench.send(Asked(1, ProfileWorker(TIME))))[1].failure
     assert failure is not None
     assert failure.what == "There is no committed step yet"
     bench = at_step_7()
-    bench.send(Asked(1, Pause()))
-    failure = answers(bench.send(Asked(2, Profile(TIME))))[2].failure
+    bench.send(Asked(1, PausePipeline()))
+    failure = answers(bench.send(Asked(2, ProfileWorker(TIME))))[2].failure
     assert failure is not None
     assert failure.what == "The pipeline is paused"
-    bench.send(Asked(3, Start()))
-    assert not answers(bench.send(Asked(4, Profile(TIME))))
+    bench.send(Asked(3, StartPipeline()))
+    assert not answers(bench.send(Asked(4, ProfileWorker(TIME))))
 
 
 def test_who_waits_when_a_pause_begins_is_told() -> None:
     bench = at_step_7()
-    bench.send(Asked(1, Profile(TIME)))
-    found = answers(bench.send(Asked(2, Pause())))
+    bench.send(Asked(1, ProfileWorker(TIME)))
+    found = answers(bench.send(Asked(2, PausePipeline())))
     assert found[2].failure is None
     assert found[1].failure is not None
     assert "was paused" in found[1].failure.what
@@ -147,8 +152,8 @@ def test_who_waits_when_a_pause_begins_is_told() -> None:
 
 def test_who_waits_at_the_end_is_told() -> None:
     bench = at_step_7()
-    bench.send(Asked(1, Profile(TIME)))
-    effects = bench.send(Asked(2, Shutdown(at_once=True)))
+    bench.send(Asked(1, ProfileWorker(TIME)))
+    effects = bench.send(Asked(2, ShutDownPipeline(at_once=True)))
     effects += bench.told(Closed())
     found = answers(effects)
     assert found[2].failure is None
@@ -159,15 +164,15 @@ def test_who_waits_at_the_end_is_told() -> None:
 def test_there_is_an_end_to_those_who_wait() -> None:
     bench = at_step_7()
     for number in range(MOST_WAITING):
-        assert not answers(bench.send(Asked(number, Profile(TIME))))
-    failure = answers(bench.send(Asked(MOST_WAITING, Profile(HEAP))))[MOST_WAITING].failure
+        assert not answers(bench.send(Asked(number, ProfileWorker(TIME))))
+    failure = answers(bench.send(Asked(MOST_WAITING, ProfileWorker(HEAP))))[MOST_WAITING].failure
     assert failure is not None
     assert failure.what.startswith(f"{MOST_WAITING} profiles wait")
 
 
 def test_a_plan_that_runs_again_on_another_node_is_looked_at_again() -> None:
     bench = at_step_7()
-    bench.send(Asked(1, Profile(TIME)))
+    bench.send(Asked(1, ProfileWorker(TIME)))
     made = planned(bench, 8)
     bench.send(PlanWritten(made))
     bench.send(NodeLost(Failure("node.lost", "gone")))

@@ -18,19 +18,24 @@ from anabranch.coordinator.events import (
     PlanWritten,
     ResultFetched,
 )
-from anabranch.coordinator.operations import Load, Pause, Rescaling, Start
+from anabranch.coordinator.operations import (
+    LoadCheckpoint,
+    PausePipeline,
+    RescalePipeline,
+    StartPipeline,
+)
 from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import OperationRefused
 from anabranch.messages import Shutdown
 from anabranch.protocol import rescale_requests as requests
 from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, Output, Running
-from anabranch.protocol.rescale_requests import Request, Scale
+from anabranch.protocol.rescale_requests import RescaleRequest, Scale
 from anabranch.records.step import Assignment, Commit, Plan
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.rescale.phases import Interrogating, Moving
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.coordinator.bench import (
     FACTS,
     Bench,
@@ -44,7 +49,7 @@ from tests.coordinator.bench import (
     standing,
 )
 
-AT_ONCE = RescaleSettings(way=Way.ALL_AT_ONCE, prefetch=False, answer_steps=0)
+AT_ONCE = RescaleSettings(way=MovePolicy.ALL_AT_ONCE, prefetch=False, answer_steps=0)
 
 
 def answers(effects: list[Effect]) -> dict[int, Failure | None]:
@@ -55,7 +60,7 @@ def asked_while_a_step_runs(settings: Settings | None = None) -> tuple[Bench, Co
     """A bench that is about to write the commit of step 8, which takes note of request 1."""
     bench = Bench(settings or Settings())
     bench.open(standing(7, plan=plan(8, started_with=2), commit=commit(7, workers=2)))
-    bench.send(Asked(1, Rescaling(Scale(4))))
+    bench.send(Asked(1, RescalePipeline(Scale(4))))
     bench.told(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
@@ -120,7 +125,7 @@ def test_a_askedis_durable_with_the_plan_that_was_made_from_it() -> None:
     """Whoever comes back goes on from the plan's value: it is newer than the commit's."""
     first = Bench(Settings(rescale=AT_ONCE))
     first.open(standing(7, commit=commit(7, workers=2)))
-    first.send(Asked(1, Rescaling(Scale(1))))
+    first.send(Asked(1, RescalePipeline(Scale(1))))
     planned = next_plan(first, 8, rows=0)
     assert planned.moves is not None
     assert planned.moves.collect
@@ -144,7 +149,7 @@ def test_what_moving_cost_a_step_sets_the_pace_of_the_next(cost: float, pace: fl
     copying = Settings(rescale=RescaleSettings(answer_steps=0), isolate_workers=True)
     bench = Bench(copying)
     bench.open(standing(7, commit=commit(7, workers=2)))
-    bench.send(Asked(1, Rescaling(Scale(4))))
+    bench.send(Asked(1, RescalePipeline(Scale(4))))
     made = run(bench, next_plan(bench, 8), moving_seconds=cost)
     assert isinstance(made.rescale.phase, Moving)
     assert made.rescale.phase.course.pace == pace
@@ -198,12 +203,12 @@ HANDED = Rescale(number=1, turn=1, handing=(Move("by-name", 1, 0, 1),), workers=
 """Bin 1 was collected from worker 0, and is to be worker 1's."""
 
 
-def planned_with(workers: int, made: Commit, asked: Request | None = None) -> Plan:
+def planned_with(workers: int, made: Commit, asked: RescaleRequest | None = None) -> Plan:
     """The plan after a commit, of a run that was started with so many workers and died."""
     bench = Bench(Settings(workers=workers, rescale=AT_ONCE))
     bench.open(standing(made.step, commit=made))
     if asked is not None:
-        bench.send(Asked(1, Rescaling(asked)))
+        bench.send(Asked(1, RescalePipeline(asked)))
     planned = next_plan(bench, made.step + 1)
     assert planned.started_with == workers
     return planned
@@ -278,7 +283,7 @@ def test_a_askedafter_a_start_with_other_workers_is_durable_with_its_plan() -> N
 def test_requests_are_judged_by_where_the_bins_are_after_a_start_with_other_workers() -> None:
     bench = Bench(Settings(workers=4, rescale=AT_ONCE))
     bench.open(standing(7, commit=commit(7, workers=2)))
-    assert answers(bench.send(Asked(1, Rescaling(Scale(remove=(3,)))))) == {}
+    assert answers(bench.send(Asked(1, RescalePipeline(Scale(remove=(3,)))))) == {}
     phase = bench.machine.memory.rescale.phase
     assert isinstance(phase, Interrogating)
     assert phase.origin[0].workers == (0, 1, 2, 3)
@@ -291,12 +296,12 @@ def test_who_asks_while_a_step_for_others_runs_is_told_that_it_was_not_heard() -
     bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
     bench.opened = 5
     bench.told(Running(8, 0), published={"out": 7})
-    bench.send(Asked(1, Rescaling(Scale(1))))
+    bench.send(Asked(1, RescalePipeline(Scale(1))))
     bench.told(Open(8), done=Done(8, 0), published={"out": 7})
     (written, *_) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
     assert not isinstance(written.commit.rescale.phase, Interrogating)
-    bench.send(Asked(2, Rescaling(Scale(1))))
+    bench.send(Asked(2, RescalePipeline(Scale(1))))
     found = answers(bench.send(CommitWritten(written.commit, ours=True)))
     assert {number: each and each.code for number, each in found.items()} == {
         1: "operation.refused",
@@ -308,10 +313,10 @@ def test_who_asks_before_a_rewind_is_told_that_it_was_not_heard() -> None:
     kept = checkpoint(5)
     bench = Bench(Settings(rescale=AT_ONCE))
     bench.open(standing(7, commit=commit(7), plan=plan(8), checkpoints=(kept,)))
-    bench.send(Asked(1, Load(5)))
+    bench.send(Asked(1, LoadCheckpoint(5)))
     bench.told(Open(8), done=Done(8, 0), published={"out": 7})
     bench.send(ResultFetched(result(8)))
-    bench.send(Asked(2, Rescaling(Scale(1))))
+    bench.send(Asked(2, RescalePipeline(Scale(1))))
     bench.send(CommitWritten(commit(8), ours=True))
     bench.verified(5, asked=1)
     found = answers(bench.send(BranchMade(standing(5, branch=1, checkpoints=(kept,)))))
@@ -321,22 +326,22 @@ def test_who_asks_before_a_rewind_is_told_that_it_was_not_heard() -> None:
     assert bench.machine.memory.rescale == Rescale()
 
 
-ASKED: dict[str, Request] = {
+ASKED: dict[str, RescaleRequest] = {
     "scale": Scale(4),
     "rebalance": requests.Rebalance(),
-    "pause": requests.Pause(),
-    "resume": requests.Resume(),
-    "cancel": requests.Cancel(),
+    "pause": requests.PauseRescale(),
+    "resume": requests.ResumeRescale(),
+    "cancel": requests.CancelRescale(),
 }
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-def test_who_asks_while_the_pipeline_is_paused_is_told_to_start_it(asked: Request) -> None:
+def test_who_asks_while_the_pipeline_is_paused_is_told_to_start_it(asked: RescaleRequest) -> None:
     """An answer comes with a commit, and there is none in a pause."""
     bench = Bench()
     bench.open(standing(7))
-    bench.send(Asked(1, Pause()))
-    found = answers(bench.send(Asked(2, Rescaling(asked))))[2]
+    bench.send(Asked(1, PausePipeline()))
+    found = answers(bench.send(Asked(2, RescalePipeline(asked))))[2]
     assert found is not None
     assert (found.code, found.what) == ("operation.refused", "The pipeline is paused")
     assert found.do == "Start it first."
@@ -345,7 +350,7 @@ def test_who_asks_while_the_pipeline_is_paused_is_told_to_start_it(asked: Reques
 
 def test_a_step_that_is_finished_for_a_pause_answers_who_has_asked_before() -> None:
     bench, made = asked_while_a_step_runs()
-    assert answers(bench.send(Asked(2, Pause()))) == {2: None}
+    assert answers(bench.send(Asked(2, PausePipeline()))) == {2: None}
     assert answers(bench.send(CommitWritten(made, ours=True))) == {1: None}
     assert bench.machine.memory.rescale == made.rescale
     assert isinstance(made.rescale.phase, Interrogating)
@@ -357,8 +362,8 @@ def test_who_has_asked_too_late_for_the_step_before_a_pause_is_told_so() -> None
     bench.told(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
-    assert bench.send(Asked(1, Rescaling(Scale(4)))) == []
-    assert answers(bench.send(Asked(2, Pause()))) == {2: None}
+    assert bench.send(Asked(1, RescalePipeline(Scale(4)))) == []
+    assert answers(bench.send(Asked(2, PausePipeline()))) == {2: None}
     found = answers(bench.send(CommitWritten(written.commit, ours=True)))[1]
     assert found is not None
     assert (found.code, found.what) == (
@@ -367,7 +372,7 @@ def test_who_has_asked_too_late_for_the_step_before_a_pause_is_told_so() -> None
     )
     # Nothing is left of it: it would be done behind the back of who was refused.
     assert bench.machine.memory.rescale == Rescale()
-    bench.send(Asked(3, Start()))
+    bench.send(Asked(3, StartPipeline()))
     assert next_plan(bench, 9).placement == commit(7).placement
 
 
@@ -378,23 +383,23 @@ def test_a_refused_request_leaves_bins_shared_by_a_start_with_other_workers() ->
     bench.open(standing(7, commit=commit(7, workers=2), outputs=outputs, published={"out": 6}))
     before = bench.machine.memory.rescale
     bench.told(Open(7), published={"out": 6})
-    assert bench.send(Asked(1, Rescaling(Scale(1)))) == [], "the sink holds up the next step"
-    found = answers(bench.send(Asked(2, Pause())))
+    assert bench.send(Asked(1, RescalePipeline(Scale(1)))) == [], "the sink holds up the next step"
+    found = answers(bench.send(Asked(2, PausePipeline())))
     assert found[2] is None
     assert found[1] is not None
     assert bench.machine.memory.rescale == before
-    bench.send(Asked(3, Start()))
+    bench.send(Asked(3, StartPipeline()))
     assert next_plan(bench, 8).placement[0].workers == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("asked", [Scale(4), Scale(remove=(0,)), requests.Rebalance()])
-def test_where_no_region_has_bins_there_is_nothing_to_scale(asked: Request) -> None:
+def test_where_no_region_has_bins_there_is_nothing_to_scale(asked: RescaleRequest) -> None:
     bench = Bench()
     facts = msgspec.structs.replace(FACTS, regions=())
     bench.begin(standing(7, commit=commit(7, placement=())))
     bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
     bench.told(Open(7), facts=facts)
-    found = answers(bench.send(Asked(1, Rescaling(asked))))[1]
+    found = answers(bench.send(Asked(1, RescalePipeline(asked))))[1]
     assert found is not None
     assert found.code == "operation.refused"
     assert found.what == "No region of the dataflow has bins: there is nothing to scale"

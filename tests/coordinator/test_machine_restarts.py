@@ -11,7 +11,7 @@ from anabranch.coordinator.events import (
     StepRead,
     TimePassed,
 )
-from anabranch.coordinator.operations import Load, TakeCheckpoint
+from anabranch.coordinator.operations import LoadCheckpoint, TakeCheckpoint
 from anabranch.protocol.node import (
     Checked,
     CheckOrder,
@@ -55,7 +55,7 @@ def test_a_rewind_that_waits_for_a_checkpoint_does_not_let_the_machine_spin() ->
     bench = Bench()
     bench.open(standing(7, checkpoints=(checkpoint(5),)))
     bench.send(Asked(1, TakeCheckpoint()))
-    bench.send(Asked(2, Load(5)))
+    bench.send(Asked(2, LoadCheckpoint(5)))
     assert not bench.told(Open(7), offer=bench.offer(8), published={"out": 7})
     bench.seconds = 10.0
     wakes = bench.machine.wakes_at()
@@ -83,7 +83,7 @@ def test_an_order_that_did_not_arrive_before_a_rewind_is_not_repeated_after_it()
     bench.open(standing(7, checkpoints=(checkpoint(5),)))
     bench.told(Open(7), offer=bench.offer(8), published={"out": 7})
     committed = order_of(bench.step(8), CommitOrder)
-    bench.send(Asked(1, Load(5)))
+    bench.send(Asked(1, LoadCheckpoint(5)))
     bench.verified(5, asked=1)
     rewound = standing(5, branch=1, checkpoints=(checkpoint(5),), rewound=True)
     bench.opened = order_of(bench.send(BranchMade(rewound)), OpenOrder).number

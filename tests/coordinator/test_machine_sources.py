@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.coordinator.effects import Answer, Effect, End, Give, ReplaceNode, Take
+from anabranch.coordinator.effects import Answer, Effect, EndPipeline, Give, ReplaceNode, Take
 from anabranch.coordinator.events import (
     Asked,
     BranchMade,
@@ -19,26 +19,26 @@ from anabranch.coordinator.events import (
     TimePassed,
 )
 from anabranch.coordinator.operations import (
-    Load,
+    LoadCheckpoint,
     Operation,
-    Pause,
+    PausePipeline,
     PauseSource,
-    Shutdown,
-    Start,
+    ShutDownPipeline,
+    StartPipeline,
     StartSource,
 )
 from anabranch.coordinator.phases import Idle, Stepping
-from anabranch.coordinator.status_view import phase_of, status_of
+from anabranch.coordinator.status_view import phase_of, pipeline_status
 from anabranch.node.node_machine import Duties
 from anabranch.protocol.node import (
     Closed,
     Failure,
+    NodeReport,
     Open,
     OpenOrder,
     PausedSources,
     Running,
     SourcesOrder,
-    Told,
 )
 from anabranch.protocol.status import Phase
 from tests.coordinator.bench import (
@@ -63,7 +63,7 @@ class Sources(Bench):
 
     heard: PausedSources = NOTHING
 
-    def telling(self, state: Closed | Open | Running, **said: Any) -> Told:
+    def telling(self, state: Closed | Open | Running, **said: Any) -> NodeReport:
         return super().telling(state, **{"facts": TWO, "paused": self.heard, **said})
 
     def ask(self, number: int, operation: Operation) -> list[Effect]:
@@ -79,7 +79,7 @@ class Sources(Bench):
     @property
     def paused(self) -> list[str]:
         """The sources that the status calls paused."""
-        shown = status_of(self.machine.memory, self.seconds).sources
+        shown = pipeline_status(self.machine.memory, self.seconds).sources
         return [each.source for each in shown if each.paused]
 
 
@@ -150,7 +150,7 @@ def test_before_a_node_was_met_nobody_knows_the_sources() -> None:
 
 def test_a_pipeline_that_is_shut_down_or_over_refuses() -> None:
     bench = opened(plan=plan(8), checkpoints=(checkpoint(7),))
-    bench.ask(1, Shutdown())
+    bench.ask(1, ShutDownPipeline())
     texts = []
     wishes: list[Operation] = [PauseSource("orders"), StartSource("orders")]
     for number, wish in enumerate(wishes, start=2):
@@ -176,7 +176,7 @@ def test_it_is_answered_in_a_stuck_step_and_in_a_pause_of_the_whole() -> None:
     assert isinstance(bench.machine.memory.phase, Stepping)
     assert kinds(bench.ask(1, PauseSource("orders"))) == ["SourcesOrder", "Answer"]
     assert isinstance(bench.machine.memory.phase, Stepping)
-    bench.ask(2, Pause())
+    bench.ask(2, PausePipeline())
     assert kinds(bench.ask(3, StartSource("orders"))) == ["SourcesOrder", "Answer"]
     assert phase_of(bench.machine.memory) is Phase.PAUSING
 
@@ -184,8 +184,8 @@ def test_it_is_answered_in_a_stuck_step_and_in_a_pause_of_the_whole() -> None:
 def test_a_start_of_the_whole_does_not_start_a_source() -> None:
     bench = opened()
     bench.pause("orders")
-    bench.ask(2, Pause())
-    bench.ask(3, Start())
+    bench.ask(2, PausePipeline())
+    bench.ask(3, StartPipeline())
     assert bench.paused == ["orders"]
     assert phase_of(bench.machine.memory) is Phase.RUNNING
 
@@ -303,7 +303,7 @@ def test_a_node_with_another_dataflow_is_replaced_and_what_was_paused_stays_so()
 def test_a_rewind_keeps_it() -> None:
     bench = opened(checkpoints=(checkpoint(5),))
     order = bench.pause("orders")
-    bench.ask(1, Load(5))
+    bench.ask(1, LoadCheckpoint(5))
     bench.verified(5, asked=1)
     rewound = standing(5, branch=1, checkpoints=(checkpoint(5),), rewound=True)
     opening = order_of(bench.send(BranchMade(rewound)), OpenOrder)
@@ -314,10 +314,10 @@ def test_a_rewind_keeps_it() -> None:
 def test_a_node_that_is_closing_gets_no_more_of_it() -> None:
     bench = opened(checkpoints=(checkpoint(7),))
     bench.ask(1, PauseSource("orders"))
-    bench.ask(2, Shutdown())
+    bench.ask(2, ShutDownPipeline())
     bench.seconds = 5.0
     assert SourcesOrder not in map(type, orders_of(bench.told(Open(7), published={"out": 7})))
-    assert isinstance(bench.told(Closed(), published={"out": 7})[-1], End)
+    assert isinstance(bench.told(Closed(), published={"out": 7})[-1], EndPipeline)
 
 
 @given(st.data())

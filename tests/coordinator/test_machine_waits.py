@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from anabranch.coordinator.effects import Answer, End
+from anabranch.coordinator.effects import Answer, EndPipeline
 from anabranch.coordinator.events import Asked, CheckpointWritten, NodeLost, TimePassed
-from anabranch.coordinator.operations import Load, Shutdown
+from anabranch.coordinator.operations import LoadCheckpoint, ShutDownPipeline
 from anabranch.coordinator.phases import (
     AnyPhase,
     Closing,
@@ -78,12 +78,12 @@ def taking(bench: Bench) -> None:
 
 def cancelling(bench: Bench) -> None:
     bench.open(standing(7, plan=plan(8)))
-    bench.send(Asked(1, Shutdown(at_once=True)))
+    bench.send(Asked(1, ShutDownPipeline(at_once=True)))
 
 
 def closing(bench: Bench) -> None:
     bench.open(standing(7))
-    bench.send(Asked(1, Shutdown(at_once=True)))
+    bench.send(Asked(1, ShutDownPipeline(at_once=True)))
 
 
 WAITS = {
@@ -126,7 +126,7 @@ def ends(bench: Bench, before: AnyPhase) -> bool:
 def test_files_that_are_read_to_be_loaded_are_waited_for_so_long() -> None:
     bench = Bench(Settings(deadlines=LIMITS, checkpoint_seconds=1e6))
     bench.open(standing(7, checkpoints=(checkpoint(5),)))
-    bench.send(Asked(1, Load(5)))
+    bench.send(Asked(1, LoadCheckpoint(5)))
     while bench.machine.memory.verifying is not None:
         bench.seconds = bench.machine.wakes_at() or 0.0
         bench.told(Open(7), published={"out": 7})
@@ -160,7 +160,9 @@ def test_a_tick_whose_time_is_over_does_not_wake_a_pipeline_that_is_complete(kep
 def test_a_checkpoint_whose_time_comes_while_the_node_lets_go_is_not_made() -> None:
     bench = Bench(Settings(checkpoint_seconds=10.0))
     bench.open(standing(7))
-    assert orders_of(bench.send(Asked(1, Shutdown(at_once=True))))[-1] == CloseOrder(exit=True)
+    assert orders_of(bench.send(Asked(1, ShutDownPipeline(at_once=True))))[-1] == CloseOrder(
+        exit=True
+    )
     bench.seconds = 12.0
     assert bench.told(Open(7), published={"out": 7}) == []
     assert bench.send(TimePassed()) == []
@@ -170,14 +172,14 @@ def test_a_checkpoint_whose_time_comes_while_the_node_lets_go_is_not_made() -> N
 def test_a_node_that_is_silent_while_it_lets_go_is_waited_for_and_not_replaced() -> None:
     bench = Bench(Settings(checkpoint_seconds=1e6))
     bench.open(standing(7))
-    bench.send(Asked(1, Shutdown(at_once=True)))
+    bench.send(Asked(1, ShutDownPipeline(at_once=True)))
     for bench.seconds in (31.0, 200.0):
         assert bench.send(TimePassed()) == []
         assert bench.machine.wakes_at() == 300.0
     bench.seconds = 300.0
     answer, end = bench.send(TimePassed())
     assert isinstance(answer, Answer)
-    assert isinstance(end, End)
+    assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert end.failure.code == "coordinator.deadline"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.coordinator.driver.checkpoint_files import files_of
+from anabranch.coordinator.driver.checkpoint_files import checkpoint_files
 from anabranch.coordinator.effects import (
     MakeBranch,
     ReadJournal,
@@ -26,14 +26,14 @@ from anabranch.coordinator.events import (
     CheckpointWritten,
     CommitWritten,
     EffectFailed,
-    Fenced,
     IdentityWritten,
     JournalRead,
+    LeaderFenced,
     PlanWritten,
     RepairWritten,
     StepRead,
 )
-from anabranch.coordinator.journal_view import Standing, commit_of
+from anabranch.coordinator.journal_view import JournalView, commit_of
 from anabranch.journal.leadership import Leadership
 from anabranch.protocol.node import Output
 from anabranch.protocol.sources import Source
@@ -52,14 +52,14 @@ def outputs(*steps: int, branch: int = 0) -> tuple[Output, ...]:
 
 
 def test_an_empty_directory_stands_at_nothing(office: Office) -> None:
-    assert office.standing() == Standing()
+    assert office.standing() == JournalView()
 
 
 def test_the_first_identity_counts(office: Office) -> None:
     told = office.perform(WriteIdentity("orders", 2))
     assert told == IdentityWritten(Identity("drawn-0", "orders", 2))
     assert office.perform(WriteIdentity("others", 4)) == told
-    assert office.standing() == Standing(identity=Identity("drawn-0", "orders", 2))
+    assert office.standing() == JournalView(identity=Identity("drawn-0", "orders", 2))
 
 
 def test_plans_and_commits_are_adopted_from_whoever_was_first(office: Office) -> None:
@@ -280,7 +280,7 @@ def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
     office.step(5 if not branch else 4, branch=branch)
     whole = office.standing()
 
-    names = files_of(kept)
+    names = checkpoint_files(kept)
     text = f"{branch}-3"
     runs = (f"run/totals/{text}-0.blob", f"run/totals/{text}.arrow")
     assert set(names) == {
@@ -293,7 +293,7 @@ def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
         (office.directory / name).parent.mkdir(parents=True, exist_ok=True)
         (office.directory / name).write_bytes(b"x")
     copy = copied(office, names, tmp_path / "copy")
-    assert copy.standing() == Standing(
+    assert copy.standing() == JournalView(
         identity=whole.identity,
         branch=branch,
         commit=commit_of(kept),
@@ -318,7 +318,7 @@ def test_the_files_of_a_checkpoint_include_those_of_the_source_log() -> None:
     sources: Mapping[str, Source] = {"orders": Logging(), "unread": Logging()}  # type: ignore[dict-item]
     kept = checkpoint(3)
     assert kept.positions == read(3)
-    assert set(files_of(kept, sources)) - set(files_of(kept)) == {"log/orders-3"}
+    assert set(checkpoint_files(kept, sources)) - set(checkpoint_files(kept)) == {"log/orders-3"}
 
 
 def test_a_damaged_checkpoint_is_told_and_the_others_are_used(office: Office) -> None:
@@ -429,7 +429,7 @@ def test_whoever_is_taken_over_is_told(office: Office) -> None:
         MakeBranch(checkpoint(1)),
     ):
         told = office.perform(effect)
-        assert isinstance(told, Fenced), effect
+        assert isinstance(told, LeaderFenced), effect
         assert told.failure.code == "coordinator.fenced"
         assert "Process 2 on there" in told.failure.what
     assert isinstance(office.perform(ReadJournal()), JournalRead)
@@ -440,7 +440,7 @@ def test_a_commit_of_a_step_that_is_folded_up_is_fenced(office: Office) -> None:
     for step in (1, 2, 3):
         office.step(step, step - 1)
     office.trim(0, 3)
-    assert isinstance(office.perform(WriteCommit(0, commit(2))), Fenced)
+    assert isinstance(office.perform(WriteCommit(0, commit(2))), LeaderFenced)
     told = office.perform(WriteCheckpoint(checkpoint(2)))
     assert isinstance(told, EffectFailed)
     assert told.failure.code == "store"

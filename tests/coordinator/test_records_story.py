@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.coordinator.effects import ReadStep, WritePlan
 from anabranch.coordinator.events import StepRead
-from anabranch.coordinator.journal_view import Standing, checkpoint_of, commit_of
+from anabranch.coordinator.journal_view import JournalView, checkpoint_of, commit_of
 from anabranch.protocol.node import Output
 from anabranch.records.step import Checkpoint, Commit, OperatorState, Plan
 from tests.coordinator.records_kit import Office, plan, state
@@ -54,9 +54,9 @@ class Model:
     def stands_at(self, commit: Commit) -> None:
         self.at, self.states, self.repairs, self.plan = commit, commit.states, 0, None
 
-    def expected(self) -> Standing:
+    def expected(self) -> JournalView:
         unpublished = [c for c in self.line if max(self.published + 1, self.below) <= c.step]
-        return Standing(
+        return JournalView(
             identity=None,
             branch=self.branch,
             commit=self.at,

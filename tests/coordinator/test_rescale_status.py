@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator.rescaling import shown
-from anabranch.protocol.rescale_requests import Cancel, Pause, Scale
+from anabranch.coordinator.rescaling import rescale_progress
+from anabranch.protocol.rescale_requests import CancelRescale, PauseRescale, Scale
 from anabranch.protocol.status import RescaleStatus
 from anabranch.rescale.controller import arrived, is_pending
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.rescale.pipeline import Pipeline
 from tests.rescale.placed import REGION, placed
 
 
 def moving() -> Pipeline:
     """Two of four bins are to go to a second worker, one in each step."""
-    started = Pipeline(placed(0, 0, 0, 0), RescaleSettings(way=Way.FLUID))
+    started = Pipeline(placed(0, 0, 0, 0), RescaleSettings(way=MovePolicy.FLUID))
     started.step([(REGION, key, key) for key in range(16)])
     started.ask(Scale(2))
     return started
@@ -21,7 +21,7 @@ def moving() -> Pipeline:
 
 def status(seen: Pipeline) -> RescaleStatus:
     now = arrived(seen.rescale, seen.placement)
-    return shown(seen.rescale, now, seen.loads(), (0.1, 0.2), seen.settings)
+    return rescale_progress(seen.rescale, now, seen.loads(), (0.1, 0.2), seen.settings)
 
 
 def test_every_bin_waits_or_is_in_hand_over_or_was_moved() -> None:
@@ -65,9 +65,9 @@ def test_a_paused_rescale_shows_what_is_left() -> None:
     seen = moving()
     for _ in range(4):
         seen.step()
-    seen.ask(Pause())
+    seen.ask(PauseRescale())
     assert (status(seen).phase, status(seen).left_bins) == ("paused", 1)
-    seen.ask(Cancel())
+    seen.ask(CancelRescale())
     found = status(seen)
     assert (found.phase, found.left_bins, found.moved_bins) == ("cancelling", 0, 1)
     seen.finish()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.coordinator.operations import Load
+from anabranch.coordinator.operations import LoadCheckpoint
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import FileGone
 from anabranch.protocol.status import Phase
@@ -61,7 +61,7 @@ def test_a_start_goes_back_although_the_plan_that_was_left_can_never_run(
     with pytest.raises(FileGone):
         engine().run()
 
-    back = engine(rewind=Load(1)).start()
+    back = engine(rewind=LoadCheckpoint(1)).start()
     put(files, "3.json")
     status = back.until(lambda status: status.step == 2 or status.phase is Phase.FAILED)
     assert (status.failure, status.branch, status.step) == (None, 1, 2)

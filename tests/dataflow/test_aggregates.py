@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from anabranch.dataflow.aggregates import (
-    Aggregate,
-    carried,
+    AggregateCall,
+    carried_columns,
     is_nullable,
     parse_aggregate,
     refuse_collated,
@@ -23,64 +23,64 @@ from anabranch.operators.aggregates.registry import FUNCTIONS
 @pytest.mark.parametrize(
     ("text", "aggregate"),
     [
-        ("count(*)", Aggregate("count")),
-        (" COUNT ( * ) ", Aggregate("count")),
-        ("count(1)", Aggregate("count", ("1",))),
-        ("count(a, b)", Aggregate("count", ("a", "b"))),
-        ("count(distinct a)", Aggregate("count_distinct", ("a",))),
-        ("count(DISTINCT a, f(b, c))", Aggregate("count_distinct", ("a", "f(b, c)"))),
-        ("sum(DISTINCT(a))", Aggregate("sum_distinct", ("(a)",))),
-        ("avg(distinct a)", Aggregate("avg_distinct", ("a",))),
-        ("min(distinct a)", Aggregate("min", ("a",))),
-        ("sum(all a)", Aggregate("sum", ("a",))),
-        ("sum(a * 2)", Aggregate("sum", ("a * 2",))),
-        ("Max(`unit price`)", Aggregate("max", ("`unit price`",))),
-        ("avg(coalesce(a, 0))", Aggregate("avg", ("coalesce(a, 0)",))),
-        ("mean(a)", Aggregate("avg", ("a",))),
-        ("sum(distinctness)", Aggregate("sum", ("distinctness",))),
-        ("sum(allowance)", Aggregate("sum", ("allowance",))),
-        ("std(a)", Aggregate("stddev_samp", ("a",))),
-        ("any(a)", Aggregate("bool_or", ("a",))),
-        ("min_by(a, b)", Aggregate("min_by", ("a", "b"), (False,))),
-        ("max_by(a, b, 3)", Aggregate("max_by", ("a", "b"), (3.0,))),
+        ("count(*)", AggregateCall("count")),
+        (" COUNT ( * ) ", AggregateCall("count")),
+        ("count(1)", AggregateCall("count", ("1",))),
+        ("count(a, b)", AggregateCall("count", ("a", "b"))),
+        ("count(distinct a)", AggregateCall("count_distinct", ("a",))),
+        ("count(DISTINCT a, f(b, c))", AggregateCall("count_distinct", ("a", "f(b, c)"))),
+        ("sum(DISTINCT(a))", AggregateCall("sum_distinct", ("(a)",))),
+        ("avg(distinct a)", AggregateCall("avg_distinct", ("a",))),
+        ("min(distinct a)", AggregateCall("min", ("a",))),
+        ("sum(all a)", AggregateCall("sum", ("a",))),
+        ("sum(a * 2)", AggregateCall("sum", ("a * 2",))),
+        ("Max(`unit price`)", AggregateCall("max", ("`unit price`",))),
+        ("avg(coalesce(a, 0))", AggregateCall("avg", ("coalesce(a, 0)",))),
+        ("mean(a)", AggregateCall("avg", ("a",))),
+        ("sum(distinctness)", AggregateCall("sum", ("distinctness",))),
+        ("sum(allowance)", AggregateCall("sum", ("allowance",))),
+        ("std(a)", AggregateCall("stddev_samp", ("a",))),
+        ("any(a)", AggregateCall("bool_or", ("a",))),
+        ("min_by(a, b)", AggregateCall("min_by", ("a", "b"), (False,))),
+        ("max_by(a, b, 3)", AggregateCall("max_by", ("a", "b"), (3.0,))),
         (
             "percentile_cont(0.5) within group (order by f(a, b) ASC) filter (where c)",
-            Aggregate("percentile", ("f(a, b)",), (0.5,), "c"),
+            AggregateCall("percentile", ("f(a, b)",), (0.5,), "c"),
         ),
         (
             "PERCENTILE_DISC(array(0, 1)) WITHIN GROUP(ORDER BY a)",
-            Aggregate("percentile_disc", ("a",), ((0.0, 1.0),)),
+            AggregateCall("percentile_disc", ("a",), ((0.0, 1.0),)),
         ),
-        ("first(a)", Aggregate("first", ("a",), (False,))),
-        ("first_value(a, true)", Aggregate("first", ("a",), (True,))),
-        ("last(a ignore nulls)", Aggregate("last", ("a",), (True,))),
-        ("last(a) IGNORE  NULLS", Aggregate("last", ("a",), (True,))),
-        ("any_value(a) respect nulls", Aggregate("any_value", ("a",), (False,))),
+        ("first(a)", AggregateCall("first", ("a",), (False,))),
+        ("first_value(a, true)", AggregateCall("first", ("a",), (True,))),
+        ("last(a ignore nulls)", AggregateCall("last", ("a",), (True,))),
+        ("last(a) IGNORE  NULLS", AggregateCall("last", ("a",), (True,))),
+        ("any_value(a) respect nulls", AggregateCall("any_value", ("a",), (False,))),
         (
             "last(a) filter (where b) ignore nulls",
-            Aggregate("last", ("a",), (True,), "b"),
+            AggregateCall("last", ("a",), (True,), "b"),
         ),
-        ("listagg(a)", Aggregate("listagg", ("a",), ("",))),
-        ("string_agg(a, ', ')", Aggregate("listagg", ("a",), (", ",))),
-        ("listagg(distinct a, ';')", Aggregate("listagg_distinct", ("a",), (";",))),
-        ("collect_list(distinct a)", Aggregate("collect_set", ("a",))),
-        ("percentile(a, 0.5)", Aggregate("percentile", ("a",), (0.5,))),
-        ("percentile(a, array(0, 1))", Aggregate("percentile", ("a",), ((0.0, 1.0),))),
-        ("percentile_approx(a, 1)", Aggregate("approx_percentile", ("a",), (1.0, 10000.0))),
-        ("approx_percentile(a, 1, 50)", Aggregate("approx_percentile", ("a",), (1.0, 50.0))),
+        ("listagg(a)", AggregateCall("listagg", ("a",), ("",))),
+        ("string_agg(a, ', ')", AggregateCall("listagg", ("a",), (", ",))),
+        ("listagg(distinct a, ';')", AggregateCall("listagg_distinct", ("a",), (";",))),
+        ("collect_list(distinct a)", AggregateCall("collect_set", ("a",))),
+        ("percentile(a, 0.5)", AggregateCall("percentile", ("a",), (0.5,))),
+        ("percentile(a, array(0, 1))", AggregateCall("percentile", ("a",), ((0.0, 1.0),))),
+        ("percentile_approx(a, 1)", AggregateCall("approx_percentile", ("a",), (1.0, 10000.0))),
+        ("approx_percentile(a, 1, 50)", AggregateCall("approx_percentile", ("a",), (1.0, 50.0))),
         (
             "approx_count_distinct(a, 0.01)",
-            Aggregate("approx_count_distinct", ("a",), (0.01,)),
+            AggregateCall("approx_count_distinct", ("a",), (0.01,)),
         ),
-        ("count(*) filter (where a > 0)", Aggregate("count", (), (), "a > 0")),
-        ("sum(a)FILTER(WHERE(b))", Aggregate("sum", ("a",), (), "(b)")),
+        ("count(*) filter (where a > 0)", AggregateCall("count", (), (), "a > 0")),
+        ("sum(a)FILTER(WHERE(b))", AggregateCall("sum", ("a",), (), "(b)")),
         (
             "sum(a) filter (where b = ')' and c in (1, 2))",
-            Aggregate("sum", ("a",), (), "b = ')' and c in (1, 2)"),
+            AggregateCall("sum", ("a",), (), "b = ')' and c in (1, 2)"),
         ),
     ],
 )
-def test_known_aggregates_are_read(text: str, aggregate: Aggregate) -> None:
+def test_known_aggregates_are_read(text: str, aggregate: AggregateCall) -> None:
     assert parse_aggregate(text) == aggregate
 
 
@@ -274,7 +274,7 @@ def test_each_argument_is_looked_at(text: str, types: tuple[pa.DataType, ...], w
 
 
 def test_only_counts_and_lists_are_never_null() -> None:
-    never = {name for name in RULES if not is_nullable(Aggregate(name))}
+    never = {name for name in RULES if not is_nullable(AggregateCall(name))}
     assert never == {
         *("count", "count_distinct", "count_if", "regr_count", "approx_count_distinct"),
         *("collect_list", "collect_set"),
@@ -290,7 +290,7 @@ def test_strings_with_a_collation_are_counted_and_nothing_else() -> None:
 
 
 def squeezed(text: str, *types: pa.DataType) -> list[tuple[str, pa.DataType]]:
-    found = carried(parse_aggregate(text), types)
+    found = carried_columns(parse_aggregate(text), types)
     return [(part.sql.replace("\n", ""), part.type) for part in found]
 
 
@@ -327,5 +327,5 @@ def test_what_travels_is_computed_by_sql_and_null_where_the_filter_says_no() -> 
 
 
 def test_a_comment_at_the_end_of_an_expression_ends_with_it() -> None:
-    found = carried(parse_aggregate("sum(x -- euros\n) filter (where c)"), [pa.int32()])
+    found = carried_columns(parse_aggregate("sum(x -- euros\n) filter (where c)"), [pa.int32()])
     assert found[0].sql == "if((\nc\n), (\nx -- euros\n), null)"

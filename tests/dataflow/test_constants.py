@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.dataflow.sql.constants import number, numbers, string, truth
+from anabranch.dataflow.sql.constants import number, number_array, string, truth_value
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_every_number_is_read_back(value: float) -> None:
     ],
 )
 def test_numbers_are_in_an_array(text: str, value: tuple[float, ...] | None) -> None:
-    assert numbers(text) == value
+    assert number_array(text) == value
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,9 @@ def test_a_text_is_what_stands_between_its_quotes(text: str, value: str | None) 
 
 
 def test_only_true_and_false_are_truth_values() -> None:
-    assert [truth(text) for text in ("TRUE", " false", "1", "null")] == [True, False, None, None]
+    assert [truth_value(text) for text in ("TRUE", " false", "1", "null")] == [
+        True,
+        False,
+        None,
+        None,
+    ]

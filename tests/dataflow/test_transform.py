@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from anabranch.dataflow.functions import DriverFunction, fingerprint
+from anabranch.dataflow.functions import DriverFunction, code_fingerprint
 from anabranch.dataflow.graph import TransformNode
 from anabranch.dataflow.naming import ORD
 from anabranch.dataflow.stream import Stream
@@ -178,5 +178,5 @@ def test_other_code_has_another_fingerprint() -> None:
         lambda df: [x for x in df if x in {"a", "b"}],
         lambda df: [x for x in df if x in {"a", "c"}],
     ]
-    assert len({fingerprint(function) for function in functions}) == len(functions)
-    assert fingerprint(same) == fingerprint(same)
+    assert len({code_fingerprint(function) for function in functions}) == len(functions)
+    assert code_fingerprint(same) == code_fingerprint(same)

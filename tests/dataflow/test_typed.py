@@ -7,10 +7,10 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from anabranch.dataflow.aggregates import Aggregate
+from anabranch.dataflow.aggregates import AggregateCall
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.types.schema import parse_schema
-from anabranch.dataflow.types.typed import AggregateColumn, Typed
+from anabranch.dataflow.types.typed import Typed, TypedAggregate
 from anabranch.dataflow.validate import validate
 from tests.dataflow.fakes import FakeAnalyzer, add, sink, source
 
@@ -88,15 +88,15 @@ def test_state_and_aggregates_belong_to_their_operators_alone(typed: Typed) -> N
     aggregates = {id: typed.aggregates(id) for id in range(14) if typed.aggregates(id)}
     assert aggregates == {
         10: (
-            AggregateColumn(
+            TypedAggregate(
                 "n",
-                Aggregate("count"),
+                AggregateCall("count"),
                 (),
                 pa.field("n", pa.int64(), nullable=False),
             ),
-            AggregateColumn(
+            TypedAggregate(
                 "last",
-                Aggregate("max", ("customer",)),
+                AggregateCall("max", ("customer",)),
                 (pa.string(),),
                 pa.field("last", pa.string()),
             ),

@@ -24,7 +24,7 @@ from anabranch.records.bins import BinSet
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import BlobInfo, restrict
 from anabranch.runs.compaction import Limits
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from anabranch.runs.run_file import forget_runs
 from anabranch.store.checksums import crc_of
 from tests.runs.kind_store import KindStore, Put, plain_create
@@ -47,8 +47,8 @@ def filled(path: Path, layout: Layout = LAYOUT, steps: int = 3, size: int = 3) -
     return store
 
 
-def at_home(store: KindStore, files: HomeFiles, owned: BinSet = EVERY) -> OperatorState:
-    return OperatorState(
+def at_home(store: KindStore, files: HomeFiles, owned: BinSet = EVERY) -> RegionState:
+    return RegionState(
         "totals",
         store.layout,
         store.runs,
@@ -285,7 +285,7 @@ def test_sweeping_leaves_what_is_needed_or_new(tmp_path: Path) -> None:
 
     def kept() -> list[int]:
         names = [path.name for path in room.iterdir() if not path.name.startswith(".")]
-        return sorted(home_directory.step_of(name) for name in names)
+        return sorted(home_directory.file_step(name) for name in names)
 
     assert kept() == [7, 8, 9]
     files.sweep("totals", store.runs, owned, 9)

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import (
-    Load,
+    LoadCheckpoint,
     Operation,
-    Pause,
+    PausePipeline,
     PauseSource,
-    Profile,
-    Rescaling,
-    Shutdown,
-    Start,
+    ProfileWorker,
+    RescalePipeline,
+    ShutDownPipeline,
+    StartPipeline,
     StartSource,
     TakeCheckpoint,
 )
@@ -39,8 +39,8 @@ from anabranch.errors import (
     QueryTooLarge,
 )
 from anabranch.protocol.failures import failure_of
-from anabranch.protocol.node import Facts, Failure, NodeFacts, SinkFacts
-from anabranch.protocol.rescale_requests import Request, Wish
+from anabranch.protocol.node import Failure, GraphNodeInfo, ProgramInfo, SinkInfo
+from anabranch.protocol.rescale_requests import RescaleRequest, TargetRequest
 from anabranch.protocol.status import (
     ENDED,
     CheckpointStatus,
@@ -53,7 +53,7 @@ from anabranch.protocol.status import (
     SourceStatus,
     Status,
 )
-from anabranch.records.profiles import ProfileWish
+from anabranch.records.profiles import ProfileRequest
 from anabranch.records.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
 from anabranch.task.profiling import Watched
@@ -64,19 +64,19 @@ BINS = 8
 LONG = 600.0
 REGION = "by-step"
 SHAPE = OperatorShape("totals", "aggregate", REGION, "step bigint", "rows bigint")
-FACTS = Facts(
+FACTS = ProgramInfo(
     dataflow="little",
     code="c0de",
     bins=BINS,
     regions=("by-step",),
     shapes=(SHAPE,),
     sources=("numbers",),
-    sinks=(SinkFacts("out", "parquet", takes_back=False),),
+    sinks=(SinkInfo("out", "parquet", takes_back=False),),
     endings=(),
     graph=(
-        NodeFacts(0, "source", "numbers", None, ()),
-        NodeFacts(1, "aggregate", "totals", "by-step", (0,)),
-        NodeFacts(2, "sink", "out", "by-step", (1,)),
+        GraphNodeInfo(0, "source", "numbers", None, ()),
+        GraphNodeInfo(1, "aggregate", "totals", "by-step", (0,)),
+        GraphNodeInfo(2, "sink", "out", "by-step", (1,)),
     ),
 )
 
@@ -187,7 +187,7 @@ class Little:
                 rescales=self.rescale.history,
             )
 
-    def facts(self) -> Facts | None:
+    def facts(self) -> ProgramInfo | None:
         return FACTS if self.met else None
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
@@ -198,30 +198,30 @@ class Little:
             if refused is not None:
                 return refused
             match operation:
-                case Start():
+                case StartPipeline():
                     self.phase = Phase.RUNNING
-                case Pause():
+                case PausePipeline():
                     self.phase = Phase.PAUSED
                 case PauseSource() | StartSource():
                     self.source_paused = isinstance(operation, PauseSource)
-                case Shutdown():
+                case ShutDownPipeline():
                     return self._shutdown(seconds)
                 case TakeCheckpoint():
                     return self._checkpoint(until)
-                case Load(step, accept):
+                case LoadCheckpoint(step, accept):
                     return self._load(step, accept)
-                case Rescaling() | Profile():
+                case RescalePipeline() | ProfileWorker():
                     return self._with_a_step(operation, until)
             self._changed.notify_all()
             return Answered(step=self.step)
 
-    def _with_a_step(self, operation: Rescaling | Profile, until: float) -> Answered:
+    def _with_a_step(self, operation: RescalePipeline | ProfileWorker, until: float) -> Answered:
         """What the next step answers."""
-        if isinstance(operation, Rescaling):
+        if isinstance(operation, RescalePipeline):
             return self._rescale(operation.request, until)
         return self._profile(operation.wish, until)
 
-    def _profile(self, wish: ProfileWish, until: float) -> Answered:
+    def _profile(self, wish: ProfileRequest, until: float) -> Answered:
         """A profile of adding up, as in the last step; who does not wait gets none."""
         if wish.worker not in self.rescale.assignment.workers or wish.region not in (None, REGION):
             return _refused(f"There is no worker {wish.worker}", "Look at the status.")
@@ -236,7 +236,7 @@ class Little:
         return Answered(step=self.step, profiles=(watched.profile,))
 
     def _unfit(self, asked: Operation) -> Answered | None:
-        if self.phase in ENDED and not isinstance(asked, Shutdown):
+        if self.phase in ENDED and not isinstance(asked, ShutDownPipeline):
             why = "is over" if self.failure is None else "has failed"
             return _refused(f"The pipeline {why}", "Run it again to go on.")
         if isinstance(asked, PauseSource | StartSource) and asked.source not in FACTS.sources:
@@ -291,7 +291,7 @@ class Little:
         self._changed.notify_all()
         return Answered(step=step)
 
-    def _rescale(self, request: Request, until: float) -> Answered:
+    def _rescale(self, request: RescaleRequest, until: float) -> Answered:
         if not self.step:
             return _refused("There is no committed step yet", "Ask again after the first one.")
         try:
@@ -307,7 +307,7 @@ class Little:
             self._changed.wait(min(left, self.pace))
         return Answered(step=self.step)
 
-    def forecast(self, wish: Wish) -> Forecast:
+    def forecast(self, wish: TargetRequest) -> Forecast:
         with self._changed:
             return self.rescale.forecast(wish)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator.journal_view import Standing
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.plans import is_moving
 from anabranch.coordinator.rescaling import forecast_of, rescale_status
 from anabranch.coordinator.settings import Settings
-from anabranch.protocol.rescale_history import Finished
-from anabranch.protocol.rescale_requests import Request, Wish
+from anabranch.protocol.rescale_history import FinishedRescale
+from anabranch.protocol.rescale_requests import RescaleRequest, TargetRequest
 from anabranch.protocol.status import RescaleStatus
 from anabranch.records.step import Assignment, Commit, OperatorShape, OperatorState
 from anabranch.rescale.apply_request import request
@@ -16,10 +16,10 @@ from anabranch.rescale.controller import after_commit, is_pending, plan_step
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.loads import from_states
 from anabranch.rescale.migration import Reports
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.rescale.step_summary import StepMoved, moved_in
 
-ONE_BIN_A_STEP = RescaleSettings(way=Way.FLUID, prefetch=False)
+ONE_BIN_A_STEP = RescaleSettings(way=MovePolicy.FLUID, prefetch=False)
 
 
 class LittleRescale:
@@ -49,18 +49,18 @@ class LittleRescale:
         return rescale_status(self._memory)
 
     @property
-    def history(self) -> tuple[Finished, ...]:
+    def history(self) -> tuple[FinishedRescale, ...]:
         return self._memory.rescale.history
 
     @property
     def pending(self) -> bool:
         return is_pending(self._memory.rescale)
 
-    def ask(self, asked: Request) -> None:
+    def ask(self, asked: RescaleRequest) -> None:
         """Take a request; raises why it is refused."""
         self._memory.rescale = request(self._memory.rescale, asked, (self.assignment,))
 
-    def forecast(self, wish: Wish) -> Forecast:
+    def forecast(self, wish: TargetRequest) -> Forecast:
         return forecast_of(self._memory, wish)
 
     def step(self, step: int, seconds: float) -> StepMoved | None:
@@ -80,4 +80,4 @@ class LittleRescale:
         self._live = tuple(step // bins + (bin < step % bins) for bin in range(bins))
         states = (OperatorState(self._shape, (), self._live),)
         made = Commit(step, 0, step, "c0de", (), placement, states, (), (), {})
-        self._memory.standing = Standing(commit=made, states=states)
+        self._memory.standing = JournalView(commit=made, states=states)

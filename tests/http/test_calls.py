@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from anabranch.coordinator.operations import (
-    Load,
-    Pause,
+    LoadCheckpoint,
+    PausePipeline,
     PauseSource,
-    Shutdown,
-    Start,
+    ShutDownPipeline,
+    StartPipeline,
     StartSource,
     TakeCheckpoint,
 )
@@ -47,7 +47,7 @@ def test_pause_and_start(site: Site, little: Little) -> None:
     started = site.post("/start")
     assert (started.status, started.json()["done"]) == (200, True)
     until(lambda: site.get("/status").json()["step"] > step)
-    assert little.asked == [Pause(), Start()]
+    assert little.asked == [PausePipeline(), StartPipeline()]
 
 
 def test_a_source_is_paused_and_started_while_steps_go_on(site: Site, little: Little) -> None:
@@ -110,18 +110,20 @@ def test_load_goes_back_and_makes_a_branch(site: Site, little: Little) -> None:
     assert "--accept-duplicates" in refused["do"]
     done = site.post("/load", {"step": step, "accept_duplicates": True}).json()
     assert (done["step"], done["status"]["branch"], done["status"]["step"]) == (step, 1, step)
-    assert little.asked[-2:] == [Load(step), Load(step, accept_duplicates=True)]
+    assert little.asked[-2:] == [LoadCheckpoint(step), LoadCheckpoint(step, accept_duplicates=True)]
 
 
 @pytest.mark.parametrize(
     ("options", "status", "asked"),
     [
-        ("", 200, Shutdown()),
-        ("?at_once=true", 200, Shutdown(at_once=True)),
-        ("?wait=false", 202, Shutdown()),
+        ("", 200, ShutDownPipeline()),
+        ("?at_once=true", 200, ShutDownPipeline(at_once=True)),
+        ("?wait=false", 202, ShutDownPipeline()),
     ],
 )
-def test_shutdown(site: Site, little: Little, options: str, status: int, asked: Shutdown) -> None:
+def test_shutdown(
+    site: Site, little: Little, options: str, status: int, asked: ShutDownPipeline
+) -> None:
     reply = site.post(f"/shutdown{options}")
     assert (reply.status, reply.json()["done"]) == (status, status == 200)
     assert little.asked == [asked]

@@ -23,7 +23,7 @@ from anabranch.errors import (
 from anabranch.http.address import Address, read_address, remove_address, write_address
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
-from anabranch.http.responses_json import QueryRequest
+from anabranch.http.schemas import QueryRequest
 from anabranch.http.server import Server
 from tests.http.little import FACTS, Little
 from tests.http.raw import until

@@ -7,8 +7,8 @@ import pytest
 
 from anabranch.coordinator.effects import Answer
 from anabranch.coordinator.events import Asked
-from anabranch.coordinator.operations import Load, Operation, TakeCheckpoint
-from anabranch.protocol.node import SinkFacts
+from anabranch.coordinator.operations import LoadCheckpoint, Operation, TakeCheckpoint
+from anabranch.protocol.node import SinkInfo
 from anabranch.protocol.status import CheckpointStatus
 from tests.coordinator import bench as benches
 from tests.coordinator.bench import Bench, checkpoint, standing
@@ -18,16 +18,16 @@ from tests.http.little import Little
 @pytest.mark.parametrize(
     ("step", "kept", "operation"),
     [
-        (7, 5, Load(4)),
-        (7, None, Load(4)),
-        (7, 5, Load(5)),
+        (7, 5, LoadCheckpoint(4)),
+        (7, None, LoadCheckpoint(4)),
+        (7, 5, LoadCheckpoint(5)),
         (0, None, TakeCheckpoint()),
     ],
 )
 def test_refusals_are_those_of_the_real_one(
     monkeypatch: pytest.MonkeyPatch, step: int, kept: int | None, operation: Operation
 ) -> None:
-    one_way = SinkFacts("out", "parquet", takes_back=False)
+    one_way = SinkInfo("out", "parquet", takes_back=False)
     facts = msgspec.structs.replace(benches.FACTS, sinks=(one_way,))
     monkeypatch.setattr(benches, "FACTS", facts)
     bench = Bench()

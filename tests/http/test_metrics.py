@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.http.routes.metrics import Meter
-from anabranch.protocol.rescale_history import Outcome
+from anabranch.protocol.rescale_history import RescaleOutcome
 from anabranch.protocol.status import CheckpointStatus, Phase
 from anabranch.rescale.step_summary import StepMoved
 from tests.http.little import BINS, Little
@@ -86,10 +86,10 @@ def test_a_rescale_is_counted_as_it_goes() -> None:
         (0.3, StepMoved()),
         (0.2, StepMoved(3, 30, 300)),
         (0.9, StepMoved(1, 10, 100)),
-        (0.1, StepMoved(ended=(Outcome.SETTLED,), released=(2, 3))),
+        (0.1, StepMoved(ended=(RescaleOutcome.SETTLED,), released=(2, 3))),
         (7.0, None),
-        (0.4, StepMoved(2, 0, 0, (Outcome.REPLACED,))),
-        (0.2, StepMoved(ended=(Outcome.CANCELLED,))),
+        (0.4, StepMoved(2, 0, 0, (RescaleOutcome.REPLACED,))),
+        (0.2, StepMoved(ended=(RescaleOutcome.CANCELLED,))),
     ]
     for number, (seconds, moved) in enumerate(steps, start=1):
         meter.observe(StepDone(number, 1, 1, seconds, {}, moved=moved))
@@ -98,13 +98,13 @@ def test_a_rescale_is_counted_as_it_goes() -> None:
     counted = [one(found, f"rescale_{name}_total") for name in names]
     assert counted == [6, 40, 400, 3, 6, 2]
     assert one(found, "rescale_longest_step_seconds") == 0.4
-    by_outcome = {o: one(found, "rescales_total", outcome=o) for o in Outcome}
+    by_outcome = {o: one(found, "rescales_total", outcome=o) for o in RescaleOutcome}
     assert by_outcome == {
-        Outcome.SETTLED: 1,
-        Outcome.CANCELLED: 1,
-        Outcome.REPLACED: 1,
-        Outcome.ROLLED_BACK: 0,
-        Outcome.REOPENED: 0,
+        RescaleOutcome.SETTLED: 1,
+        RescaleOutcome.CANCELLED: 1,
+        RescaleOutcome.REPLACED: 1,
+        RescaleOutcome.ROLLED_BACK: 0,
+        RescaleOutcome.REOPENED: 0,
     }
     assert one(found, "rescale_under_way") == 0
 

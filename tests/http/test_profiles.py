@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.coordinator.operations import Profile
+from anabranch.coordinator.operations import ProfileWorker
 from anabranch.http.client import Client
 from anabranch.http.profile_text import NOT_YET, profile_text
-from anabranch.http.responses_json import ProfileAnswer
+from anabranch.http.schemas import ProfileAnswer
 from anabranch.records.profiles import (
     FunctionTime,
     LineMemory,
     MemoryUse,
     ProfileKind,
-    ProfileWish,
+    ProfileRequest,
     TaskProfile,
 )
 from tests.http.little import Little
@@ -34,7 +34,7 @@ def test_where_the_time_goes(site: Site, little: Little) -> None:
     (found,) = answer.profiles
     assert (found.kind, found.group, found.worker) == ("time", "by-step", 1)
     assert "adding_up" in [each.function for each in found.functions]
-    assert little.asked == [Profile(ProfileWish(ProfileKind.TIME, 1, "by-step"))]
+    assert little.asked == [ProfileWorker(ProfileRequest(ProfileKind.TIME, 1, "by-step"))]
 
 
 def test_where_the_memory_is(site: Site, little: Little) -> None:
@@ -44,7 +44,7 @@ def test_where_the_memory_is(site: Site, little: Little) -> None:
     assert (found.kind, found.worker) == ("heap", 0)
     assert found.memory is not None
     assert found.memory.resident > 1 << 20
-    assert little.asked == [Profile(ProfileWish(ProfileKind.HEAP, 0))]
+    assert little.asked == [ProfileWorker(ProfileRequest(ProfileKind.HEAP, 0))]
 
 
 def test_as_text(site: Site) -> None:
@@ -79,7 +79,7 @@ def test_the_client_asks_for_both(site: Site) -> None:
     stepping(site)
     client = Client(site.url)
     for kind in ProfileKind:
-        answer = client.profile(ProfileWish(kind, 0, "by-step"))
+        answer = client.profile(ProfileRequest(kind, 0, "by-step"))
         assert [each.kind for each in answer.profiles] == [kind]
 
 

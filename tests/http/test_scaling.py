@@ -7,13 +7,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from anabranch.coordinator.operations import Rescaling
+from anabranch.coordinator.operations import RescalePipeline
 from anabranch.errors import OperationRefused
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
-from anabranch.http.responses_json import RebalanceRequest, ScaleRequest
+from anabranch.http.schemas import RebalanceRequest, ScaleRequest
 from anabranch.http.server import Server
-from anabranch.protocol.rescale_requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
+from anabranch.protocol.rescale_requests import (
+    Balance,
+    CancelRescale,
+    PauseRescale,
+    Rebalance,
+    ResumeRescale,
+    Scale,
+)
 from tests.http.little import BINS, Little
 from tests.http.raw import Site, until
 
@@ -47,8 +54,8 @@ def test_up_and_down_with_a_history(warm: Site, little: Little) -> None:
     assert (down["outcome"], down["moved"]["bins"], len(down["workers"])) == ("settled", 6, 1)
     assert up["wish"] == {"type": "scale", "workers": 4, "regions": [], "remove": [], "by": "bins"}
     assert little.asked == [
-        Rescaling(Scale(4)),
-        Rescaling(Scale(None, (("by-step", 1),), (), Balance.LOAD)),
+        RescalePipeline(Scale(4)),
+        RescalePipeline(Scale(None, (("by-step", 1),), (), Balance.LOAD)),
     ]
 
 
@@ -138,9 +145,9 @@ def test_paused_resumed_and_rolled_back_by_the_client() -> None:
         client.rebalance(RebalanceRequest(("by-step",)))
         with pytest.raises(OperationRefused, match="no rescale is paused"):
             client.scale_resume()
-    assert [each.request for each in little.asked if isinstance(each, Rescaling)] == [
-        *(Scale(4), Pause(), Resume(), Scale(1), Cancel(roll_back=True)),
-        *(Rebalance(("by-step",)), Resume()),
+    assert [each.request for each in little.asked if isinstance(each, RescalePipeline)] == [
+        *(Scale(4), PauseRescale(), ResumeRescale(), Scale(1), CancelRescale(roll_back=True)),
+        *(Rebalance(("by-step",)), ResumeRescale()),
     ]
 
 

@@ -15,17 +15,17 @@ from anabranch.protocol.data_plane import DataPlane
 from anabranch.protocol.node import (
     CommitOrder,
     InputLimit,
+    NodeOrder,
+    NodeReport,
     OpenOrder,
-    Order,
     Output,
     StepOrder,
     StepResult,
-    Told,
 )
 from anabranch.records.bins import BinSet
 from anabranch.records.step import Input, Plan
 from anabranch.rescale.assignments import equal_shares
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from anabranch.sinks.memory import MemorySink
 from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.shop import BINS, Story, make_program
@@ -86,10 +86,10 @@ class CoreShop:
         return self.journal[-1].plan.step if self.journal else 0
 
     @property
-    def told(self) -> Told:
+    def told(self) -> NodeReport:
         return self.core.told(self.leader)
 
-    def give(self, order: Order) -> None:
+    def give(self, order: NodeOrder) -> None:
         self.core.take_order(self.leader, order)
 
     def open_order(self, at: int | None = None, **more: Any) -> OpenOrder:
@@ -113,7 +113,7 @@ class CoreShop:
         }
         return OpenOrder(**{**given, **more})
 
-    def open(self, **more: Any) -> Told:
+    def open(self, **more: Any) -> NodeReport:
         self.give(self.open_order(**more))
         while self.core.open_pending():
             pass
@@ -175,7 +175,7 @@ class CoreShop:
         kept = next(s for s in self.core.snapshot.states if s.operator == operator)
         every = BinSet.every(BINS)
         layout = self.program.layouts[operator]
-        state = OperatorState(operator, layout, kept.runs, self.store, BINS, every, kept.live)
+        state = RegionState(operator, layout, kept.runs, self.store, BINS, every, kept.live)
         key = "k_customer" if operator == "seen" else "k_times"
         return {row[key]: row for row in state.scan().to_pylist()}
 

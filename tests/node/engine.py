@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.coordinator.driver import Driver
-from anabranch.coordinator.driver.journal_writer import Records
+from anabranch.coordinator.driver.journal_writer import JournalWriter
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.settings import Settings
@@ -80,7 +80,7 @@ class Engine:
         )
         self.node = InlineNode(ThreadedNode(core))
         self.leading = ThisProcess(directory)
-        records = Records(self.leading.leadership.journal, lambda: secrets.token_hex(16))
+        records = JournalWriter(self.leading.leadership.journal, lambda: secrets.token_hex(16))
         machine = Machine(chosen, directory=str(directory), validate=True, **options)
         self.driver = Driver(
             machine, records, self.leading, self.node, self._seen, self._point, clock_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from anabranch.protocol.node import Node, StepOrder, Told
+from anabranch.protocol.node import Node, NodeReport, StepOrder
 from tests.node.core_shop import Committed, CoreShop
 
 PATIENCE = 60.0
@@ -19,7 +19,7 @@ class Led:
         self.node = node
         self.leader = leader
 
-    def until(self, wanted: Any) -> Told:
+    def until(self, wanted: Any) -> NodeReport:
         """Listen until the node says what is wanted."""
         seen, end = 0, time.monotonic() + PATIENCE
         while time.monotonic() < end:
@@ -31,12 +31,12 @@ class Led:
             seen = told.version
         raise AssertionError(f"the node never said so: {told}")
 
-    def open(self, **more: Any) -> Told:
+    def open(self, **more: Any) -> NodeReport:
         order = self.shop.open_order(**more)
         self.node.order(self.leader, order)
         return self.until(lambda told: told.opened == order.number)
 
-    def offered(self) -> Told:
+    def offered(self) -> NodeReport:
         """Wait for input, or for its end."""
         step = self.shop.step + 1
         return self.until(

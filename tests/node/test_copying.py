@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli.state import state
-from anabranch.coordinator.driver.checkpoint_copy import Copied, copy_checkpoint
+from anabranch.coordinator.driver.checkpoint_copy import CheckpointCopy, copy_checkpoint
 from anabranch.coordinator.effects import StepDone
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import CorruptRun, NameTaken, NoPipeline, SnapshotExpired
@@ -85,7 +85,7 @@ class Halfway:
         assert (status.phase, status.step) == (Phase.COMPLETED, 3)
 
 
-def copied(directory: Path, target: Path, step: int | None = None) -> Copied:
+def copied(directory: Path, target: Path, step: int | None = None) -> CheckpointCopy:
     return copy_checkpoint(directory, step, target, {"rows": source()})
 
 

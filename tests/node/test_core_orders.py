@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import Fenced, NodeUnreachable
-from anabranch.protocol.node import CancelOrder, Closed, CloseOrder, Open, Order, Running, StepOrder
+from anabranch.protocol.node import (
+    CancelOrder,
+    Closed,
+    CloseOrder,
+    NodeOrder,
+    Open,
+    Running,
+    StepOrder,
+)
 from tests.node.core_shop import Committed, CoreShop
 
 WORK = (
@@ -35,12 +43,12 @@ class Mixer:
     def __init__(self, shop: CoreShop, data: st.DataObject) -> None:
         self.shop = shop
         self.data = data
-        self.sent: list[Order] = []
+        self.sent: list[NodeOrder] = []
         self.number = 0
         self.plan: StepOrder | None = None
         self.last: Committed | None = None
 
-    def send(self, order: Order) -> None:
+    def send(self, order: NodeOrder) -> None:
         """Give an order once, twice, or not at all; and some old one with it."""
         self.sent.append(order)
         for _ in range(self.data.draw(st.sampled_from([1, 1, 2, 0]))):

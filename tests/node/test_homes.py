@@ -14,7 +14,7 @@ from anabranch.homes import home_directory
 from anabranch.records.home_use import HomeUse
 from anabranch.records.run_list import runs_of
 from anabranch.records.step import Commit, Plan
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.runs.compaction import LIMITS
 from anabranch.sinks.memory import MemorySink
 from anabranch.task.worker_home import Homes, homes_of, tidy_homes
@@ -24,8 +24,8 @@ from tests.node.test_live_rescale import STEPS, Story
 from tests.spark.running import commits
 
 pytestmark = pytest.mark.timeout(900)
-FLUID = RescaleSettings(way=Way.FLUID)
-BATCHED = RescaleSettings(way=Way.BATCHED, budget_bytes=2000)
+FLUID = RescaleSettings(way=MovePolicy.FLUID)
+BATCHED = RescaleSettings(way=MovePolicy.BATCHED, budget_bytes=2000)
 
 
 class Lived:

@@ -16,15 +16,15 @@ from anabranch.protocol.node import (
     CommitOrder,
     Done,
     InputLimit,
+    NodeOrder,
     Open,
     OpenOrder,
-    Order,
     Running,
     StepOrder,
     StepResult,
 )
 from anabranch.records.bins import BinSet
-from anabranch.records.placed import OperatorShape, OperatorState, fingerprint
+from anabranch.records.placed import OperatorShape, OperatorState, state_fingerprint
 from anabranch.records.run_list import Listed, RunInfo
 from anabranch.records.step import Plan
 
@@ -92,7 +92,7 @@ def test_an_order_to_open_counts_once_and_the_newest_alone() -> None:
         pytest.param(CloseOrder(opened=9), id="close something else"),
     ],
 )
-def test_what_does_not_fit_changes_nothing(order: Order) -> None:
+def test_what_does_not_fit_changes_nothing(order: NodeOrder) -> None:
     duties = opened(5)
     duties.take_note(order)
     assert (duties.to_run, duties.to_close, duties.cancelled) == (None, None, False)
@@ -149,7 +149,7 @@ ORDERS = st.one_of(
 WORK = st.sampled_from(["open", "cannot open", "run", "fail"])
 
 
-def perform(duties: Duties, what: Order | str) -> None:
+def perform(duties: Duties, what: NodeOrder | str) -> None:
     match what:
         case CommitOrder():
             duties.commit(what)
@@ -172,7 +172,7 @@ def perform(duties: Duties, what: Order | str) -> None:
 
 
 @given(st.lists(ORDERS | WORK, max_size=40))
-def test_an_order_that_comes_twice_changes_no_more_than_once(story: list[Order | str]) -> None:
+def test_an_order_that_comes_twice_changes_no_more_than_once(story: list[NodeOrder | str]) -> None:
     once, twice = Duties(), Duties()
     for what in story:
         perform(once, what)
@@ -199,7 +199,7 @@ def test_what_a_node_stands_at_is_told_apart_before_and_after_the_commit() -> No
     order = duties.begin_open()
     assert order is not None
     duties.has_opened(order, total(run("a", 0)))
-    before, after = (fingerprint(total(run(name, 0))) for name in "ab")
+    before, after = (state_fingerprint(total(run(name, 0))) for name in "ab")
     assert (duties.branch, duties.stands, duties.reached) == (3, before, "")
     first = plan(1)
     duties.take_note(StepOrder(first))
@@ -222,7 +222,7 @@ def test_a_fingerprint_is_of_the_runs_and_their_bins() -> None:
         total(run("a", 0), run("b", 0)),
         total(run("b", 0), run("a", 0)),
     ]
-    assert len({fingerprint(each) for each in states}) == len(states)
-    assert fingerprint(total()) == fingerprint(())
+    assert len({state_fingerprint(each) for each in states}) == len(states)
+    assert state_fingerprint(total()) == state_fingerprint(())
     again = msgspec.json.decode(msgspec.json.encode(states[-1]), type=tuple[OperatorState, ...])
-    assert fingerprint(again) == fingerprint(states[-1])
+    assert state_fingerprint(again) == state_fingerprint(states[-1])

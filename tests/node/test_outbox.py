@@ -17,7 +17,7 @@ from anabranch.protocol.node import Output
 from anabranch.protocol.sinks import Publisher, SinkContext
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FileSink
-from anabranch.sinks.staging import Rows, stage
+from anabranch.sinks.staging import RowsToStage, stage
 
 WAIT = 10.0
 
@@ -112,7 +112,7 @@ class Store:
     def output(self, step: int) -> Output:
         table = pa.table({"step": pa.array([step] * 2, pa.int64())})
         name = f"stage/out/{step:012d}-0-r-1-0-x.parquet"
-        return Output(step, tuple(stage(self.root, [Rows(name, "out", self.sink, table)])))
+        return Output(step, tuple(stage(self.root, [RowsToStage(name, "out", self.sink, table)])))
 
     def published(self) -> list[int]:
         files = sorted((self.root / "out").glob("step-*.parquet"))

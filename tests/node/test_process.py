@@ -16,9 +16,9 @@ import pytest
 from anabranch.cli.exits import Exit
 from anabranch.errors import Fenced, NodeUnreachable
 from anabranch.node import process as module
-from anabranch.node.address import read_address
+from anabranch.node.address import read_node_address
 from anabranch.node.client import HttpNode
-from anabranch.node.process import NodeCommand, ProcessNode
+from anabranch.node.process import NodeCommand, NodeProcess
 from anabranch.protocol.node import Node
 from anabranch.store.lock import DirectoryLock
 from tests.node.core_shop import CoreShop
@@ -28,7 +28,7 @@ from tests.node.shop import BINS
 
 WAIT = 60.0
 
-Nodes = Callable[..., ProcessNode]
+Nodes = Callable[..., NodeProcess]
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     monkeypatch.setenv("PYTHONPATH", f"{here / 'src'}{os.pathsep}{here}")
     state = tmp_path / "state"
     state.mkdir()
-    made: list[ProcessNode] = []
+    made: list[NodeProcess] = []
     found: list[HttpNode] = []
     monkeypatch.setattr(module, "HttpNode", lambda address: _kept(found, HttpNode(address)))
 
-    def one(**options: object) -> ProcessNode:
-        made.append(ProcessNode(PlainCommand(FLOW, state, **{"bins": BINS, **options}), WAIT))  # type: ignore[arg-type]
+    def one(**options: object) -> NodeProcess:
+        made.append(NodeProcess(PlainCommand(FLOW, state, **{"bins": BINS, **options}), WAIT))  # type: ignore[arg-type]
         return made[-1]
 
     yield one
@@ -135,7 +135,7 @@ def test_a_node_whose_sink_hangs_ends_when_it_is_told_to(tmp_path: Path, nodes: 
     process = psutil.Process(pid_of(node))
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(WAIT) == Exit.FAILED
-    assert read_address(tmp_path / "state") is None
+    assert read_node_address(tmp_path / "state") is None
     lock = DirectoryLock(tmp_path / "state", "node.lock")
     lock.acquire()
     lock.release()
@@ -160,7 +160,7 @@ def test_a_node_that_is_starting_is_ended_by_the_coordinator_that_comes(
     tmp_path: Path, nodes: Nodes
 ) -> None:
     (tmp_path / "slow").touch()
-    dead = ProcessNode(PlainCommand(FLOW, tmp_path / "state", BINS), 0.0)
+    dead = NodeProcess(PlainCommand(FLOW, tmp_path / "state", BINS), 0.0)
     dead._end = lambda: None  # type: ignore[method-assign]
     with pytest.raises(NodeUnreachable):
         dead.find(1)

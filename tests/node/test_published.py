@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from anabranch.coordinator.operations import Shutdown
+from anabranch.coordinator.operations import ShutDownPipeline
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import ChangedDataflow, UserFunctionFailed
 from anabranch.node.identity import check_outputs
@@ -90,7 +90,7 @@ class Place:
             while engine.pipeline.status().step < steps and not engine.dead.is_set():
                 if engine.driver.wait(0.01):
                     break
-            engine.driver.ask(Shutdown(), 0.0)
+            engine.driver.ask(ShutDownPipeline(), 0.0)
         engine.run()
 
     def asked(self, name: str) -> list[int]:

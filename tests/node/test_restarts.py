@@ -28,7 +28,7 @@ from anabranch.journal.journal import CommitName, Journal, PlanName
 from anabranch.protocol.status import Phase
 from anabranch.records.bins import BinSet
 from anabranch.records.step import Commit, Plan, decode_commit, decode_plan
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.generator import GeneratorSource
@@ -108,7 +108,7 @@ class Shop:
 
     def state(self, operator: str) -> dict[Any, Any]:
         kept = next(s for s in self.commits()[-1].states if s.operator == operator)
-        state = OperatorState(
+        state = RegionState(
             operator,
             self.program.layouts[operator],
             kept.runs,

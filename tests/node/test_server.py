@@ -14,7 +14,12 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import Fenced, NodeUnreachable, QueryFailed, UnknownOperator
-from anabranch.node.address import NodeAddress, read_address, remove_address, write_address
+from anabranch.node.address import (
+    NodeAddress,
+    read_node_address,
+    remove_node_address,
+    write_node_address,
+)
 from anabranch.node.client import HttpNode
 from anabranch.node.server import NodeServer
 from anabranch.node.threads import ThreadedNode
@@ -184,18 +189,18 @@ def test_a_kept_connection_that_died_is_made_anew(server: NodeServer, node: Http
 
 
 def test_the_address_is_the_owners_alone_and_taken_back_by_its_node_only(tmp_path: Path) -> None:
-    assert read_address(tmp_path) is None
+    assert read_node_address(tmp_path) is None
     mine = NodeAddress("127.0.0.1", 1, 2, "mine", "secret")
-    write_address(tmp_path, mine)
-    assert read_address(tmp_path) == mine
+    write_node_address(tmp_path, mine)
+    assert read_node_address(tmp_path) == mine
     assert (tmp_path / "node.json").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["node.json"]
-    remove_address(tmp_path, "another")
-    assert read_address(tmp_path) == mine
-    remove_address(tmp_path, "mine")
-    assert read_address(tmp_path) is None
+    remove_node_address(tmp_path, "another")
+    assert read_node_address(tmp_path) == mine
+    remove_node_address(tmp_path, "mine")
+    assert read_node_address(tmp_path) is None
     (tmp_path / "node.json").write_text("torn {")
-    assert read_address(tmp_path) is None
+    assert read_node_address(tmp_path) is None
 
 
 def test_a_rewound_order_survives_the_way(shop: CoreShop, node: HttpNode) -> None:

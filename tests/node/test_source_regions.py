@@ -16,12 +16,12 @@ from anabranch.errors import OperationRefused
 from anabranch.messages import Attempt, PartitionRead, Registered, Report
 from anabranch.node.interrogation import worker_loads
 from anabranch.node.opening import facts_of
-from anabranch.node.step_outcome import Disagreement, Settled, planned_ranges, settle
+from anabranch.node.step_outcome import Disagreement, StepOutcome, planned_ranges, step_outcome
 from anabranch.pipeline import Pipeline
 from anabranch.records.slices import RangeSlice
 from anabranch.records.step import Assignment, Input, Plan
 from anabranch.rescale.assignments import source_shares
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.rescale.step_moves import StepMoves
 from anabranch.task.program import Program
 from tests.node.engine import Engine
@@ -59,7 +59,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, list[Any], ab.
     sink = ab.MemorySink()
     made, store = counted(sink), tmp_path_factory.mktemp("numbers")
     plane = ListeningPlane(made, store)
-    chosen = Settings(workers=2, rescale=RescaleSettings(way=Way.FLUID, prefetch=False))
+    chosen = Settings(workers=2, rescale=RescaleSettings(way=MovePolicy.FLUID, prefetch=False))
     engine = Engine(made, store, plane=plane, settings=chosen, paced=True).start()
     pipeline = engine.pipeline
     seen = []
@@ -171,7 +171,7 @@ def test_a_partition_that_two_tasks_have_read_makes_the_step_run_again() -> None
         attempt = Attempt(0, "in", worker, f"a{worker}")
         return Report(attempt, (), (), (), (), {}, read=(PartitionRead("in", 4, 10, 70),))
 
-    found = settle((), [read(0), read(1)], ())
+    found = step_outcome((), [read(0), read(1)], ())
     assert isinstance(found, Disagreement)
     assert found.why == "partition 4 of in was read 2 times"
 
@@ -197,8 +197,10 @@ def test_a_step_that_read_something_else_than_was_planned_runs_again(
     made = counted(ab.MemorySink())
     inputs = (Input("in", (RangeSlice(4, 70, 80),), msgspec.Raw(b"1")),)
     ranges = planned_ranges(made.physical, Plan(1, 0, 0, "code", inputs, (), 2))
-    assert isinstance(settle((), reported(PartitionRead("in", 4, 10, 70)), (), ranges), Settled)
-    found = settle((), reported(*wrong), (), ranges)
+    assert isinstance(
+        step_outcome((), reported(PartitionRead("in", 4, 10, 70)), (), ranges), StepOutcome
+    )
+    found = step_outcome((), reported(*wrong), (), ranges)
     assert isinstance(found, Disagreement)
     assert "was not read as planned" in found.why
 
@@ -214,7 +216,7 @@ def test_partitions_are_weighed_by_what_was_read_of_them_and_bins_by_registered_
     )
     moves = StepMoves(1, placement, asked=True) if asked else None
     plan = Plan(1, 0, 0, "code", (), placement, 3, moves=moves)
-    settled = Settled(
+    settled = StepOutcome(
         (),
         (),
         (),

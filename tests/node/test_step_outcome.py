@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 
 from anabranch.messages import Attempt, Report, StateReport, Tally
 from anabranch.node.interrogation import moving_seconds
-from anabranch.node.step_outcome import Disagreement, Settled, Task, rows_read, settle, task_of
+from anabranch.node.step_outcome import (
+    Disagreement,
+    StepOutcome,
+    Task,
+    rows_read,
+    step_outcome,
+    task_of,
+)
 from anabranch.plan.lower import lower
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import Listed, RunInfo, RunList, runs_of
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import Count, OperatorShape, OperatorState
+from anabranch.records.step import OperatorShape, OperatorState, RowCount
 from tests.plan import flows
 
 BINS = 4
@@ -71,7 +78,7 @@ def test_any_mixture_gives_one_consistent_set_or_a_disagreement(
     used: dict[Task, set[Attempt]] = {}
     for attempt in (a for r in reports for a in r.consumed):
         used.setdefault(task_of(attempt), set()).add(attempt)
-    settled = settle((), reports, tasks)
+    settled = step_outcome((), reports, tasks)
     if isinstance(settled, Disagreement):
         torn = any(len(attempts) > 1 for attempts in used.values())
         unknown = any(a not in by_attempt for attempts in used.values() for a in attempts)
@@ -93,7 +100,7 @@ LAST = Attempt(2, "s", 0, "c")
 
 
 def why(reports: list[Report], expected: list[Task]) -> str:
-    settled = settle((), reports, expected)
+    settled = step_outcome((), reports, expected)
     assert isinstance(settled, Disagreement)
     return settled.why
 
@@ -109,8 +116,8 @@ def test_what_is_wrong_is_said() -> None:
 
 
 def test_an_attempt_that_nobody_used_does_not_count() -> None:
-    settled = settle((), [report(OTHER), report(ONE), report(LAST, (ONE,))], [(1, "r", 0)])
-    assert isinstance(settled, Settled)
+    settled = step_outcome((), [report(OTHER), report(ONE), report(LAST, (ONE,))], [(1, "r", 0)])
+    assert isinstance(settled, StepOutcome)
     assert [file.name for file in settled.staged] == ["stage/r-0-a", "stage/s-0-c"]
 
 
@@ -118,8 +125,8 @@ def test_what_is_staged_stands_in_the_order_of_the_tasks_whatever_the_order_of_r
     reports = [report(Attempt(1, "r", worker, f"x{worker}")) for worker in range(3)]
     found = set()
     for order in itertools.permutations(reports):
-        settled = settle((), list(order), [])
-        assert isinstance(settled, Settled)
+        settled = step_outcome((), list(order), [])
+        assert isinstance(settled, StepOutcome)
         found.add(tuple(file.name for file in settled.staged))
     assert found == {("stage/r-0-x0", "stage/r-1-x1", "stage/r-2-x2")}
 
@@ -161,8 +168,10 @@ def test_the_lists_of_all_owners_are_put_together_bin_by_bin(data: st.DataObject
             for number in owned:
                 wanted_runs[number], wanted_live[number] = runs_of(part, number), counted[number]
         reports.append(report(Attempt(1, "r", worker, "x"), states=states))
-    settled = settle([OperatorState(SHAPE, before, live)], data.draw(st.permutations(reports)), [])
-    assert isinstance(settled, Settled)
+    settled = step_outcome(
+        [OperatorState(SHAPE, before, live)], data.draw(st.permutations(reports)), []
+    )
+    assert isinstance(settled, StepOutcome)
     (after,) = settled.states
     assert after.shape == SHAPE
     assert {n: runs_of(after.runs, n) for n in range(BINS)} == wanted_runs
@@ -173,8 +182,8 @@ def test_the_lists_of_all_owners_are_put_together_bin_by_bin(data: st.DataObject
 
 def test_an_operator_that_nobody_reports_on_stays_as_it_was() -> None:
     before = OperatorState(SHAPE, (Listed(run("old"), BinSet.of([1])),), (0, 3, 0, 0))
-    settled = settle([before], [report(ONE)], [])
-    assert isinstance(settled, Settled)
+    settled = step_outcome([before], [report(ONE)], [])
+    assert isinstance(settled, StepOutcome)
     assert settled.states == (before,)
 
 
@@ -182,7 +191,7 @@ LARGE = 2**64 - 1
 
 
 def test_counts_add_up_over_tasks_and_bins() -> None:
-    settled = settle(
+    settled = step_outcome(
         (),
         [
             report(
@@ -199,16 +208,16 @@ def test_counts_add_up_over_tasks_and_bins() -> None:
         ],
         [],
     )
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, StepOutcome)
     assert settled.counts == (
-        Count("a", 0, (), (), ()),
-        Count("b", 1, (0,), (1,), (f"{7:016x}",)),
-        Count("edge 0-1", 9, (0, 1, 3), (1, 2, 6), (f"{4:016x}", f"{10:016x}", f"{1:016x}")),
+        RowCount("a", 0, (), (), ()),
+        RowCount("b", 1, (0,), (1,), (f"{7:016x}",)),
+        RowCount("edge 0-1", 9, (0, 1, 3), (1, 2, 6), (f"{4:016x}", f"{10:016x}", f"{1:016x}")),
     )
 
 
 def test_seconds_add_up_by_what_they_were_spent_on() -> None:
-    settled = settle(
+    settled = step_outcome(
         (),
         [
             report(Attempt(1, "r", 0, "x"), seconds={"lookup": 1.0, "write": 2.0}),
@@ -216,7 +225,7 @@ def test_seconds_add_up_by_what_they_were_spent_on() -> None:
         ],
         [],
     )
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, StepOutcome)
     assert settled.seconds == {"lookup": 1.5, "write": 2.0}
 
 
@@ -230,7 +239,7 @@ def test_rows_are_counted_where_a_source_is_read_or_else_behind_its_transform() 
         (False, True),
     ]
     rows = [5, 3, 100]
-    counts = [Count(e.place, n, (), (), ()) for e, n in zip(edges, rows, strict=True)]
+    counts = [RowCount(e.place, n, (), (), ()) for e, n in zip(edges, rows, strict=True)]
     more = next(n.id for n in physical.sources() if n.name == "more")
     assert more == 1
     # The relay's rows, or those of the outer transform, which has rows of "more" too.
@@ -250,7 +259,7 @@ def test_moving_costs_what_the_worker_that_spends_most_on_it_spends() -> None:
         report(Attempt(level, group, worker, "x"), seconds=seconds)
         for (level, group, worker), seconds in spent.items()
     ]
-    found = settle((), reports, spent)
-    assert isinstance(found, Settled)
+    found = step_outcome((), reports, spent)
+    assert isinstance(found, StepOutcome)
     assert round(moving_seconds(found), 6) == 0.06
     assert moving_seconds(replace(found, moving={})) == 0.0

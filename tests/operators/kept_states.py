@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.operators.dead_letter import Failure
+from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import StatefulOperator, run_operator, state_shapes
 from anabranch.records.bins import BinSet
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList
 from anabranch.runs.entries import Entries
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from anabranch.runs.rows import Held
 from tests.runs.kind_store import plain_create
 
@@ -26,7 +26,7 @@ BINS = 8
 class View:
     """A state at the clock of a step."""
 
-    def __init__(self, state: OperatorState, now_ns: int, step: int) -> None:
+    def __init__(self, state: RegionState, now_ns: int, step: int) -> None:
         self.state = state
         self.now_ns = now_ns
         self.step = step
@@ -58,8 +58,8 @@ class Kept:
         self.step_number = 0
         self.now_ns = 1_000
 
-    def state(self, name: str) -> OperatorState:
-        return OperatorState(
+    def state(self, name: str) -> RegionState:
+        return RegionState(
             name,
             self.layouts[name],
             self.runs[name],
@@ -69,7 +69,7 @@ class Kept:
             self.live[name],
         )
 
-    def step(self, rows: Rows, dead: list[Failure] | None = None) -> Rows:
+    def step(self, rows: Rows, dead: list[RowFailure] | None = None) -> Rows:
         """Run one step and keep what it changed; what fails goes to ``dead``, if that is given."""
         self.step_number += 1
         states = {name: self.state(name) for name in self.layouts}

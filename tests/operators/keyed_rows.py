@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Changes, Rows
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import Held
@@ -48,7 +48,7 @@ def make_rows(
     given = None
     if order is not None:
         zeros = np.zeros(len(keys), dtype=np.int64)
-        given = Order((zeros, zeros, np.array(order, dtype=np.int64)))
+        given = RowOrder((zeros, zeros, np.array(order, dtype=np.int64)))
     return Rows(values, hashes, table, given)
 
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from anabranch.dataflow.aggregates import parse_aggregate, result_type
 from anabranch.errors import Overflow
 from anabranch.operators.aggregate import Aggregate, AggregateColumn, Argument, depends_on_order
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.records.bins import BinSet
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, replace
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from tests.operators.aggregate_cases import NUMBERS, VALUES, greatness, mean, total
 from tests.operators.columns import (
     KEYS,
@@ -340,7 +340,7 @@ def test_real_state_gives_the_same_as_a_dictionary(tmp_path: Path) -> None:
             for n in generator.integers(-50, 50, size=20)
         ]
         rows = make_rows(keys, schema, argument_table(sums, cells, 7), spread=3)
-        state = OperatorState("totals", layout, runs, tmp_path, 4, BinSet.every(4), live)
+        state = RegionState("totals", layout, runs, tmp_path, 4, BinSet.every(4), live)
         output, changes = aggregate.run(rows, View(state, 0, step))
         wanted, model_changes = aggregate.run(rows, model_state)
         model_state.write(model_changes)
@@ -358,7 +358,7 @@ def test_a_batch_without_rows_changes_nothing() -> None:
     rows = make_rows([], schema, nothing, order=[])
     output, changes = aggregate.run(rows, DictState(aggregate.state))
     assert len(output) == len(changes.changed) == 0
-    assert isinstance(output.order, Order)
+    assert isinstance(output.order, RowOrder)
 
 
 def test_time_to_live_begins_anew_and_counts_from_the_last_row(tmp_path: Path) -> None:

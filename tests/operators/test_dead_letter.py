@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anabranch.dataflow.dead_letters import DEAD_LETTER_DDL, DEAD_LETTER_SCHEMA
 from anabranch.dataflow.types.schema import to_ddl
-from anabranch.operators.dead_letter import Failure, dead_letters, failure_of, in_step
+from anabranch.operators.dead_letter import RowFailure, dead_letters, in_step, row_failure
 
 Key = namedtuple("Key", ["customer"])
 Row = namedtuple("Row", ["amount", "at"])
@@ -35,7 +35,7 @@ def test_what_a_users_function_raised_is_told_with_key_row_and_its_own_stack() -
     try:
         divide(row)
     except ZeroDivisionError as error:
-        failure = failure_of("ratio", error, row, Key("ann"))
+        failure = row_failure("ratio", error, row, Key("ann"))
     (letter,) = dead_letters([failure], step=7).to_pylist()
     assert letter["operator"] == "ratio"
     assert letter["kind"] == "function"
@@ -78,7 +78,7 @@ def _columns() -> tuple[list[str], list[pa.DataType]]:
     ],
 )
 def test_values_are_printed_as_json_whatever_they_are(value: Any, printed: Any) -> None:
-    (letter,) = dead_letters([Failure("o", {"v": value}, "e")], step=1).to_pylist()
+    (letter,) = dead_letters([RowFailure("o", {"v": value}, "e")], step=1).to_pylist()
     if printed != "…":
         assert json.loads(letter["row"]) == {"v": printed}
     else:
@@ -93,7 +93,7 @@ class Hostile:
 
 
 def test_a_row_that_cannot_be_printed_is_described() -> None:
-    (letter,) = dead_letters([Failure("o", {"v": Hostile()}, "e")], 1).to_pylist()
+    (letter,) = dead_letters([RowFailure("o", {"v": Hostile()}, "e")], 1).to_pylist()
     assert "Hostile" in letter["row"]
 
 
@@ -106,7 +106,7 @@ values = st.recursive(
 
 @given(st.lists(st.dictionaries(st.text(), values, max_size=3), max_size=4))
 def test_any_rows_become_letters_of_the_schema_in_order(rows: list[dict[str, Any]]) -> None:
-    failures = [Failure(f"o{i}", row, "e") for i, row in enumerate(rows)]
+    failures = [RowFailure(f"o{i}", row, "e") for i, row in enumerate(rows)]
     letters = dead_letters(failures, step=2)
     assert letters.schema == DEAD_LETTER_SCHEMA
     letters.validate(full=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.operators.error_text import describe_function, failing_line, short
+from anabranch.operators.error_text import failing_line, name_function, short
 
 
 def fails(value: int) -> int:
@@ -60,10 +60,10 @@ def test_a_function_that_is_not_written_in_python_is_named_itself() -> None:
 
 def test_a_function_is_described_by_its_name_and_place() -> None:
     first = fails.__code__.co_firstlineno
-    assert describe_function(fails) == f"fails() at {__file__}:{first}"
-    assert describe_function(max) == "max()"
-    assert describe_function(Callable1()) == "Callable1()"
-    assert describe_function(functools.partial(fails, 1)) == "partial()"
+    assert name_function(fails) == f"fails() at {__file__}:{first}"
+    assert name_function(max) == "max()"
+    assert name_function(Callable1()) == "Callable1()"
+    assert name_function(functools.partial(fails, 1)) == "partial()"
 
 
 def test_long_values_are_cut() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import SingleColumn
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.operators.stateful_map import Function, StatefulMap
 from tests.operators.keyed_rows import DictState
@@ -21,7 +21,7 @@ STATE = pa.schema([pa.field("n", pa.int64())])
 def run(function: Function, rows: int = 1) -> None:
     operator = StatefulMap("count", function, SingleColumn(STATE), STATE)
     column = np.arange(rows, dtype=np.int64)
-    order = Order((column, column, column))
+    order = RowOrder((column, column, column))
     keys = pa.table({"k": column})
     operator.run(
         Rows(pa.table({"v": column}), column.astype(np.uint64), keys, order), DictState(STATE)

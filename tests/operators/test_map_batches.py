@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
 from anabranch.operators import map_batches
-from anabranch.operators.dead_letter import Failure
+from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.map_batches import MapBatches
 from anabranch.operators.rows import Rows
 from tests.operators.keyed_rows import make_rows
@@ -135,7 +135,7 @@ def test_rows_that_a_function_cannot_take_are_told_and_the_rest_goes_on(
         return pa.table({"twice": pc.divide(pa.scalar(60), table.column("n"))})
 
     monkeypatch.setattr(map_batches, "BATCH_ROWS", batch)
-    dead: list[Failure] = []
+    dead: list[RowFailure] = []
     output = operator(inverse).run(rows_of([5, 0, 4, 0, 3], order=[7, 8, 9, 10, 11]), dead)
     assert output.values.to_pydict() == {"twice": [12, 15, 20]}
     assert output.order is not None

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.operators.order.row_order import Order, concatenate
+from anabranch.operators.order.row_order import RowOrder, concatenate
 
 Row = tuple[int, ...]
 
 numbers = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 
 
-def order_of(rows: Sequence[Row], width: int) -> Order:
+def order_of(rows: Sequence[Row], width: int) -> RowOrder:
     table = np.array(rows, dtype=np.int64).reshape(len(rows), width)
-    return Order(tuple(table[:, i].copy() for i in range(width)))
+    return RowOrder(tuple(table[:, i].copy() for i in range(width)))
 
 
-def rows_of(order: Order) -> list[Row]:
+def rows_of(order: RowOrder) -> list[Row]:
     return list(zip(*(column.tolist() for column in order.columns), strict=True))
 
 

@@ -21,7 +21,7 @@ from anabranch.errors import (
     UserFunctionFailed,
 )
 from anabranch.operators.build import build
-from anabranch.operators.dead_letter import Failure
+from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Rows
 from tests.dataflow.fakes import sink, source
@@ -306,7 +306,7 @@ def test_a_call_that_fails_leaves_its_keys_state_as_it_was(
         for given_rows, fate in steps:
             failing = given_rows[0][0] if fate else None
             rows = [*given_rows, (failing, fate, 0)] if failing else given_rows
-            dead: list[Failure] = []
+            dead: list[RowFailure] = []
             output = kept.step(rows_of(rows), dead)
             for who, op, arg in given_rows:
                 if who != failing:

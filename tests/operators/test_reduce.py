@@ -59,7 +59,7 @@ def test_counts_are_of_values_that_are_not_null(kind: pa.DataType, data: st.Data
 def test_extremes_are_those_of_sql(kind: pa.DataType, data: st.DataObject) -> None:
     segments = data.draw(segments_of({**EXACT, **FLOATS}[kind]))
     column, starts = flat(segments, kind)
-    for reduced, choose in ((reduce.least, min), (reduce.greatest, max)):
+    for reduced, choose in ((reduce.least_of_segments, min), (reduce.greatest_of_segments, max)):
         found = reduced(column, starts)
         assert found.type == kind
         wanted = [choose(some(s), key=greatness) if some(s) else None for s in segments]
@@ -85,16 +85,16 @@ def test_sums_of_integers_are_exact_or_refused(kind: pa.DataType, data: st.DataO
     segments = data.draw(segments_of(integers(kind.bit_width)))
     column, starts = flat(segments, kind)
     wanted = [sum(some(segment)) if some(segment) else None for segment in segments]
-    whole = reduce.total(column, starts, reduce.WHOLE_SUM, WHERE)
+    whole = reduce.sum_segments(column, starts, reduce.WHOLE_SUM, WHERE)
     assert whole.type == reduce.WHOLE_SUM
     assert whole.to_pylist() == wanted
     if all(value is None or -(2**63) <= value < 2**63 for value in wanted):
-        found = reduce.total(column, starts, pa.int64(), WHERE)
+        found = reduce.sum_segments(column, starts, pa.int64(), WHERE)
         assert found.type == pa.int64()
         assert found.to_pylist() == wanted
     else:
         with pytest.raises(Overflow):
-            reduce.total(column, starts, pa.int64(), WHERE)
+            reduce.sum_segments(column, starts, pa.int64(), WHERE)
 
 
 LARGE = 2**62
@@ -119,10 +119,10 @@ def test_a_sum_is_refused_only_when_it_does_not_fit(values: list[int], fits: boo
     column, starts = flat([[1], values, [None]], pa.int64())
     if fits:
         wanted = [1, sum(some(values)), None]
-        assert reduce.total(column, starts, pa.int64(), WHERE).to_pylist() == wanted
+        assert reduce.sum_segments(column, starts, pa.int64(), WHERE).to_pylist() == wanted
         return
     with pytest.raises(Overflow, match=r"\[step.overflow\] a sum left the range of bigint") as got:
-        reduce.total(column, starts, pa.int64(), WHERE)
+        reduce.sum_segments(column, starts, pa.int64(), WHERE)
     assert got.value.where == WHERE
     assert "decimal(38, 0)" in str(got.value)
 
@@ -138,9 +138,9 @@ def test_sums_of_decimals_are_exact_or_refused(shape: tuple[int, int], data: st.
     room = Fraction(10) ** (kind.precision - scale)
     if any(value is not None and abs(value) >= room for value in exact):
         with pytest.raises(Overflow, match=rf"decimal\(38,{scale}\)"):
-            reduce.total(column, starts, kind, WHERE)
+            reduce.sum_segments(column, starts, kind, WHERE)
         return
-    found = reduce.total(column, starts, kind, WHERE)
+    found = reduce.sum_segments(column, starts, kind, WHERE)
     assert found.type == kind
     assert [None if v is None else Fraction(v) for v in found.to_pylist()] == exact
 
@@ -152,7 +152,7 @@ def test_sums_of_floating_numbers_are_doubles(kind: pa.DataType, data: st.DataOb
     special = st.sampled_from([math.nan, math.inf, -math.inf, -0.0])
     segments = data.draw(segments_of(eighths | special))
     column, starts = flat(segments, kind)
-    found = reduce.total(column, starts, pa.float64(), WHERE)
+    found = reduce.sum_segments(column, starts, pa.float64(), WHERE)
     assert found.type == pa.float64()
     # Eighths add up without rounding, and Python's sum begins with 0 as Spark's does.
     wanted = [sum(some(segment), start=0.0) if some(segment) else None for segment in segments]
@@ -162,12 +162,12 @@ def test_sums_of_floating_numbers_are_doubles(kind: pa.DataType, data: st.DataOb
 def test_a_floating_sum_depends_on_its_segment_alone() -> None:
     generator = np.random.default_rng(5)
     mine = generator.normal(scale=1e9, size=1000)
-    alone = reduce.total(pa.array(mine), np.array([0]), pa.float64(), WHERE)
+    alone = reduce.sum_segments(pa.array(mine), np.array([0]), pa.float64(), WHERE)
     for before in (1, 2, 3, 7, 64):
         others = generator.normal(size=before)
         column = pa.chunked_array([others, mine, others]).combine_chunks()
         starts = np.array([0, before, before + len(mine)])
-        assert reduce.total(column, starts, pa.float64(), WHERE)[1] == alone[0]
+        assert reduce.sum_segments(column, starts, pa.float64(), WHERE)[1] == alone[0]
 
 
 ADDED = [
@@ -182,7 +182,7 @@ ADDED = [
 def test_a_null_adds_nothing(
     kind: pa.DataType, before: list[Any], part: list[Any], wanted: list[Any]
 ) -> None:
-    found = reduce.added(pa.array(before, kind), pa.array(part, kind), WHERE)
+    found = reduce.add_columns(pa.array(before, kind), pa.array(part, kind), WHERE)
     assert found.equals(pa.array(wanted, kind))
 
 
@@ -201,14 +201,16 @@ def test_what_does_not_fit_after_adding_is_refused(
     kind: pa.DataType, before: Any, part: Any
 ) -> None:
     with pytest.raises(Overflow):
-        reduce.added(pa.array([None, before], kind), pa.array([1, part], kind), WHERE)
+        reduce.add_columns(pa.array([None, before], kind), pa.array([1, part], kind), WHERE)
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.string(), pa.bool_(), UTC, pa.float32()], ids=str)
 def test_no_segments_reduce_to_nothing(kind: pa.DataType) -> None:
     column, starts = flat([], kind)
     assert reduce.count(column, starts, 0).tolist() == []
-    assert reduce.least(column, starts).equals(pa.array([], kind))
-    assert reduce.greatest(column, starts).equals(pa.array([], kind))
+    assert reduce.least_of_segments(column, starts).equals(pa.array([], kind))
+    assert reduce.greatest_of_segments(column, starts).equals(pa.array([], kind))
     if pa.types.is_integer(kind):
-        assert reduce.total(column, starts, pa.int64(), WHERE).equals(pa.array([], pa.int64()))
+        assert reduce.sum_segments(column, starts, pa.int64(), WHERE).equals(
+            pa.array([], pa.int64())
+        )

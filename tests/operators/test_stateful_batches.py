@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
-from anabranch.operators.dead_letter import Failure
+from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.rows import Rows
 from anabranch.operators.stateful_batches import StatefulBatches
 from tests.operators.kept_states import Kept
@@ -147,7 +147,7 @@ def test_keys_that_cannot_be_taken_are_dead_letters_and_stay_as_they_were(
     with tempfile.TemporaryDirectory() as directory:
         kept = Kept(operator(touchy), KEY, Path(directory))
         for pairs in steps:
-            dead: list[Failure] = []
+            dead: list[RowFailure] = []
             output = kept.step(rows_of(pairs), dead)
             guilty = {who for who, n in pairs if n in (5, 6)}
             found = sorted((failure.key.who, failure.row.n) for failure in dead)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import AnabranchError, OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import state_codec
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.operators.stateful_map import StatefulMap
 from tests.operators.columns import KEYS
@@ -243,7 +243,7 @@ def test_no_rows_give_no_output_and_no_change() -> None:
     output, changes = operator(add).run(rows_of([]), DictState(pa.schema([("total", pa.int64())])))
     assert len(output) == len(changes.changed) == 0
     assert output.values.schema == pa.schema([("n", pa.int64())])
-    assert isinstance(output.order, Order)
+    assert isinstance(output.order, RowOrder)
     assert len(output.order.columns) == 4
 
 
@@ -378,6 +378,6 @@ def test_an_error_does_not_grow_with_the_data() -> None:
 
 
 def test_unhashed_rows_are_not_taken() -> None:
-    rows = Rows(pa.table({"amount": [1]}), order=Order((np.zeros(1, dtype=np.int64),) * 3))
+    rows = Rows(pa.table({"amount": [1]}), order=RowOrder((np.zeros(1, dtype=np.int64),) * 3))
     with pytest.raises(AssertionError):
         operator(add).run(rows, DictState(pa.schema([("total", pa.int64())])))

@@ -19,7 +19,7 @@ from anabranch.plan.boundary import (
     Boundary,
     Seats,
     producer_mark,
-    seats,
+    seats_of_level,
 )
 from anabranch.plan.lower import UNKEYED, lower
 from anabranch.records.step import Assignment, Plan
@@ -122,8 +122,8 @@ def planned(*placement: Assignment, unkeyed: int = 5, moves: StepMoves | None = 
 def test_groups_sit_one_after_the_other() -> None:
     physical = lower(flows.typed(flows.mixed_depth()))
     plan = planned(assigned("r2", 0, 1, 2, 2), assigned("r1", 0, 0, 1, 1))
-    assert seats(physical.levels[1], plan) == Seats((("r1", 0, (0, 1)),))
-    found = seats(physical.levels[2], plan)
+    assert seats_of_level(physical.levels[1], plan) == Seats((("r1", 0, (0, 1)),))
+    found = seats_of_level(physical.levels[2], plan)
     assert found == Seats((("r1", 0, (0, 1)), ("r2", 2, (0, 1, 2))))
     assert found.partitions == 5
     assert found.of("r2") == {0: 2, 1: 3, 2: 4}
@@ -132,17 +132,17 @@ def test_groups_sit_one_after_the_other() -> None:
 def test_workers_whose_numbers_have_gaps_sit_without_gaps() -> None:
     physical = lower(flows.typed(flows.mixed_depth()))
     placement = (assigned("r2", 7, 2, 2, 7), assigned("r1", 5, 5, 5, 5))
-    found = seats(physical.levels[2], planned(*placement))
+    found = seats_of_level(physical.levels[2], planned(*placement))
     assert found.partitions == 3
     assert (found.of("r1"), found.of("r2")) == ({5: 0}, {2: 1, 7: 2})
     # Whoever is told to shut down has a task once more.
     told = planned(*placement, moves=StepMoves(1, placement, shutdown=(3,)))
-    assert seats(physical.levels[2], told).of("r2") == {2: 2, 3: 3, 7: 4}
+    assert seats_of_level(physical.levels[2], told).of("r2") == {2: 2, 3: 3, 7: 4}
 
 
 def test_sinks_without_a_region_have_seats_of_their_own() -> None:
     physical = lower(flows.typed(flows.keyed_and_unkeyed()))
-    found = seats(physical.levels[1], planned(assigned("unkeyed", 0, 1), unkeyed=3))
+    found = seats_of_level(physical.levels[1], planned(assigned("unkeyed", 0, 1), unkeyed=3))
     assert found == Seats(((UNKEYED, 0, (0, 1, 2)), ("unkeyed", 3, (0, 1))))
     assert found.first(UNKEYED) == 0
 

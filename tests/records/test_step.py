@@ -16,12 +16,12 @@ from anabranch.records.staged_file import StagedFile
 from anabranch.records.step import (
     Assignment,
     Commit,
-    Count,
     Identity,
     Input,
     OperatorShape,
     OperatorState,
     Plan,
+    RowCount,
     decode_commit,
     decode_identity,
     decode_plan,
@@ -70,7 +70,7 @@ commits = st.builds(
     st.lists(assignments, max_size=2).map(tuple),
     st.lists(states, max_size=2).map(tuple),
     st.lists(staged, max_size=2).map(tuple),
-    st.lists(st.builds(Count, names, counts, tuples, tuples, st.just(("ff",))), max_size=2).map(
+    st.lists(st.builds(RowCount, names, counts, tuples, tuples, st.just(("ff",))), max_size=2).map(
         tuple
     ),
     st.dictionaries(names, counts, max_size=2),

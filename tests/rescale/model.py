@@ -18,14 +18,19 @@ from itertools import permutations, product
 from typing import NamedTuple
 
 from anabranch.errors import OperationRefused
-from anabranch.protocol.rescale_requests import Assign, Cancel, Pause, Request, Resume
+from anabranch.protocol.rescale_requests import (
+    Assign,
+    CancelRescale,
+    PauseRescale,
+    RescaleRequest,
+    ResumeRescale,
+)
 from anabranch.records.shares import Shares
 from anabranch.records.step import Assignment
-from anabranch.rescale import apply_request as asking
-from anabranch.rescale import controller
+from anabranch.rescale import apply_request, controller
 from anabranch.rescale.controller import Rescale, is_pending
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
-from anabranch.rescale.migration import Course, Reports
+from anabranch.rescale.migration import Migration, Reports
 from anabranch.rescale.phases import (
     Cancelling,
     Interrogating,
@@ -116,7 +121,7 @@ class Model:
         # The functions are looked up when a model is made: a test may have put others there.
         self._plans = lru_cache(maxsize=None)(self._plans_of)
         self._after_commit = controller.after_commit
-        self._request = asking.request
+        self._request = apply_request.request
 
     def edges(self, world: World) -> Iterator[Edge]:
         """Everything that can happen next."""
@@ -187,16 +192,16 @@ class Model:
                     wish = Assign((Shares(REGION, target),))
                     yield from self._asked(world, wish, target, wishes=world.wishes - 1)
         if world.cancels:
-            yield from self._asked(world, Cancel(), None, cancels=world.cancels - 1)
+            yield from self._asked(world, CancelRescale(), None, cancels=world.cancels - 1)
             back = world.memory.origin
-            yield from self._asked(world, Cancel(True), back, cancels=world.cancels - 1)
+            yield from self._asked(world, CancelRescale(True), back, cancels=world.cancels - 1)
         if world.pauses:
             same = world.memory.wanted
-            yield from self._asked(world, Pause(), same, pauses=world.pauses - 1)
-        yield from self._asked(world, Resume(), world.memory.wanted)
+            yield from self._asked(world, PauseRescale(), same, pauses=world.pauses - 1)
+        yield from self._asked(world, ResumeRescale(), world.memory.wanted)
 
     def _asked(
-        self, world: World, asked: Request, wanted: Owners | None, **bounds: int
+        self, world: World, asked: RescaleRequest, wanted: Owners | None, **bounds: int
     ) -> Iterator[Edge]:
         mind = world.memory
         try:
@@ -316,7 +321,7 @@ def _by_bin(ends: Iterable[tuple[int, int]]) -> Owners:
 
 
 @cache
-def _course_rows(course: Course | None) -> Rows:
+def _course_rows(course: Migration | None) -> Rows:
     if course is None:
         return NO_ROWS
     return _rows(

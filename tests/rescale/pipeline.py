@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from anabranch.errors import OperationRefused
 from anabranch.messages import AFTER_DATA, Acquire, Collect, Shutdown
-from anabranch.protocol.rescale_requests import Pause, Request, Resume, Scale
+from anabranch.protocol.rescale_requests import PauseRescale, RescaleRequest, ResumeRescale, Scale
 from anabranch.records.shares import members
 from anabranch.records.step import Assignment
 from anabranch.rescale import controller
@@ -37,7 +37,7 @@ class Journalled:
     """What survives a crash: the value as bytes, and what the user was promised."""
 
     rescale: bytes
-    wanted: Request | None
+    wanted: RescaleRequest | None
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Pipeline:
     settings: RescaleSettings = DEFAULTS
     sources: tuple[str, ...] = ()
     rescale: Rescale = NOTHING
-    wanted: Request | None = None
+    wanted: RescaleRequest | None = None
     held: dict[tuple[int, str, int], State] = field(default_factory=dict)
     handed: dict[tuple[str, int], State] = field(default_factory=dict)
     moves: StepMoves | None = None
@@ -68,13 +68,13 @@ class Pipeline:
     def _written(self) -> Journalled:
         return Journalled(controller.encode(self.rescale), self.wanted)
 
-    def ask(self, asked: Request) -> bool:
+    def ask(self, asked: RescaleRequest) -> bool:
         """A request; False if it was refused."""
         try:
             self.rescale = request(self.rescale, asked, self.placement)
         except OperationRefused:
             return False
-        if not isinstance(asked, Pause | Resume):
+        if not isinstance(asked, PauseRescale | ResumeRescale):
             self.wanted = asked
         return True
 
@@ -197,6 +197,6 @@ def without_rescale(rows: Iterable[Row], regions: Iterable[str]) -> dict[str, St
     return found
 
 
-def is_scale(asked: Request | None) -> bool:
+def is_scale(asked: RescaleRequest | None) -> bool:
     """Whether this many workers were asked for."""
     return isinstance(asked, Scale) and asked.workers is not None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from anabranch.coordinator.events import CommitWritten, InputTaken, PlanWritten, ResultFetched
 from anabranch.coordinator.rescaling import forecast_of
 from anabranch.protocol.node import Done, Open
-from anabranch.protocol.rescale_requests import Rebalance, Scale, Wish
+from anabranch.protocol.rescale_requests import Rebalance, Scale, TargetRequest
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import Listed, RunInfo
 from anabranch.records.step import OperatorState
@@ -50,7 +50,7 @@ class Measured:
         for _ in range(count):
             self.step([HOT if number == hot else COLD for number in range(4)])
 
-    def forecast(self, wish: Wish) -> Forecast:
+    def forecast(self, wish: TargetRequest) -> Forecast:
         return forecast_of(self.bench.machine.memory, wish)
 
     def rebalanced(self) -> tuple[int, ...]:

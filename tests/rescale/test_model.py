@@ -11,23 +11,22 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from anabranch.protocol.rescale_requests import Cancel, Request
+from anabranch.protocol.rescale_requests import CancelRescale, RescaleRequest
 from anabranch.records.bins import BinSet
 from anabranch.records.shares import reassigned
 from anabranch.records.step import Assignment
-from anabranch.rescale import apply_request as asking
-from anabranch.rescale import controller
+from anabranch.rescale import apply_request, controller
 from anabranch.rescale.controller import Rescale
-from anabranch.rescale.migration import Course, Reports, View
+from anabranch.rescale.migration import Migration, MigrationView, Reports
 from anabranch.rescale.phases import Moving
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.rescale.step_moves import StepMoves
 from tests.rescale import model
 from tests.rescale.model import Model, Violation, World, key, search
 
-FLUID = RescaleSettings(way=Way.FLUID, answer_steps=1, prefetch_steps=1)
-AT_ONCE = RescaleSettings(way=Way.ALL_AT_ONCE, answer_steps=1, prefetch=False)
-UNASKED = RescaleSettings(way=Way.ALL_AT_ONCE, answer_steps=0, prefetch=False)
+FLUID = RescaleSettings(way=MovePolicy.FLUID, answer_steps=1, prefetch_steps=1)
+AT_ONCE = RescaleSettings(way=MovePolicy.ALL_AT_ONCE, answer_steps=1, prefetch=False)
+UNASKED = RescaleSettings(way=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False)
 
 
 @pytest.mark.parametrize(
@@ -68,15 +67,17 @@ def two_owners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forgetful_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancel drops the bins that are in hand-over."""
-    request = asking.request
+    request = apply_request.request
 
-    def forgetting(rescale: Rescale, asked: Request, placement: tuple[Assignment, ...]) -> Rescale:
+    def forgetting(
+        rescale: Rescale, asked: RescaleRequest, placement: tuple[Assignment, ...]
+    ) -> Rescale:
         after = request(rescale, asked, placement)
-        if isinstance(asked, Cancel):
+        if isinstance(asked, CancelRescale):
             return msgspec.structs.replace(after, handing=())
         return after
 
-    monkeypatch.setattr(asking, "request", forgetting)
+    monkeypatch.setattr(apply_request, "request", forgetting)
 
 
 def cancel_at_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,7 @@ def stale_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second rescale starts from where things were before the first one."""
     plan = Moving.plan
 
-    def stale(phase: Moving, view: View) -> object:
+    def stale(phase: Moving, view: MigrationView) -> object:
         before = tuple(Assignment(shares.region, 1, shares.workers) for shares in phase.origin)
         return plan(phase, replace(view, placement=before))
 
@@ -128,14 +129,14 @@ def no_collect(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def endless_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy that nobody reports is waited for, for ever."""
-    after = Course.after
+    after = Migration.after
 
-    def waiting(course: Course, *given: object) -> Course:
+    def waiting(course: Migration, *given: object) -> Migration:
         found = after(course, *given)  # type: ignore[arg-type]
         still = tuple(msgspec.structs.replace(each, steps=0) for each in found.copying)
         return msgspec.structs.replace(found, copying=still)
 
-    monkeypatch.setattr(Course, "after", waiting)
+    monkeypatch.setattr(Migration, "after", waiting)
 
 
 def early_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.messages import Hold, Prefetch
-from anabranch.protocol.rescale_requests import Cancel, Scale
+from anabranch.protocol.rescale_requests import CancelRescale, Scale
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
 from anabranch.rescale.apply_request import request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
-from anabranch.rescale.migration import Course, Intent, Reports, View
+from anabranch.rescale.migration import Intent, Migration, MigrationView, Reports
 from anabranch.rescale.phases import Steady
-from anabranch.rescale.rounds import Budget, RescaleSettings, Way, allowed_bytes
+from anabranch.rescale.rounds import Budget, MovePolicy, RescaleSettings, allowed_bytes
 from anabranch.rescale.step_moves import StepMoves
 from tests.rescale.placed import REGION, answers, loads, placed
 
 WAYS = st.builds(
     RescaleSettings,
-    way=st.sampled_from(list(Way)),
+    way=st.sampled_from(list(MovePolicy)),
     budget_bytes=st.integers(1, 200),
     budget_ms=st.none() | st.floats(1, 10),
     answer_steps=st.integers(0, 1),
@@ -72,7 +72,7 @@ def test_what_is_acquired_is_at_home_but_for_the_last_step(
             asked = Scale(min(wish, len(sizes)))
             world.rescale = request(world.rescale, asked, world.placement)
         elif not isinstance(world.rescale.phase, Steady):
-            undo = Cancel(roll_back=wish == "back")
+            undo = CancelRescale(roll_back=wish == "back")
             if type(world.rescale.phase).__name__ != "Settled":
                 world.rescale = request(world.rescale, undo, world.placement)
         for _ in range(steps):
@@ -83,7 +83,7 @@ def test_what_is_acquired_is_at_home_but_for_the_last_step(
 
 
 def test_both_owners_are_told_and_the_new_one_has_a_task() -> None:
-    world = World([10, 10], RescaleSettings(way=Way.FLUID, answer_steps=0))
+    world = World([10, 10], RescaleSettings(way=MovePolicy.FLUID, answer_steps=0))
     world.rescale = request(world.rescale, Scale(2), world.placement)
     first = world.step_on()
     assert (first.workers(REGION), first.prefetch) == ((0, 1), ()), "a task, and nothing to copy"
@@ -100,7 +100,7 @@ def test_both_owners_are_told_and_the_new_one_has_a_task() -> None:
 
 
 def test_what_was_copied_stands_in_the_history() -> None:
-    world = World([10, 10], RescaleSettings(way=Way.FLUID, answer_steps=0))
+    world = World([10, 10], RescaleSettings(way=MovePolicy.FLUID, answer_steps=0))
     world.rescale = request(world.rescale, Scale(2), world.placement)
     while not world.rescale.history:
         world.step_on()
@@ -122,8 +122,8 @@ def stepped(intent: Intent) -> StepMoves:
 
 def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
     settings = RescaleSettings(budget_bytes=1 << 20, budget_ms=1e9, prefetch_steps=2)
-    course = Course((Shares(REGION, (1,)),), 0.1, announced=True)
-    view = View(placed(0), loads([200 << 20]), (), settings, CostModel())
+    course = Migration((Shares(REGION, (1,)),), 0.1, announced=True)
+    view = MigrationView(placed(0), loads([200 << 20]), (), settings, CostModel())
     for step in range(202):
         intent = course.intent(view)
         assert (len(intent.prefetch), intent.collect) == (1, ()), step
@@ -135,8 +135,10 @@ def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
 def _rounds(reports: list[Reports]) -> list[int]:
     """How many bins each step copies, with 10 ms for it and a little less than one for a bin."""
     costs = CostModel(bytes_per_second=1e12, seconds_per_bin=0.00099)
-    view = View(placed(*[0] * 50), loads([100] * 50), (), RescaleSettings(budget_ms=10), costs)
-    course = Course((Shares(REGION, (1,) * 50),), 0.1, announced=True)
+    view = MigrationView(
+        placed(*[0] * 50), loads([100] * 50), (), RescaleSettings(budget_ms=10), costs
+    )
+    course = Migration((Shares(REGION, (1,) * 50),), 0.1, announced=True)
     found = []
     for report in reports:
         intent = course.intent(view)
@@ -166,7 +168,7 @@ def test_steps_that_are_long_for_other_reasons_slow_nothing_down(
 
 def test_steps_that_move_nothing_do_not_set_the_pace() -> None:
     """While a rescale is paused, its steps cost nothing; that says nothing about the rounds."""
-    course = Course((Shares(REGION, (1,)),), 0.1, announced=True, pace=0.5)
+    course = Migration((Shares(REGION, (1,)),), 0.1, announced=True, pace=0.5)
     for _ in range(10):
         course = course.after(stepped(Intent(allowed=0.01)), Reports(0.1))
     assert course.pace == 0.5

@@ -20,9 +20,9 @@ from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.phases import Moving, Steady
 from anabranch.rescale.rounds import (
     Budget,
+    MovePolicy,
     Purse,
     RescaleSettings,
-    Way,
     budget_for,
     next_pace,
     paced,
@@ -156,9 +156,9 @@ def test_rounds_follow_what_taking_over_has_cost(cost: float, faster: bool) -> N
 def test_the_three_ways_are_budgets_of_one_planner() -> None:
     every = moves(10, 20, 30)
     for way, expected in (
-        (Way.ALL_AT_ONCE, [[10, 20, 30]]),
-        (Way.FLUID, [[10], [20], [30]]),
-        (Way.BATCHED, [[10, 20], [30]]),
+        (MovePolicy.ALL_AT_ONCE, [[10, 20, 30]]),
+        (MovePolicy.FLUID, [[10], [20], [30]]),
+        (MovePolicy.BATCHED, [[10, 20], [30]]),
     ):
         budget = budget_for(RescaleSettings(way, budget_bytes=35), usual=100.0)
         assert sizes(rounds(every, budget, COSTS)) == expected

@@ -15,14 +15,14 @@ from anabranch.rescale import controller
 from anabranch.rescale.apply_request import request
 from anabranch.rescale.controller import Rescale, after_commit, is_pending, plan_step
 from anabranch.rescale.migration import Reports
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.rescale.pipeline import Pipeline, Row, without_rescale
 from tests.rescale.placed import REGION, loads, placed
 
-WAYS = pytest.mark.parametrize("way", list(Way))
+WAYS = pytest.mark.parametrize("way", list(MovePolicy))
 
 
-def moving(way: Way = Way.FLUID) -> Pipeline:
+def moving(way: MovePolicy = MovePolicy.FLUID) -> Pipeline:
     started = Pipeline(placed(0, 0, 0, 0, 1, 1, 1, 1), RescaleSettings(way=way))
     started.step([(REGION, key, key) for key in range(64)])
     assert started.ask(Scale(4))
@@ -30,7 +30,7 @@ def moving(way: Way = Way.FLUID) -> Pipeline:
 
 
 @WAYS
-def test_r1_one_owner_per_bin_and_step(way: Way) -> None:
+def test_r1_one_owner_per_bin_and_step(way: MovePolicy) -> None:
     checked = moving(way)
     while is_pending(checked.rescale):
         moves = checked.plan()
@@ -42,7 +42,7 @@ def test_r1_one_owner_per_bin_and_step(way: Way) -> None:
 
 
 @WAYS
-def test_r2_state_at_s_before_the_first_row_of_the_next_step(way: Way) -> None:
+def test_r2_state_at_s_before_the_first_row_of_the_next_step(way: MovePolicy) -> None:
     checked = moving(way)
     collected: set[int] = set()
     seen = 0
@@ -81,7 +81,7 @@ def test_r3_what_no_commit_names_is_not_acquired() -> None:
 
 
 @WAYS
-def test_r7_per_key_order_equals_the_order_without_rescale(way: Way) -> None:
+def test_r7_per_key_order_equals_the_order_without_rescale(way: MovePolicy) -> None:
     checked = moving(way)
     rows: list[Row] = [(REGION, key, key) for key in range(64)]
     number = 100
@@ -95,7 +95,7 @@ def test_r7_per_key_order_equals_the_order_without_rescale(way: Way) -> None:
 
 @WAYS
 @pytest.mark.parametrize("told", ["all", "none", "late"])
-def test_r8_every_rescale_ends_whatever_is_told(way: Way, told: str) -> None:
+def test_r8_every_rescale_ends_whatever_is_told(way: MovePolicy, told: str) -> None:
     checked = moving(way)
     bound = checked.settings.answer_steps + 4 * (checked.settings.prefetch_steps + 3)
     before = checked.steps
@@ -134,7 +134,7 @@ def test_a_crash_resumes_from_the_journal() -> None:
 
 
 def test_a_worker_without_bins_gets_shutdown_once() -> None:
-    checked = Pipeline(placed(0, 1, 2, 3), RescaleSettings(way=Way.FLUID))
+    checked = Pipeline(placed(0, 1, 2, 3), RescaleSettings(way=MovePolicy.FLUID))
     checked.step([(REGION, key, key) for key in range(8)])
     checked.ask(Scale(1))
     checked.finish()
@@ -146,7 +146,7 @@ def test_a_worker_without_bins_gets_shutdown_once() -> None:
 
 def test_a_region_without_state_moves_in_one_round() -> None:
     placement = (Assignment("empty", 1, (0,) * 8),)
-    checked = Pipeline(placement, RescaleSettings(way=Way.FLUID, answer_steps=0))
+    checked = Pipeline(placement, RescaleSettings(way=MovePolicy.FLUID, answer_steps=0))
     assert checked.ask(Scale(2))
     assert len(checked.plan().collect) == 4
 

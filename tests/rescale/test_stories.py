@@ -8,21 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.protocol.rescale_history import KEPT, Outcome
-from anabranch.protocol.rescale_requests import Balance, Cancel, Pause, Rebalance, Resume, Scale
+from anabranch.protocol.rescale_history import KEPT, RescaleOutcome
+from anabranch.protocol.rescale_requests import (
+    Balance,
+    CancelRescale,
+    PauseRescale,
+    Rebalance,
+    ResumeRescale,
+    Scale,
+)
 from anabranch.records.shares import members
 from anabranch.records.step import Assignment
 from anabranch.rescale.apply_request import reopened
 from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.phases import Paused, Steady
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.rescale.pipeline import DEFAULTS, Pipeline, Row, is_scale, without_rescale
 
 REGIONS = {"source": 5, "a": 8, "b": 4}
 
 SETTINGS = st.builds(
     RescaleSettings,
-    way=st.sampled_from(Way),
+    way=st.sampled_from(MovePolicy),
     budget_bytes=st.none() | st.integers(0, 100),
     budget_ms=st.none() | st.sampled_from([0.0, 1.0, 5.0]),
     prefetch=st.booleans(),
@@ -42,9 +49,9 @@ EVENTS = st.one_of(
             st.builds(Scale, regions=st.tuples(st.tuples(st.just("a"), st.integers(1, 9)))),
             st.builds(Scale, remove=st.tuples(st.integers(0, 4))),
             st.just(Rebalance()),
-            st.just(Pause()),
-            st.just(Resume()),
-            st.builds(Cancel, st.booleans()),
+            st.just(PauseRescale()),
+            st.just(ResumeRescale()),
+            st.builds(CancelRescale, st.booleans()),
         ),
     ),
 )
@@ -86,7 +93,7 @@ def test_every_story_ends_at_its_target_and_nothing_is_forgotten(
             case _:
                 checked.ask(what)  # type: ignore[arg-type]
     if isinstance(checked.rescale.phase, Paused):
-        checked.ask(Resume())
+        checked.ask(ResumeRescale())
     checked.finish()
     assert isinstance(checked.rescale.phase, Steady)
     assert checked.result() == without_rescale(rows, REGIONS)
@@ -105,7 +112,7 @@ def test_every_story_ends_at_its_target_and_nothing_is_forgotten(
 
 def test_two_four_one_with_new_keys_in_every_step() -> None:
     """A storm of keys cannot postpone the end: what moves is the bin."""
-    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
     rows: list[Row] = []
     keys = count()
     for workers in (4, 1):
@@ -118,43 +125,43 @@ def test_two_four_one_with_new_keys_in_every_step() -> None:
         assert checked.steps - before <= sum(REGIONS.values()) + 6
         assert len(members(checked.placement)) == workers
     assert checked.result() == without_rescale(rows, REGIONS)
-    assert [each.outcome for each in checked.rescale.history] == [Outcome.SETTLED] * 2
+    assert [each.outcome for each in checked.rescale.history] == [RescaleOutcome.SETTLED] * 2
     assert sorted(checked.shut) == [
         worker for worker in range(4) if worker not in members(checked.placement)
     ]
 
 
 def test_a_cancelled_rescale_stops_where_it_is() -> None:
-    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(5):
         checked.step()
     assert checked.rescale.handing
     moved = len(checked.moved)
-    checked.ask(Cancel())
+    checked.ask(CancelRescale())
     checked.finish()
     assert len(checked.moved) == moved, "what was in hand-over has arrived, and nothing else moved"
-    assert checked.rescale.history[-1].outcome is Outcome.CANCELLED
+    assert checked.rescale.history[-1].outcome is RescaleOutcome.CANCELLED
 
 
 def test_a_rolled_back_rescale_returns() -> None:
-    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
     before = [each.workers for each in checked.placement]
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(6):
         checked.step()
     assert [each.workers for each in checked.placement] != before
-    checked.ask(Cancel(roll_back=True))
+    checked.ask(CancelRescale(roll_back=True))
     checked.finish()
     assert [each.workers for each in checked.placement] == before
-    assert checked.rescale.history[-1].outcome is Outcome.ROLLED_BACK
+    assert checked.rescale.history[-1].outcome is RescaleOutcome.ROLLED_BACK
     assert checked.shut, "workers that were begun and are not needed are told"
 
 
 def test_a_second_request_goes_on_from_where_things_are() -> None:
-    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(6):
@@ -163,29 +170,32 @@ def test_a_second_request_goes_on_from_where_things_are() -> None:
     checked.ask(Scale(3))
     checked.finish()
     assert len(members(checked.placement)) == 3
-    assert [e.outcome for e in checked.rescale.history] == [Outcome.REPLACED, Outcome.SETTLED]
+    assert [e.outcome for e in checked.rescale.history] == [
+        RescaleOutcome.REPLACED,
+        RescaleOutcome.SETTLED,
+    ]
     assert checked.rescale.history[-1].number == 2
     assert len(checked.moved) > there
 
 
 def test_a_paused_rescale_asks_for_no_steps_and_goes_on() -> None:
-    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(5):
         checked.step()
-    checked.ask(Pause())
+    checked.ask(PauseRescale())
     checked.finish()
     moved = len(checked.moved)
     for _ in range(20):
         checked.step([("a", 1, 1)])
     assert len(checked.moved) == moved
-    checked.ask(Resume())
+    checked.ask(ResumeRescale())
     checked.finish()
     assert len(members(checked.placement)) == 4
 
 
-AT_ONCE = RescaleSettings(way=Way.ALL_AT_ONCE, answer_steps=0, prefetch=False)
+AT_ONCE = RescaleSettings(way=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False)
 
 
 def collecting(way: RescaleSettings = AT_ONCE) -> Pipeline:
@@ -202,7 +212,7 @@ def collecting(way: RescaleSettings = AT_ONCE) -> Pipeline:
 def test_what_was_collected_while_a_rescale_was_cancelled_counts(back: bool) -> None:
     checked = collecting()
     collected = checked.plan().collect
-    checked.ask(Cancel(roll_back=back))
+    checked.ask(CancelRescale(roll_back=back))
     checked.step()
     assert moved_of(checked.rescale.phase).bins == len(collected)
     checked.finish()
@@ -219,26 +229,26 @@ def test_what_was_collected_while_a_rescale_was_replaced_counts_for_that_one() -
     collected = len(checked.plan().collect)
     checked.ask(Scale(3))
     checked.ask(Scale(2))
-    checked.ask(Cancel())
+    checked.ask(CancelRescale())
     checked.finish()
     moved = {each.number: (each.outcome, each.moved.bins) for each in checked.rescale.history}
     assert moved == {
-        1: (Outcome.REPLACED, collected),
-        2: (Outcome.REPLACED, 0),
-        3: (Outcome.CANCELLED, 0),
+        1: (RescaleOutcome.REPLACED, collected),
+        2: (RescaleOutcome.REPLACED, 0),
+        3: (RescaleOutcome.CANCELLED, 0),
     }
 
 
 def test_a_pause_does_not_keep_workers_from_being_told_what_they_will_have() -> None:
     """A roll-back that is paused before its first step: its target is announced when it goes on."""
-    checked = collecting(RescaleSettings(way=Way.FLUID, answer_steps=0, prefetch=False))
+    checked = collecting(RescaleSettings(way=MovePolicy.FLUID, answer_steps=0, prefetch=False))
     checked.step()
-    checked.ask(Cancel(roll_back=True))
-    checked.ask(Pause())
+    checked.ask(CancelRescale(roll_back=True))
+    checked.ask(PauseRescale())
     for _ in range(3):
         assert not checked.plan().announced
         checked.step()
-    checked.ask(Resume())
+    checked.ask(ResumeRescale())
     assert checked.plan().announced
     checked.step()
     assert not checked.plan().announced, "once"
@@ -246,9 +256,9 @@ def test_a_pause_does_not_keep_workers_from_being_told_what_they_will_have() -> 
 
 
 def test_steps_of_a_pause_count_only_while_bins_arrive() -> None:
-    checked = collecting(RescaleSettings(way=Way.FLUID, answer_steps=0, prefetch=False))
+    checked = collecting(RescaleSettings(way=MovePolicy.FLUID, answer_steps=0, prefetch=False))
     collected = len(checked.plan().collect)
-    checked.ask(Pause())
+    checked.ask(PauseRescale())
     checked.step()
     checked.step()
     before = moved_of(checked.rescale.phase)
@@ -257,7 +267,7 @@ def test_steps_of_a_pause_count_only_while_bins_arrive() -> None:
     for _ in range(50):
         checked.step([("a", 1, 1)])
     assert moved_of(checked.rescale.phase) == before
-    checked.ask(Resume())
+    checked.ask(ResumeRescale())
     steps = 2
     while not checked.rescale.history:
         steps += bool(checked.plan().collect or checked.plan().acquire)
@@ -266,7 +276,7 @@ def test_steps_of_a_pause_count_only_while_bins_arrive() -> None:
 
 
 def test_history_is_bounded_and_generations_grow() -> None:
-    checked = pipeline(RescaleSettings(way=Way.ALL_AT_ONCE, answer_steps=0, prefetch=False))
+    checked = pipeline(RescaleSettings(way=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False))
     for turn in range(KEPT + 5):
         before = checked.placement[1].generation
         checked.ask(Scale(2 + turn % 2))
@@ -276,13 +286,17 @@ def test_history_is_bounded_and_generations_grow() -> None:
     assert checked.rescale.history[-1].number == KEPT + 5
 
 
-@pytest.mark.parametrize("asked", [Pause(), Resume(), Cancel(), Cancel(roll_back=True)])
-def test_what_needs_a_rescale_is_refused_without_one(asked: Pause | Resume | Cancel) -> None:
+@pytest.mark.parametrize(
+    "asked", [PauseRescale(), ResumeRescale(), CancelRescale(), CancelRescale(roll_back=True)]
+)
+def test_what_needs_a_rescale_is_refused_without_one(
+    asked: PauseRescale | ResumeRescale | CancelRescale,
+) -> None:
     assert not pipeline().ask(asked)
 
 
 def test_a_checkpoint_opens_with_another_number_of_workers() -> None:
-    checked = pipeline(RescaleSettings(way=Way.FLUID))
+    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(5):

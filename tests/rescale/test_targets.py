@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import OperationRefused
-from anabranch.protocol.rescale_requests import Assign, Balance, Rebalance, Scale, Wish
+from anabranch.protocol.rescale_requests import Assign, Balance, Rebalance, Scale, TargetRequest
 from anabranch.records.shares import Shares, members
 from anabranch.records.step import Assignment
 from anabranch.rescale import by_load as by_load_module
@@ -383,6 +383,6 @@ def test_exactly_these_shares() -> None:
         (Assign((Shares("a", (-1,)),)), "not negative"),
     ],
 )
-def test_what_makes_no_sense_is_refused(wish: Wish, why: str) -> None:
+def test_what_makes_no_sense_is_refused(wish: TargetRequest, why: str) -> None:
     with pytest.raises(OperationRefused, match=why):
         check_wish(wish, two_regions())

@@ -17,7 +17,7 @@ from anabranch.records.run_list import RunList, replace_all, runs_of
 from anabranch.runs.changes import Changed
 from anabranch.runs.compaction import Limits
 from anabranch.runs.keys import Index
-from anabranch.runs.region_state import OperatorState, StateChange
+from anabranch.runs.region_state import RegionState, StateChange
 from anabranch.runs.rows import group_keys
 from anabranch.runs.run_file import open_run
 from tests.runs.state_model import Key, batch_of, frozen, hashes_of, to_dicts, weak_hash
@@ -75,8 +75,8 @@ class KindStore:
     def clock(self) -> int | None:
         return self.now if self.layout.expires else None
 
-    def state(self, owned: BinSet | None = None) -> OperatorState:
-        return OperatorState(
+    def state(self, owned: BinSet | None = None) -> RegionState:
+        return RegionState(
             "totals",
             self.layout,
             self.runs,
@@ -105,7 +105,7 @@ class KindStore:
             expiry if layout.expires else None,
         )
 
-    def present(self, state: OperatorState, changed: Changed) -> Mask:
+    def present(self, state: RegionState, changed: Changed) -> Mask:
         """Which of the changed rows the state counts, as an operator would find out."""
         order = np.argsort(changed.hashes, kind="stable")
         hashes, keys = changed.hashes[order], changed.keys.take(order)

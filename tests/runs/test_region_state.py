@@ -19,7 +19,7 @@ from anabranch.runs import run_file
 from anabranch.runs import run_stack as stacked_runs
 from anabranch.runs.changes import Changed
 from anabranch.runs.compaction import Limits
-from anabranch.runs.region_state import OperatorState, StateChange
+from anabranch.runs.region_state import RegionState, StateChange
 from tests.runs.state_model import (
     KINDS,
     VALUES,
@@ -71,8 +71,8 @@ class Store:
         self.keys: dict[Any, Key] = {}
         self.written = 0
 
-    def state(self, owned: BinSet | None = None) -> OperatorState:
-        return OperatorState(
+    def state(self, owned: BinSet | None = None) -> RegionState:
+        return RegionState(
             "totals",
             self.layout,
             self.runs,
@@ -252,7 +252,7 @@ def test_the_caller_may_say_what_was_found(store: Store) -> None:
         weak_hash(key, SPACE) for key, _ in changes
     )
     found = np.array([number % 2 == 0 for number in range(40)])
-    with patch.object(OperatorState, "lookup", side_effect=AssertionError):
+    with patch.object(RegionState, "lookup", side_effect=AssertionError):
         result = store.one(*changes, found=found)
     assert result.changed_rows == 30
     store.check()
@@ -358,12 +358,10 @@ def test_R1_only_owned_bins_are_looked_up_and_written(store: Store) -> None:
 def test_state_of_other_columns_or_bins_is_not_opened(store: Store) -> None:
     store.one(*put(1))
     other = Layout(key_schema("string"), VALUES)
-    strange = OperatorState(
-        "totals", other, store.runs, store.root, 16, BinSet.every(16), store.live
-    )
+    strange = RegionState("totals", other, store.runs, store.root, 16, BinSet.every(16), store.live)
     with pytest.raises(ChangedDataflow, match="'totals'"):
         strange.scan()
-    fewer = OperatorState("totals", TOTALS, store.runs, store.root, 8, BinSet.every(8), [0] * 8)
+    fewer = RegionState("totals", TOTALS, store.runs, store.root, 8, BinSet.every(8), [0] * 8)
     with pytest.raises((ChangedDataflow, ValueError), match=r"bins"):
         fewer.scan()
 
@@ -378,7 +376,7 @@ def test_a_missing_run_stops_a_look_up(store: Store) -> None:
 
 def test_live_keys_are_one_number_per_bin(store: Store) -> None:
     with pytest.raises(ValueError, match="16 bins"):
-        OperatorState("totals", TOTALS, (), store.root, 16, BinSet.every(16), [0] * 8)
+        RegionState("totals", TOTALS, (), store.root, 16, BinSet.every(16), [0] * 8)
 
 
 def test_a_file_others_still_need_is_not_rewritten(tmp_path: Path) -> None:
@@ -386,7 +384,7 @@ def test_a_file_others_still_need_is_not_rewritten(tmp_path: Path) -> None:
     store.one(*put(*range(100)))
     half = BinSet.of(range(8))
     assert store.state(half).write(store.changed([]), "run/x") is None
-    alone = OperatorState(
+    alone = RegionState(
         "totals", TOTALS, store.runs, tmp_path, 16, BinSet.of([0]), store.live, limits=store.limits
     )
     assert alone.write(store.changed([]), "run/x") is None

@@ -16,7 +16,7 @@ from anabranch.protocol.node import StepResult
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import Listed, replace, restrict
 from anabranch.records.step import OperatorState, Plan
-from anabranch.rescale import apply_request as asking
+from anabranch.rescale import apply_request
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.testing.plane.computed_step import ComputedStep
@@ -78,23 +78,23 @@ def a_source_partition_is_read_by_both(patch: Patch) -> None:
 
 def cancel_that_forgets_a_bin(patch: Patch) -> None:
     """Whoever cancels drops what is in hand-over."""
-    cancelled = asking._cancelled
+    cancelled = apply_request._cancelled
 
     def forgetting(rescale: Rescale) -> Rescale:
         made = cancelled(rescale)
         return msgspec.structs.replace(made, handing=made.handing[1:])
 
-    patch.setattr(asking, "_cancelled", forgetting)
+    patch.setattr(apply_request, "_cancelled", forgetting)
 
 
 def second_rescale_from_a_stale_assignment(patch: Patch) -> None:
     """A second request goes out from where bins were before those in hand-over left."""
-    wanted = asking._wanted
+    wanted = apply_request._wanted
 
     def stale(rescale: Rescale, wish: Any, placement: Any) -> Rescale:
         return wanted(msgspec.structs.replace(rescale, handing=()), wish, placement)
 
-    patch.setattr(asking, "_wanted", stale)
+    patch.setattr(apply_request, "_wanted", stale)
 
 
 def crash_between_collect_and_acquire(patch: Patch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from anabranch.node.step_outcome import rows_read
 from anabranch.records.slices import RangeSlice
-from anabranch.records.step import Assignment, Commit, Count, Input, Plan
+from anabranch.records.step import Assignment, Commit, Input, Plan, RowCount
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.sinks.memory import MemorySink
@@ -141,7 +141,7 @@ def commit(planned: Plan, watch: Ownership, **changes: Any) -> Commit:
         placement=planned.placement,
         states=(),
         staged=(),
-        counts=(Count(edge.place, size, (), (), ()),),
+        counts=(RowCount(edge.place, size, (), (), ()),),
         published={},
         workers=2,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from anabranch.protocol.rescale_history import Outcome
+from anabranch.protocol.rescale_history import RescaleOutcome
 from anabranch.protocol.rescale_requests import Rebalance, Scale
 from anabranch.testing.cluster.cluster import SimulatedCluster
 from anabranch.testing.cluster.faults import Fault
@@ -34,7 +34,7 @@ class Seen:
 
     schedules: int = 0
     happened: set[str] = field(default_factory=set)
-    outcomes: set[Outcome] = field(default_factory=set)
+    outcomes: set[RescaleOutcome] = field(default_factory=set)
     wishes: set[type] = field(default_factory=set)
 
     def look(self, cluster: SimulatedCluster) -> None:
@@ -61,5 +61,5 @@ def test_everything_that_can_go_wrong_does(seen: Seen) -> None:
 
 
 def test_bins_move_in_every_way_that_can_be_asked_for(seen: Seen) -> None:
-    assert seen.outcomes >= set(Outcome) - {Outcome.REOPENED}
+    assert seen.outcomes >= set(RescaleOutcome) - {RescaleOutcome.REOPENED}
     assert seen.wishes >= {Scale, Rebalance}

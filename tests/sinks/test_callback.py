@@ -15,7 +15,7 @@ from anabranch.errors import BuildError, CallbackFailed, CorruptStaged, DiskFull
 from anabranch.protocol.sinks import Publisher, Sink, SinkContext
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.callback import CallbackSink
-from anabranch.sinks.staging import Rows, stage
+from anabranch.sinks.staging import RowsToStage, stage
 from tests.sinks.plain_frames import PlainFrames
 
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -32,7 +32,9 @@ def opened(store: Path, sink: CallbackSink) -> Publisher:
 def staged(store: Path, *values: int) -> list[StagedFile]:
     tables = [pa.table({"n": [value]}, schema=SCHEMA) for value in values]
     sink = CallbackSink(nothing)
-    return list(stage(store, [Rows(f"s/{k}", "totals", sink, t) for k, t in enumerate(tables)]))
+    return list(
+        stage(store, [RowsToStage(f"s/{k}", "totals", sink, t) for k, t in enumerate(tables)])
+    )
 
 
 def test_the_function_gets_all_rows_of_a_step_and_its_number(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from anabranch.protocol.sinks import Publisher, SinkContext, TakingBack
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.converted import ConvertedPublisher
 from anabranch.sinks.file import FileSink
-from anabranch.sinks.staging import Rows, stage
+from anabranch.sinks.staging import RowsToStage, stage
 from anabranch.sinks.target import manifest_path, read_manifest
 from tests.sinks.plain_frames import PlainFrames
 
@@ -47,7 +47,9 @@ class Sink:
 
     def staged(self, name: str = "x", rows: list[dict[str, Any]] = ROWS) -> list[StagedFile]:
         tables = [pa.Table.from_pylist([row], schema=SCHEMA) for row in rows]
-        made = [Rows(f"stage/{name}-{k}", "totals", self.sink, t) for k, t in enumerate(tables)]
+        made = [
+            RowsToStage(f"stage/{name}-{k}", "totals", self.sink, t) for k, t in enumerate(tables)
+        ]
         return list(stage(self.store, made))
 
     def seen(self) -> Counter[tuple[str, int]]:

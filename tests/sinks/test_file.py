@@ -28,7 +28,7 @@ from anabranch.errors import (
 from anabranch.protocol.sinks import Sink, SinkContext, takes_back
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FilePublisher, FileSink, Link
-from anabranch.sinks.staging import Rows, stage
+from anabranch.sinks.staging import RowsToStage, stage
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def staged(store: Path, sink: FileSink, *values: int) -> list[StagedFile]:
     """One staged file for every value, with that value in it."""
     tables = [pa.table({"a": [value]}) for value in values]
     names = [f"staged/{value}.{sink.stage_format}" for value in values]
-    rows = [Rows(name, "totals", sink, table) for name, table in zip(names, tables, strict=True)]
+    rows = [
+        RowsToStage(name, "totals", sink, table) for name, table in zip(names, tables, strict=True)
+    ]
     return list(stage(store, rows))
 
 

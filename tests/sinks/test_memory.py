@@ -13,11 +13,11 @@ from anabranch.errors import CorruptStaged, TargetTaken
 from anabranch.protocol.sinks import Sink, SinkContext
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.staging import Rows, stage
+from anabranch.sinks.staging import RowsToStage, stage
 
 
 def staged(store: Path, sink: Sink, name: str, table: pa.Table) -> StagedFile:
-    return stage(store, [Rows(name, "out", sink, table)])[0]
+    return stage(store, [RowsToStage(name, "out", sink, table)])[0]
 
 
 def test_rows_come_back_in_step_order_each_step_once(tmp_path: Path) -> None:

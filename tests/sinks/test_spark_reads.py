@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.protocol.sinks import SinkContext
 from anabranch.sinks.file import FileSink
-from anabranch.sinks.staging import Rows, stage
+from anabranch.sinks.staging import RowsToStage, stage
 
 DDL = (
     "b boolean, i8 tinyint, i16 smallint, i32 int, i64 bigint, f float, d double, "
@@ -78,7 +78,7 @@ def test_a_plain_read_sees_the_published_rows_only(
     publisher = sink.open(SinkContext(tmp_path, "p", "out"))
     for step, rows in ((1, [FULL, NULLS]), (2, [EMPTY])):
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
-        files = stage(tmp_path, [Rows(f"staged/{step}", "out", sink, table)])
+        files = stage(tmp_path, [RowsToStage(f"staged/{step}", "out", sink, table)])
         publisher.publish(step, files)
     # Something a killed publisher might have left.
     (tmp_path / "out" / ".step-000000000003-0.parquet.1.2.aside").write_bytes(b"half")

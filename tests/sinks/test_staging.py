@@ -17,14 +17,14 @@ from anabranch.protocol.sinks import Sink
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
-from anabranch.sinks.staging import Rows, read_staged, stage
+from anabranch.sinks.staging import RowsToStage, read_staged, stage
 from anabranch.store.files import ensure_directory
 
 TABLE = pa.table({"a": [1, 2, 3]})
 
 
 def staged(store: Path, name: str = "staged/one.json") -> StagedFile:
-    (file,) = stage(store, [Rows(name, "out", FileSink("o", "json"), TABLE)])
+    (file,) = stage(store, [RowsToStage(name, "out", FileSink("o", "json"), TABLE)])
     return file
 
 
@@ -53,7 +53,7 @@ def test_several_sinks_are_staged_in_order_with_one_sync_per_file_and_directory(
     monkeypatch.setattr(os, "fsync", noting)
     sinks: list[Sink] = [FileSink("o"), MemorySink(), FileSink("o", "json")]
     rows = [
-        Rows(f"staged/{i}.{sink.stage_format}", f"s{i}", sink, TABLE)
+        RowsToStage(f"staged/{i}.{sink.stage_format}", f"s{i}", sink, TABLE)
         for i, sink in enumerate(sinks)
     ]
     files = stage(tmp_path, rows)
@@ -78,7 +78,7 @@ def test_a_name_is_staged_once(tmp_path: Path) -> None:
 def test_bytes_are_given_back_also_of_an_empty_file(tmp_path: Path) -> None:
     file = staged(tmp_path)
     assert read_staged(tmp_path, file).to_pybytes() == b'{"a":1}\n{"a":2}\n{"a":3}\n'
-    empty = Rows("staged/empty.json", "out", FileSink("o", "json"), TABLE[:0])
+    empty = RowsToStage("staged/empty.json", "out", FileSink("o", "json"), TABLE[:0])
     (nothing,) = stage(tmp_path, [empty])
     assert (nothing.bytes, nothing.rows, nothing.checksum) == (0, 0, "2d06800538d394c2")
     assert read_staged(tmp_path, nothing).to_pybytes() == b""

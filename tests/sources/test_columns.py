@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch.sources.columns import to_batch, to_column
+from anabranch.sources.columns import source_column, to_batch
 
 UTC = pa.timestamp("us", tz="UTC")
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -39,7 +39,7 @@ NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
     ],
 )
 def test_values_that_fit(values: object, type_: pa.DataType, expected: list[object]) -> None:
-    array = to_column(values, pa.field("c", type_))
+    array = source_column(values, pa.field("c", type_))
     assert array.type == type_
     assert array.to_pylist() == expected
 
@@ -72,12 +72,12 @@ def test_values_that_do_not_fit_are_refused_naming_the_column(
     values: object, type_: pa.DataType
 ) -> None:
     with pytest.raises(ValueError, match="column c does not fit"):
-        to_column(values, pa.field("c", type_))
+        source_column(values, pa.field("c", type_))
 
 
 def test_null_is_refused_where_the_schema_says_so() -> None:
     with pytest.raises(ValueError, match="column c has NULLs"):
-        to_column([1, None], pa.field("c", pa.int64(), nullable=False))
+        source_column([1, None], pa.field("c", pa.int64(), nullable=False))
 
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])

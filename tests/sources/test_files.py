@@ -24,7 +24,7 @@ from anabranch.protocol.sources import Batch, Limit, PythonSource
 from anabranch.records.slices import FileSlice
 from anabranch.sources import files as files_module
 from anabranch.sources import ledger as ledger_module
-from anabranch.sources.discovery import Found, Known, Place, find
+from anabranch.sources.discovery import FoundFile, Known, Place, find
 from anabranch.sources.file_uri import file_tag
 from anabranch.sources.files import FileSource
 from anabranch.sources.memory_log import MemoryLog
@@ -164,7 +164,7 @@ def test_what_waits_is_not_listed_again(tmp_path: Path, monkeypatch: pytest.Monk
         put(tmp_path / f"{number}")
     listings = []
 
-    def counting(place: Place, known: Known) -> list[Found]:
+    def counting(place: Place, known: Known) -> list[FoundFile]:
         listings.append(place)
         return find(place, known)
 

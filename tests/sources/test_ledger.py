@@ -13,8 +13,8 @@ from anabranch.errors import CorruptEntry, FutureFormat, StoreUnavailable
 from anabranch.sources import ledger as ledger_module
 from anabranch.sources.ledger import (
     Ledger,
+    LedgerSegment,
     Mark,
-    Segment,
     keep_list,
     read_list,
     read_segment,
@@ -112,7 +112,7 @@ def test_another_segment_under_the_name_is_noticed() -> None:
     log = MemoryLog()
     segment = write_segment(["/in/a"], log, "seen")
     with pytest.raises(CorruptEntry, match=segment.name):
-        read_segment(Segment(segment.name, 2), log)
+        read_segment(LedgerSegment(segment.name, 2), log)
 
 
 def test_a_segment_of_a_newer_version_is_refused() -> None:
@@ -125,4 +125,4 @@ def test_a_segment_of_a_newer_version_is_refused() -> None:
 
 def test_a_missing_segment_is_an_error() -> None:
     with pytest.raises(StoreUnavailable, match="seen-7"):
-        Ledger(Mark(segments=(Segment("seen-7", 3),)), MemoryLog())
+        Ledger(Mark(segments=(LedgerSegment("seen-7", 3),)), MemoryLog())

@@ -15,7 +15,7 @@ from anabranch.sources.python_data_source import (
     KIND,
     OffsetPosition,
     PythonDataSource,
-    read_position,
+    read_offsets,
 )
 
 
@@ -70,6 +70,6 @@ def test_spark_alone_opens_it() -> None:
 
 def test_a_position_survives_and_a_foreign_one_is_refused() -> None:
     position = OffsetPosition(source=KIND, name="numbers", offset='{"n": 3}')
-    assert read_position(encode_position(position)) == position
+    assert read_offsets(encode_position(position)) == position
     with pytest.raises(ChangedDataflow):
-        read_position(encode_position(Position(source="files")))
+        read_offsets(encode_position(Position(source="files")))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.plan.state_view import StateView
 from anabranch.records.bins import BinSet
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from anabranch.task.state_reader import Snapshot, read_snapshot
 from tests.spark.running import completed
 
@@ -99,7 +99,7 @@ def alive_rows(view: StateView, directory: Path) -> pa.Table:
     """The rows that have not expired, with hash, key and expiry."""
     nothing = np.zeros(view.bins, dtype=np.int64)
     every = BinSet.every(view.bins)
-    state = OperatorState(
+    state = RegionState(
         view.operator, view.layout(), view.runs, directory, view.bins, every, nothing
     )
     return state.scan(view.clock_ns)

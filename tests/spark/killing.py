@@ -23,7 +23,7 @@ from anabranch.errors import CoordinatorUnreachable
 from anabranch.http.address import read_address
 from anabranch.http.client import Client
 from anabranch.node.address import NodeAddress
-from anabranch.node.address import read_address as read_node
+from anabranch.node.address import read_node_address as read_node
 from anabranch.protocol.status import Phase, Status
 from anabranch.task.state_reader import read_snapshot, read_table
 from tests.spark.killable import SHORT_LIVED

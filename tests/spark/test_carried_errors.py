@@ -7,12 +7,12 @@ import traceback
 import pytest
 
 from anabranch.errors import AnabranchError, OutputMismatch, StepFailed, UserFunctionFailed
-from anabranch.spark.failure import TaskFailed, carried, translated
+from anabranch.spark.failure import TaskFailed, carrying_errors, translated
 
 
 def as_spark_tells_it(error: AnabranchError) -> Exception:
     """What the driver gets: a text that holds the whole traceback, source lines included."""
-    with pytest.raises(TaskFailed) as raised, carried():
+    with pytest.raises(TaskFailed) as raised, carrying_errors():
         raise error
     return RuntimeError("Job aborted.\n" + "".join(traceback.format_exception(raised.value)))
 

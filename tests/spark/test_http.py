@@ -15,13 +15,13 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.coordinator.driver.journal_reader import read_standing
+from anabranch.coordinator.driver.journal_reader import read_journal_view
 from anabranch.errors import CorruptRun
 from anabranch.http.app import build_app
 from anabranch.http.client import Client
 from anabranch.http.server import Server
 from anabranch.journal.journal import Journal
-from anabranch.records.profiles import ProfileKind, ProfileWish
+from anabranch.records.profiles import ProfileKind, ProfileRequest
 from tests.http.documented import bounded, call, schema
 from tests.http.raw import Site, until
 
@@ -116,7 +116,7 @@ def test_a_damaged_checkpoint_is_not_loaded_and_the_pipeline_goes_on(
     until(lambda: client.status().step >= step + 2)
     client.pause()
     until(lambda: client.status().phase == "paused")
-    checkpoint = read_standing(Journal(tmp_path / "journal")).checkpoints[-1]
+    checkpoint = read_journal_view(Journal(tmp_path / "journal")).checkpoints[-1]
     damaged = tmp_path / checkpoint.states[0].runs[0].run.name
     whole = damaged.read_bytes()
     flipped = bytearray(whole)
@@ -175,12 +175,12 @@ def test_queries_are_restricted_over_http_too(shared: Site) -> None:
 
 def test_a_worker_is_looked_at_while_it_works(shared: Site) -> None:
     client = Client(shared.url)
-    found = client.profile(ProfileWish(ProfileKind.TIME, 0, "by-k"), 60)
+    found = client.profile(ProfileRequest(ProfileKind.TIME, 0, "by-k"), 60)
     (time,) = found.profiles
     assert (time.group, time.worker) == ("by-k", 0)
     files = {Path(each.file).parts[-3:] for each in time.functions if each.file}
     assert ("anabranch", "node", "region_task.py") in files
-    (heap,) = client.profile(ProfileWish(ProfileKind.HEAP, 1), 60).profiles
+    (heap,) = client.profile(ProfileRequest(ProfileKind.HEAP, 1), 60).profiles
     assert heap.memory is not None
     assert heap.memory.resident > 10 << 20
     assert heap.lines

@@ -14,11 +14,11 @@ from anabranch.protocol.node import (
     CancelOrder,
     CommitOrder,
     InputLimit,
+    NodeReport,
     Open,
     OpenOrder,
     Output,
     StepOrder,
-    Told,
 )
 from anabranch.records.step import Plan
 from anabranch.rescale.assignments import equal_shares
@@ -28,7 +28,7 @@ BINS = 8
 PATIENCE = 120.0
 
 
-def until(node: ThreadedNode, wanted: Any) -> Told:
+def until(node: ThreadedNode, wanted: Any) -> NodeReport:
     seen, end = 0, time.monotonic() + PATIENCE
     while time.monotonic() < end:
         told = node.told(1, seen, 5)

@@ -17,19 +17,19 @@ import pytest
 
 from anabranch.coordinator.journal_view import read_up_to
 from anabranch.errors import ForbiddenRelation, NodeUnreachable
-from anabranch.node.address import read_address
+from anabranch.node.address import read_node_address
 from anabranch.node.client import HttpNode
 from anabranch.node.flow_code import code_of
 from anabranch.protocol.node import (
     CloseOrder,
     CommitOrder,
     InputLimit,
+    NodeReport,
     Open,
     OpenOrder,
     Output,
     StepOrder,
     StepResult,
-    Told,
 )
 from anabranch.records.step import Input, Plan
 from anabranch.rescale.assignments import equal_shares
@@ -79,7 +79,7 @@ class NodeProcess:
         """The node, once it has said where it is."""
         end = time.monotonic() + DEADLINE
         while time.monotonic() < end and self.process.poll() is None:
-            address = read_address(self._state)
+            address = read_node_address(self._state)
             if address is not None and address.pid == self.process.pid:
                 self._node = HttpNode(address)
                 return self._node
@@ -110,7 +110,7 @@ class Leader:
         self.opens = 0
         self.journal: list[tuple[Plan, StepResult, tuple[Input, ...]]] = []
 
-    def until(self, wanted: Callable[[Told], Any]) -> Told:
+    def until(self, wanted: Callable[[NodeReport], Any]) -> NodeReport:
         seen, end = 0, time.monotonic() + DEADLINE
         while time.monotonic() < end:
             told = self.node.told(1, seen, 5)
@@ -123,7 +123,7 @@ class Leader:
             seen = told.version
         raise AssertionError(f"the node never said so: {told}")
 
-    def open(self) -> Told:
+    def open(self) -> NodeReport:
         self.opens += 1
         last = self.journal[-1] if self.journal else None
         order = OpenOrder(
@@ -222,7 +222,7 @@ def test_a_node_is_led_killed_and_led_on(base: Path, started: Callable[..., Node
     assert leader.totals() == totals(PAGES)
     leader.node.order(1, CloseOrder(exit=True))
     assert second.process.wait(60) == 0
-    assert read_address(base / "state") is None
+    assert read_node_address(base / "state") is None
     assert published(base) == [
         [("ann", 3), ("ann", 7), ("bob", 5)],
         [("ann", 0), ("bob", 7), ("cid", 1)],
@@ -244,4 +244,4 @@ def test_a_node_that_nobody_calls_ends_and_a_second_one_is_refused(
     assert second.process.returncode == 3
     assert "[directory.in_use]" in (base / "log.txt").read_text()
     assert first.process.wait(DEADLINE) == 0
-    assert read_address(base / "state") is None
+    assert read_node_address(base / "state") is None

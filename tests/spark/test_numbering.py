@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anabranch.errors import ReadFailed
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.plan.boundary import SOURCE_SHIFT, UNNUMBERED
 from anabranch.spark.step.rows import number_transformed
 
@@ -25,7 +25,7 @@ def numbered(source: int, number: int) -> int:
 def test_rows_of_several_sources_get_the_numbers_of_their_own_files() -> None:
     # Rows of tasks, and of sources that Python reads, have their numbers already.
     first = [raw(0, 900), raw(2, 5), numbered(1, 3), raw(0, 70), raw(2, TAGS[2][1]), 7]
-    order = Order((np.array(first), np.arange(6)))
+    order = RowOrder((np.array(first), np.arange(6)))
     found = number_transformed(order, TAGS)
     assert found.columns[0].tolist() == [
         numbered(0, 2),
@@ -40,11 +40,11 @@ def test_rows_of_several_sources_get_the_numbers_of_their_own_files() -> None:
 
 
 def test_rows_that_have_numbers_are_left_alone() -> None:
-    order = Order((np.array([3, 4]), np.array([0, 0])))
+    order = RowOrder((np.array([3, 4]), np.array([0, 0])))
     assert number_transformed(order, {}) is order
 
 
 @pytest.mark.parametrize("source", [0, 1])
 def test_a_file_that_the_plan_does_not_name_is_refused(source: int) -> None:
     with pytest.raises(ReadFailed, match="does not name"):
-        number_transformed(Order((np.array([raw(source, 6)]),)), TAGS)
+        number_transformed(RowOrder((np.array([raw(source, 6)]),)), TAGS)

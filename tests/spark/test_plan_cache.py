@@ -18,7 +18,7 @@ import anabranch as ab
 from anabranch.records.step import Plan
 from anabranch.spark.session import open_session
 from anabranch.spark.step.late_rows import AT, TOLD, Blanks
-from anabranch.spark.step.plan_cache import KEPT_PLANS, Given, Planned, Plans
+from anabranch.spark.step.plan_cache import KEPT_PLANS, PlanInputs, Planned, Plans
 from anabranch.spark.step.step_query import StepQueries
 from tests.spark.running import completed, eventually, state_of, write_json
 
@@ -58,9 +58,9 @@ class Query:
         paths = [str(self.directory / str(number)) for number in numbers]
         return self.session.read.format(self.format).schema(SCHEMA).load(paths)
 
-    def given(self, found: DataFrame, *partitions: int) -> Given:
+    def given(self, found: DataFrame, *partitions: int) -> PlanInputs:
         java: Any = found._jdf.logicalPlan()
-        return Given({PLACE: java.relation().location()}, {}, partitions or (2,))
+        return PlanInputs({PLACE: java.relation().location()}, {}, partitions or (2,))
 
     def frame(self, found: DataFrame, partitions: int = 2) -> DataFrame:
         self.made += 1
@@ -344,11 +344,11 @@ def test_a_plan_serves_other_rows_in_other_tasks(session: SparkSession) -> None:
         return blanks.frame.selectExpr(AT, f"cast({TOLD} as string) as text")
 
     few, many = Blanks(session, 2, tasks=2), Blanks(session, 5, tasks=5)
-    planned = Planned.of(over(few), Given(rows={PLACE: few.rows}))
+    planned = Planned.of(over(few), PlanInputs(rows={PLACE: few.rows}))
     assert planned is not None
     for blanks in (many, few, many):
         told = [(number, f"order {number}") for number in range(len(blanks))]
         blanks.fill([(number, text.encode()) for number, text in told])
-        frame = planned.over(Given(rows={PLACE: blanks.rows}))
+        frame = planned.over(PlanInputs(rows={PLACE: blanks.rows}))
         assert frame.rdd.getNumPartitions() == len(blanks)
         assert sorted(map(tuple, frame.collect())) == told

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from anabranch.http.responses_json import ScaleRequest
+from anabranch.http.schemas import ScaleRequest
 from anabranch.protocol.status import RescaleStatus, Status
 from tests.spark.killing import Site, until
 from tests.spark.test_kill import committed

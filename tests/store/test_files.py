@@ -32,8 +32,8 @@ from anabranch.store.files import (
     read_file,
     remove_directory,
     remove_file,
+    remove_leftovers,
     store_errors,
-    sweep,
 )
 from anabranch.testing.faulty_disk import FaultyDisk
 
@@ -259,16 +259,16 @@ def test_asides_of_a_killed_process_with_the_same_id_are_in_nobodys_way(
         (tmp_path / f".file.{os.getpid()}.{number}.aside").write_bytes(b"to")
     create_file(tmp_path / "file", b"abc")
     assert (tmp_path / "file").read_bytes() == b"abc"
-    assert sweep(tmp_path) == 2
+    assert remove_leftovers(tmp_path) == 2
     assert everything_below(tmp_path) == ["file"]
 
 
 def test_sweep_takes_asides_only(tmp_path: Path) -> None:
     for name in (".file.1.2.aside", "file.aside", ".hidden", "file"):
         (tmp_path / name).write_bytes(b"")
-    assert sweep(tmp_path) == 1
+    assert remove_leftovers(tmp_path) == 1
     assert everything_below(tmp_path) == [".hidden", "file", "file.aside"]
-    assert sweep(tmp_path / "missing") == 0
+    assert remove_leftovers(tmp_path / "missing") == 0
 
 
 def test_threads_race_for_a_name_and_one_wins(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from anabranch.coordinator.settings import Settings
 from anabranch.errors import InvalidDataflow, UserFunctionFailed
 from anabranch.messages import Acquire, Attempt, Barrier, Collect, Control, Load, Report
 from anabranch.operators.control.messaging import Messaged
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.records.bins import BinSet
 from anabranch.records.step import OperatorState, Plan
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.sinks.staging import read_staged
 from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace
@@ -158,7 +158,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, list[Even
     Seen.log.clear()
     made, store = flow_of(Seen, given, sink), tmp_path_factory.mktemp("seen")
     plane = ListeningPlane(made, store)
-    chosen = RescaleSettings(way=Way.BATCHED, budget_bytes=900, prefetch=False)
+    chosen = RescaleSettings(way=MovePolicy.BATCHED, budget_bytes=900, prefetch=False)
     settings = Settings(workers=2, rescale=chosen)
     engine = Engine(made, store, plane=plane, settings=settings, paced=True).start()
     while not all_heard(plane.ran):
@@ -356,7 +356,9 @@ def test_an_operator_with_two_inputs_sees_each_message_twice(tmp_path: Path) -> 
     ways[0].union(ways[1]).process(
         "seen", TwoInputs, output="who string, item string, n bigint"
     ).sink("new", sink)
-    chosen = Settings(workers=2, rescale=RescaleSettings(way=Way.ALL_AT_ONCE, prefetch=False))
+    chosen = Settings(
+        workers=2, rescale=RescaleSettings(way=MovePolicy.ALL_AT_ONCE, prefetch=False)
+    )
     engine = Engine(program(flow), tmp_path, settings=chosen, paced=True).start()
     engine.until(lambda status: status.step >= 3)
     engine.pipeline.scale(3)
@@ -414,7 +416,7 @@ def test_r7_rows_come_in_the_order_asked_for_whatever_is_told(
         keys.append_column("n", pa.array([n for _, n in given])),
         hashes_of(keys),
         keys,
-        Order((numbers * 0, numbers, numbers * 0)),
+        RowOrder((numbers * 0, numbers, numbers * 0)),
     )
     [seen] = made.operators
     result = region_task(made, tmp_path, *messages, Barrier(1)).run({seen: [arrived]}, ())

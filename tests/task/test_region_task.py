@@ -28,11 +28,11 @@ from anabranch.messages import (
     Report,
     in_order,
 )
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import RunList
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.staging import read_staged
 from anabranch.task.program import Program
@@ -55,7 +55,7 @@ def arrived(pairs: Sequence[tuple[str | None, int]]) -> Rows:
     keys = pa.table({"customer": pa.array([pair[0] for pair in pairs], pa.string())})
     values = keys.append_column("amount", pa.array([pair[1] for pair in pairs], pa.int64()))
     zeros = np.zeros(len(pairs), dtype=np.int64)
-    order = Order((zeros, np.arange(len(pairs), dtype=np.int64), zeros))
+    order = RowOrder((zeros, np.arange(len(pairs), dtype=np.int64), zeros))
     return Rows(values, hashes_of(keys), keys, order)
 
 
@@ -87,9 +87,7 @@ def files(report: Report) -> list[str]:
 def content(store: Path, made: Program, report: Report) -> tuple[Any, Any]:
     """State and staged rows, as whoever reads them finds them."""
     (state,) = report.states
-    operator = OperatorState(
-        "seen", made.layouts["seen"], state.runs, store, BINS, EVERY, state.live
-    )
+    operator = RegionState("seen", made.layouts["seen"], state.runs, store, BINS, EVERY, state.live)
     (file,) = report.staged
     data = read_staged(store, file)
     return operator.scan().to_pylist(), pa.ipc.open_stream(data).read_all().to_pylist()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anabranch.http.client import Client
-from anabranch.http.responses_json import LONGEST_SECONDS
+from anabranch.http.schemas import LONGEST_SECONDS
 
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 

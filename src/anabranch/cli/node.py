@@ -13,7 +13,7 @@ import typer
 
 from anabranch.cli.exits import Exit
 from anabranch.cli.spark_conf import Conf, spark_settings
-from anabranch.node.address import remove_address, write_address
+from anabranch.node.address import remove_node_address, write_node_address
 from anabranch.node.flow_code import code_of, load_flow
 from anabranch.node.process import NODE_LOCK, NodeCommand, tell_failure
 from anabranch.node.threads import ThreadedNode
@@ -94,7 +94,7 @@ def node(
     )
     server = NodeServer(running, running.core.boot, options=command.options())
     server.start()
-    write_address(path, server.address)
+    write_node_address(path, server.address)
     try:
         while not told_to_end.is_set() and server.idle_seconds() < orphan_seconds:
             if running.wait_closed(LOOK_SECONDS):
@@ -110,7 +110,7 @@ def _end(path: Path, running: ThreadedNode, server: NodeServer, lock: DirectoryL
         server.stop()
         ended = running.shut()
     finally:
-        remove_address(path, running.core.boot)
+        remove_node_address(path, running.core.boot)
         lock.release()
     if not ended:
         print("Ended, though a sink or a source did not return", file=sys.stderr, flush=True)

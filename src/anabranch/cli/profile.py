@@ -12,8 +12,8 @@ from anabranch.cli.connect import Directory, Json, Seconds, Token, Url, client_o
 from anabranch.cli.exits import Exit
 from anabranch.cli.spinner import with_spinner
 from anabranch.http.profile_text import profile_text
-from anabranch.http.responses_json import MOST_WORKERS
-from anabranch.records.profiles import ProfileKind, ProfileWish
+from anabranch.http.schemas import MOST_WORKERS
+from anabranch.records.profiles import ProfileKind, ProfileRequest
 
 
 def profile(
@@ -34,7 +34,7 @@ def profile(
 ) -> None:
     """Print what a worker spends in the next step that reads something. That step is slower."""
     client = client_of(directory, url, token)
-    wish = ProfileWish(ProfileKind.HEAP if heap else ProfileKind.TIME, worker, region)
+    wish = ProfileRequest(ProfileKind.HEAP if heap else ProfileKind.TIME, worker, region)
     found = with_spinner(
         f"Looking at worker {worker}", lambda: client.profile(wish, seconds), Console(stderr=True)
     )

@@ -15,7 +15,7 @@ from anabranch.cli.exits import Exit
 from anabranch.cli.spinner import checkpoint_with_progress, with_spinner
 from anabranch.cli.tables import checkpoint_table, status_line, status_picture
 from anabranch.http.client import Client
-from anabranch.http.responses_json import (
+from anabranch.http.schemas import (
     LAST_STEP,
     LONGEST_SECONDS,
     MOST_BYTES,

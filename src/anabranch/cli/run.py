@@ -21,16 +21,16 @@ from anabranch.cli.exits import Exit
 from anabranch.cli.run_view import RunView
 from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.operations import Shutdown
+from anabranch.coordinator.operations import ShutDownPipeline
 from anabranch.coordinator.port import Coordinator
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import TokenInvalid
-from anabranch.http.responses_json import LONGEST_SECONDS
+from anabranch.http.schemas import LONGEST_SECONDS
 from anabranch.http.token import check_token
 from anabranch.protocol.failures import error_of
 from anabranch.protocol.status import Phase, Status
 from anabranch.records.bins import bin_bits
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.run import BINS
 
 SHOW_SECONDS = 1.0
@@ -179,8 +179,8 @@ def register(app: typer.Typer, serve: Serve) -> None:
                 help="How many bins each region has, for ever: a power of two.",
             ),
         ] = BINS,
-        move: Annotated[Way, typer.Option(help="How much of a rescale one step does.")] = (
-            Way.BATCHED
+        move: Annotated[MovePolicy, typer.Option(help="How much of a rescale one step does.")] = (
+            MovePolicy.BATCHED
         ),
         move_ms: Annotated[
             float | None,
@@ -300,7 +300,7 @@ def _until_end(serving: Serving, view: RunView) -> bool:
 
 
 def _stop(serving: Serving, view: RunView, *, at_once: bool) -> None:
-    serving.coordinator.ask(Shutdown(at_once=at_once), 0)
+    serving.coordinator.ask(ShutDownPipeline(at_once=at_once), 0)
     view.say("Stopping at once" if at_once else "Stopping; Ctrl-C again to stop at once")
 
 

@@ -19,7 +19,7 @@ from anabranch.cli.plain_text import literal
 from anabranch.cli.sizes import size
 from anabranch.cli.tables import STYLES, keys_of, paused_of
 from anabranch.coordinator.effects import StepDone
-from anabranch.http.feed import Seen
+from anabranch.http.feed import TimedStep
 from anabranch.http.stats import rows_per_second
 from anabranch.protocol.status import Status
 
@@ -38,12 +38,12 @@ class RunView:
         """Nothing is drawn yet. ``where`` is how others reach the pipeline."""
         self._console = console
         self._where = where
-        self._steps: deque[Seen] = deque(maxlen=REMEMBERED)
+        self._steps: deque[TimedStep] = deque(maxlen=REMEMBERED)
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
     def tell(self, done: StepDone) -> None:
         """A step was committed."""
-        self._steps.append(Seen(done, time.monotonic()))
+        self._steps.append(TimedStep(done, time.monotonic()))
 
     def show(self, status: Status) -> None:
         """Show how things stand."""
@@ -74,7 +74,7 @@ class RunView:
             self._live.stop()
 
 
-def line(status: Status, steps: Sequence[Seen], now: float) -> str:
+def line(status: Status, steps: Sequence[TimedStep], now: float) -> str:
     """A pipeline on one line."""
     lag = sum(source.waiting for source in status.sources)
     latency = "-" if status.last_seconds is None else f"{status.last_seconds:.2f} s"
@@ -86,7 +86,7 @@ def line(status: Status, steps: Sequence[Seen], now: float) -> str:
     )
 
 
-def picture(status: Status, steps: Sequence[Seen], now: float, where: str) -> RenderableType:
+def picture(status: Status, steps: Sequence[TimedStep], now: float, where: str) -> RenderableType:
     """A pipeline as a picture."""
     heading = Text.assemble((status.phase.value, STYLES.get(status.phase, "bold")), f"  {where}")
     parts: list[RenderableType] = [heading, Text()]
@@ -108,7 +108,7 @@ def picture(status: Status, steps: Sequence[Seen], now: float, where: str) -> Re
     )
 
 
-def _numbers(status: Status, steps: Sequence[Seen], now: float) -> Table:
+def _numbers(status: Status, steps: Sequence[TimedStep], now: float) -> Table:
     recent = [seen.done for seen in steps[-SHOWN_STEPS:]]
     rates = [done.rows / max(done.seconds, 1e-9) for done in recent]
     seconds = [done.seconds for done in recent]

@@ -16,9 +16,9 @@ from anabranch.cli.scale_progress import until_over
 from anabranch.cli.scale_text import forecast_text, history_table, outcome_text, rescale_text
 from anabranch.cli.spinner import with_spinner
 from anabranch.http.client import Client
-from anabranch.http.responses_json import MOST_WORKERS, RebalanceRequest, ScaleAnswer, ScaleRequest
-from anabranch.protocol.rescale_history import Outcome
-from anabranch.protocol.rescale_requests import Balance, Rebalance, Scale, Wish
+from anabranch.http.schemas import MOST_WORKERS, RebalanceRequest, ScaleAnswer, ScaleRequest
+from anabranch.protocol.rescale_history import RescaleOutcome
+from anabranch.protocol.rescale_requests import Balance, Rebalance, Scale, TargetRequest
 from anabranch.protocol.status import ENDED
 
 Wait = Annotated[
@@ -93,7 +93,7 @@ def scale_to(
     client = client_of(directory, url, token)
     answer = with_spinner("Asking", lambda: client.scale(asked, seconds), Console(stderr=True))
     wish = Scale(asked.workers, tuple(asked.regions.items()), asked.remove, asked.by)
-    _follow(client, answer, Waiting(wait, seconds, json, wish))
+    _follow(client, answer, RescaleWait(wait, seconds, json, wish))
 
 
 def rebalance(
@@ -113,7 +113,7 @@ def rebalance(
     asked = RebalanceRequest(tuple(region or ()), by, dry_run)
     client = client_of(directory, url, token)
     answer = with_spinner("Asking", lambda: client.rebalance(asked, seconds), Console(stderr=True))
-    _follow(client, answer, Waiting(wait, seconds, json, Rebalance(asked.regions, asked.by)))
+    _follow(client, answer, RescaleWait(wait, seconds, json, Rebalance(asked.regions, asked.by)))
 
 
 @scale.command("status")
@@ -167,7 +167,7 @@ def scale_resume(
 ) -> None:
     """Go on with a rescale that was paused."""
     client = client_of(directory, url, token)
-    _follow(client, client.scale_resume(seconds), Waiting(wait, seconds, json))
+    _follow(client, client.scale_resume(seconds), RescaleWait(wait, seconds, json))
 
 
 @scale.command("cancel")
@@ -185,8 +185,8 @@ def scale_cancel(
     """Leave the bins where they are, or bring them back to where they were."""
     client = client_of(directory, url, token)
     answer = client.scale_cancel(roll_back=roll_back, seconds=seconds)
-    wanted = (Outcome.CANCELLED, Outcome.ROLLED_BACK)
-    _follow(client, answer, Waiting(wait, seconds, json, wanted=wanted))
+    wanted = (RescaleOutcome.CANCELLED, RescaleOutcome.ROLLED_BACK)
+    _follow(client, answer, RescaleWait(wait, seconds, json, wanted=wanted))
 
 
 def _counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str, int]]:
@@ -211,7 +211,7 @@ def _counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class RescaleWait:
     """Whether and how long to wait for a rescale, and which ends are what was asked for.
 
     ``wish`` tells it from those of others that came right behind it.
@@ -220,11 +220,11 @@ class Waiting:
     wait: bool
     seconds: float
     json: bool
-    wish: Wish | None = None
-    wanted: tuple[Outcome, ...] = (Outcome.SETTLED,)
+    wish: TargetRequest | None = None
+    wanted: tuple[RescaleOutcome, ...] = (RescaleOutcome.SETTLED,)
 
 
-def _follow(client: Client, answer: ScaleAnswer, told: Waiting) -> None:
+def _follow(client: Client, answer: ScaleAnswer, told: RescaleWait) -> None:
     """See a rescale to its end, and say how it ended; refused if somebody else has ended it."""
     if answer.forecast is not None:
         _print_json(answer) if told.json else print(forecast_text(answer.forecast))

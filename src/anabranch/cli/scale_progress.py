@@ -11,14 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from anabranch.cli.scale_text import left_text, wish_text
 from anabranch.cli.spinner import LOOK_SECONDS
 from anabranch.http.client import Client
-from anabranch.http.responses_json import ScaleAnswer
-from anabranch.protocol.rescale_history import Finished
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.http.schemas import ScaleAnswer
+from anabranch.protocol.rescale_history import FinishedRescale
+from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import ENDED, RescaleStatus, Status
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WatchedRescale:
     """Which rescale was waited for, and how the pipeline stood in the end."""
 
     number: int
@@ -30,7 +30,7 @@ class Seen:
         return self.status.rescale is None or self.status.rescale.number != self.number
 
     @property
-    def finished(self) -> Finished | None:
+    def finished(self) -> FinishedRescale | None:
         """How it ended; None where that is not remembered."""
         return next((each for each in self.status.rescales if each.number == self.number), None)
 
@@ -40,12 +40,12 @@ def until_over(
     answer: ScaleAnswer,
     seconds: float,
     console: Console,
-    wish: Wish | None = None,
-) -> Seen:
+    wish: TargetRequest | None = None,
+) -> WatchedRescale:
     """Wait until a rescale is over, or the pipeline, or so many seconds.
 
     It is the newest of the wish, or the newest of all. It may end otherwise than it was wished:
-    ``Seen.finished``.
+    ``WatchedRescale.finished``.
     """
     status, until = answer.status, time.monotonic() + seconds
     number = number_of(status, wish)
@@ -68,10 +68,10 @@ def until_over(
             )
             time.sleep(min(LOOK_SECONDS, max(until - time.monotonic(), 0)))
             status = client.status()
-    return Seen(number, status)
+    return WatchedRescale(number, status)
 
 
-def number_of(status: Status, wish: Wish | None = None) -> int:
+def number_of(status: Status, wish: TargetRequest | None = None) -> int:
     """The newest rescale, or the newest of a wish: it may be over already.
 
     With the wish it is found also where somebody else's request came right behind it.

@@ -8,13 +8,13 @@ from rich.table import Table
 
 from anabranch.cli.plain_text import literal
 from anabranch.cli.sizes import size
-from anabranch.protocol.rescale_history import Finished, Moved
-from anabranch.protocol.rescale_requests import Assign, Rebalance, Scale, Wish
+from anabranch.protocol.rescale_history import FinishedRescale, MovedTotals
+from anabranch.protocol.rescale_requests import Assign, Rebalance, Scale, TargetRequest
 from anabranch.protocol.status import RescaleStatus
 from anabranch.rescale.forecast import Forecast
 
 
-def wish_text(wish: Wish | None) -> str:
+def wish_text(wish: TargetRequest | None) -> str:
     """What was asked for.
 
     >>> wish_text(Scale(4)), wish_text(Scale(None, (("by-customer", 8),), (2,)))
@@ -93,12 +93,12 @@ def forecast_text(found: Forecast) -> str:
     )
 
 
-def moved_text(moved: Moved) -> str:
+def moved_text(moved: MovedTotals) -> str:
     """What a rescale has moved.
 
-    >>> moved_text(Moved(64, 5_000, 2048, 7, 0.31))
+    >>> moved_text(MovedTotals(64, 5_000, 2048, 7, 0.31))
     '64 bins, 5,000 keys, 2.0 KiB moved in 7 steps, the longest 0.31 s'
-    >>> moved_text(Moved(64, 5_000, 2048, 7, 0.31, 3072))
+    >>> moved_text(MovedTotals(64, 5_000, 2048, 7, 0.31, 3072))
     '64 bins, 5,000 keys, 2.0 KiB moved in 7 steps, 3.0 KiB copied, the longest 0.31 s'
     """
     if not moved.bins:
@@ -110,7 +110,7 @@ def moved_text(moved: Moved) -> str:
     )
 
 
-def outcome_text(found: Finished | None) -> str:
+def outcome_text(found: FinishedRescale | None) -> str:
     """How a rescale has ended."""
     if found is None:
         return (
@@ -123,7 +123,7 @@ def outcome_text(found: Finished | None) -> str:
     return f"{said} ({wish_text(found.wish)}): {moved_text(found.moved)}.{after}"
 
 
-def history_table(history: Sequence[Finished]) -> Table:
+def history_table(history: Sequence[FinishedRescale]) -> Table:
     """The last rescales that are over."""
     moved_names = ("bins", "keys", "bytes", "copied", "steps", "longest")
     table = Table(

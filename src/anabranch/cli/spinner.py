@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from anabranch.errors import AnabranchError
 from anabranch.http.client import Client
-from anabranch.http.responses_json import OperationAnswer
+from anabranch.http.schemas import OperationAnswer
 from anabranch.http.text_table import visible
 
 LOOK_SECONDS = 0.2

@@ -17,7 +17,7 @@ from rich.table import Table
 from anabranch.cli.plain_text import literal
 from anabranch.coordinator.driver.checkpoint_copy import copy_checkpoint
 from anabranch.dataflow.types.schema import to_ddl
-from anabranch.http.text_table import shown
+from anabranch.http.text_table import cell_text
 from anabranch.node.export import export_parquet
 from anabranch.node.flow_code import load_flow
 from anabranch.operators.state_json import json_text
@@ -163,7 +163,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         return
     table = Table()
     for name in rows[0]:
-        table.add_column(literal(shown(name)))
+        table.add_column(literal(cell_text(name)))
     for row in rows:
-        table.add_row(*(literal(shown(value)) for value in row.values()))
+        table.add_row(*(literal(cell_text(value)) for value in row.values()))
     Console().print(table)

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import Protocol
 
 from anabranch.coordinator.effects import Fetch, Give, Take
-from anabranch.coordinator.events import EffectFailed, Event, Fenced, InputTaken, ResultFetched
-from anabranch.errors import AnabranchError, NodeUnreachable
-from anabranch.errors import Fenced as FencedError
+from anabranch.coordinator.events import (
+    EffectFailed,
+    Event,
+    InputTaken,
+    LeaderFenced,
+    ResultFetched,
+)
+from anabranch.errors import AnabranchError, Fenced, NodeUnreachable
 from anabranch.protocol.failures import failure_of
-from anabranch.protocol.node import Order, StepResult
+from anabranch.protocol.node import NodeOrder, StepResult
 from anabranch.records.step import Input
 
 
 class Called(Protocol):
     """The part of a node that is called; see ``node.port.Node``."""
 
-    def order(self, leader: int, order: Order) -> None:
+    def order(self, leader: int, order: NodeOrder) -> None:
         """Give an order."""
         ...
 
@@ -42,7 +47,7 @@ def make_call(node: Called | None, leader: int, effect: Give | Take | Fetch) -> 
                 return InputTaken(step, node.take(leader, step))
             case Fetch(step, revision):
                 return ResultFetched(node.result(leader, step, revision))
-    except FencedError as error:
-        return Fenced(failure_of(error))
+    except Fenced as error:
+        return LeaderFenced(failure_of(error))
     except AnabranchError as error:
         return EffectFailed(effect, failure_of(error))

@@ -10,7 +10,7 @@ from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Branching, Checkpointing, Closing, Delayed, Ended
 from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.triggers import Trigger
-from anabranch.protocol.node import CheckOrder, Failure, Told
+from anabranch.protocol.node import CheckOrder, Failure, NodeReport
 from anabranch.records.step import Checkpoint
 
 LONGEST_DELAY = 60.0
@@ -82,7 +82,7 @@ def repeat(memory: Memory) -> list[Effect]:
     return [Give(CheckOrder(checkpoint.step, checkpoint.states, checkpoint.positions))]
 
 
-def on_told(memory: Memory, told: Told, now: float) -> list[Effect]:
+def checkpoint_on_report(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
     """The node may have checked all files."""
     under_way, checked = memory.checkpointing, told.checked
     if under_way is None or under_way.writing or checked is None:
@@ -115,7 +115,7 @@ def on_written(memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effec
     )
     memory.untrimmed += tuple(each for each in known if each.step not in steps)
     answers: list[Effect] = [Answer(number, step=checkpoint.step) for number in numbers]
-    return [*answers, trim(memory), *(() if memory.untrimmed else sweep(memory))]
+    return [*answers, trim(memory), *(() if memory.untrimmed else sweep_files(memory))]
 
 
 def on_trimmed(memory: Memory, kept: tuple[int, ...]) -> list[Effect]:
@@ -124,7 +124,7 @@ def on_trimmed(memory: Memory, kept: tuple[int, ...]) -> list[Effect]:
     if left == memory.untrimmed:
         return []
     memory.untrimmed = left
-    return sweep(memory) if memory.opened is not None and memory.told is not None else []
+    return sweep_files(memory) if memory.opened is not None and memory.told is not None else []
 
 
 def give_up(memory: Memory, failure: Failure, now: float) -> list[Effect]:
@@ -154,7 +154,7 @@ def trim(memory: Memory) -> Effect:
     )
 
 
-def sweep(memory: Memory) -> list[Effect]:
+def sweep_files(memory: Memory) -> list[Effect]:
     """Let the node remove files that are not needed."""
     order = sweep_order(memory)
     memory.swept = memory.step

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.coordinator.effects import Answer, Effect, End, Give, WritePublished
+from anabranch.coordinator.effects import Answer, Effect, EndPipeline, Give, WritePublished
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Closing, Ended
 from anabranch.coordinator.plans import sweep_order
-from anabranch.protocol.node import CloseOrder, Failure, Order
+from anabranch.protocol.node import CloseOrder, Failure, NodeOrder
 
 
-def fail(memory: Memory, failure: Failure, now: float) -> list[Effect]:
+def fail_pipeline(memory: Memory, failure: Failure, now: float) -> list[Effect]:
     """Give up. What is committed is published if it can be, else it waits for the next start."""
     if isinstance(memory.phase, Ended):
         return []
@@ -45,7 +45,7 @@ def close(memory: Memory, now: float) -> list[Effect]:
     """Let the node publish, clear up and let go; ``end`` follows when it has."""
     memory.phase = Closing(now)
     swept = sweep_order(memory)
-    orders: list[Order] = [] if swept is None else [swept]
+    orders: list[NodeOrder] = [] if swept is None else [swept]
     return [Give(order) for order in [*orders, CloseOrder(exit=True)]]
 
 
@@ -80,4 +80,4 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     memory.rescale_numbers, memory.profiles = (), ()
     memory.verifying = None
     memory.loads.clear()
-    return [*answers, *(Answer(number, over) for number in waiting), End(failure)]
+    return [*answers, *(Answer(number, over) for number in waiting), EndPipeline(failure)]

@@ -27,8 +27,8 @@ from anabranch.protocol.node import (
     CheckOrder,
     CommitOrder,
     Failure,
+    NodeOrder,
     OpenOrder,
-    Order,
     SourcesOrder,
     StepOrder,
 )
@@ -51,7 +51,7 @@ def _overdue(memory: Memory, now: float) -> list[Effect] | None:
     match memory.phase:
         case Meeting(since):
             if now >= since + limits.start_node:
-                return closing.fail(memory, _late("The node was", limits.start_node), now)
+                return closing.fail_pipeline(memory, _late("The node was", limits.start_node), now)
             return None
         case Closing(since, failure):
             if now >= since + limits.close:
@@ -60,7 +60,7 @@ def _overdue(memory: Memory, now: float) -> list[Effect] | None:
             return None
         case Opening(_, since):
             if now >= since + limits.open:
-                return closing.fail(memory, _late("State was", limits.open), now)
+                return closing.fail_pipeline(memory, _late("State was", limits.open), now)
         case Taking(_, since):
             if now >= since + limits.take:
                 return recovering.replace_node(memory, now, "it does not hand out its input")
@@ -94,7 +94,7 @@ def _again(memory: Memory, now: float) -> list[Effect]:
     return effects
 
 
-def _is_meant(memory: Memory, order: Order) -> bool:
+def _is_meant(memory: Memory, order: NodeOrder) -> bool:
     """Whether an order is still for what is open: it may have failed to arrive long ago."""
     match order:
         case OpenOrder(number):
@@ -118,10 +118,10 @@ def node_lost(memory: Memory, failure: Failure, now: float) -> list[Effect]:
         case Meeting() if not failure.code.startswith("node"):
             # It told why it cannot start: another one would say the same.
             memory.told = None
-            return closing.fail(memory, failure, now)
+            return closing.fail_pipeline(memory, failure, now)
         case _ if memory.restarts >= memory.settings.node_restarts:
             memory.told = None
-            return closing.fail(memory, failure, now)
+            return closing.fail_pipeline(memory, failure, now)
     memory.restarts += 1
     memory.told = None
     memory.replay = None
@@ -161,7 +161,7 @@ def wakes_at(memory: Memory) -> float | None:
         case Idle() if memory.verifying is not None:
             times.append(memory.verifying.since + limits.check)
         case Idle() if memory.down is not None:
-            times += going_down.wakes_at(memory, memory.down)
+            times += going_down.going_down_wakes_at(memory, memory.down)
         case Idle():
             look = next_look(stepping.waiting(memory), memory.settings)
             if look is not None and _looks_for_step(memory):

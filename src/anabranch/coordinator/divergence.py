@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anabranch.records.step import Count
+from anabranch.records.step import RowCount
 
 
-def differences(before: Sequence[Count], after: Sequence[Count]) -> tuple[str, ...]:
+def differences(before: Sequence[RowCount], after: Sequence[RowCount]) -> tuple[str, ...]:
     """The places whose rows or hashes differ, each with its first bin that does.
 
-    >>> one = Count("sink out", 3, (4,), (3,), ("00",))
+    >>> one = RowCount("sink out", 3, (4,), (3,), ("00",))
     >>> differences([one], [one])
     ()
-    >>> differences([one], [Count("sink out", 3, (4,), (3,), ("01",))])
+    >>> differences([one], [RowCount("sink out", 3, (4,), (3,), ("01",))])
     ('sink out, bin 4',)
     """
     had = {count.place: count for count in before}
@@ -29,7 +29,7 @@ def differences(before: Sequence[Count], after: Sequence[Count]) -> tuple[str, .
     return tuple(found)
 
 
-def _by_bin(count: Count | None) -> dict[int, tuple[int, str]]:
+def _by_bin(count: RowCount | None) -> dict[int, tuple[int, str]]:
     if count is None:
         return {}
     rows = zip(count.bins, count.bin_rows, count.bin_hashes, strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from anabranch.protocol.node import Failure, Order
+from anabranch.protocol.node import Failure, NodeOrder
 from anabranch.records.home_use import HomeUse
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.step import Checkpoint, Commit, Plan, Repair
@@ -46,7 +46,7 @@ class ReplaceNode:
 class Give:
     """Give the node an order. What comes of it the node tells."""
 
-    order: Order
+    order: NodeOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndPipeline:
     """The pipeline is over: completed, stopped, or failed for this reason."""
 
     failure: Failure | None = None
@@ -202,5 +202,5 @@ Effect: TypeAlias = (
     | Trim
     | Announce
     | Answer
-    | End
+    | EndPipeline
 )

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch.coordinator.effects import Effect
-from anabranch.coordinator.journal_view import Standing
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.operations import Operation
-from anabranch.protocol.node import Failure, StepResult, Told
+from anabranch.protocol.node import Failure, NodeReport, StepResult
 from anabranch.records.step import Checkpoint, Commit, Identity, Input, Plan, Repair
 
 
@@ -44,14 +44,14 @@ class Led:
 class JournalRead:
     """Where the pipeline stands."""
 
-    standing: Standing
+    standing: JournalView
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTold:
     """The node said what it is doing."""
 
-    told: Told
+    told: NodeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class RepairWritten:
 class BranchMade:
     """A branch is durable. Steps go on in it."""
 
-    standing: Standing
+    standing: JournalView
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class EffectFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class LeaderFenced:
     """Another coordinator has taken over: nothing of ours counts any more."""
 
     failure: Failure
@@ -175,6 +175,6 @@ Event: TypeAlias = (
     | RepairWritten
     | BranchMade
     | EffectFailed
-    | Fenced
+    | LeaderFenced
     | Asked
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch.coordinator import checkpointing
-from anabranch.coordinator.closing import close, fail
+from anabranch.coordinator.closing import close, fail_pipeline
 from anabranch.coordinator.effects import Effect
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import GoingDown
@@ -32,11 +32,11 @@ def go_down(memory: Memory, now: float) -> list[Effect]:
     if not memory.outputs:
         return close(memory, now)
     if now >= down.came_on + memory.settings.deadlines.publish:
-        return fail(memory, _stuck(memory), now)
+        return fail_pipeline(memory, _stuck(memory), now)
     return []
 
 
-def wakes_at(memory: Memory, down: GoingDown) -> list[float]:
+def going_down_wakes_at(memory: Memory, down: GoingDown) -> list[float]:
     """When it may go on with time alone."""
     if memory.checkpointing is not None:
         return []
@@ -79,7 +79,7 @@ def _keep(memory: Memory, down: GoingDown, now: float) -> list[Effect]:
     if down.failure is None:
         return checkpointing.begin(memory, now)
     if down.tries >= TRIES or now >= down.began + memory.settings.deadlines.check:
-        return fail(memory, _not_kept(down.failure), now)
+        return fail_pipeline(memory, _not_kept(down.failure), now)
     return checkpointing.begin(memory, now) if now >= down.again_at else []
 
 

@@ -12,7 +12,7 @@ from anabranch.records.step import Checkpoint, Commit, Identity, Input, Operator
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JournalView:
     """What the journal says.
 
     ``commit`` is the newest one of the branch (made up from the newest checkpoint where only that

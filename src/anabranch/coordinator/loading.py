@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.coordinator.closing import fail, refusal, refuse_waiting
+from anabranch.coordinator.closing import fail_pipeline, refusal, refuse_waiting
 from anabranch.coordinator.effects import Answer, Effect, Give, MakeBranch
-from anabranch.coordinator.journal_view import Standing
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.operations import REWIND, Load
+from anabranch.coordinator.operations import REWIND, LoadCheckpoint
 from anabranch.coordinator.phases import Branching, Verifying
 from anabranch.coordinator.recovering import know, reopen
-from anabranch.protocol.node import CheckOrder, Failure, Told
+from anabranch.protocol.node import CheckOrder, Failure, NodeReport
 
 
-def unfit(memory: Memory, wish: Load) -> Failure | None:
+def load_refusal(memory: Memory, wish: LoadCheckpoint) -> Failure | None:
     """Why a checkpoint cannot be loaded, as far as is known without its files."""
     kept = [each.step for each in memory.standing.checkpoints]
     if wish.step not in kept:
@@ -38,7 +38,7 @@ def unfit(memory: Memory, wish: Load) -> Failure | None:
     return None
 
 
-def load(memory: Memory, now: float) -> list[Effect]:
+def begin_load(memory: Memory, now: float) -> list[Effect]:
     """Let the node look at the files of the checkpoint that is to be loaded."""
     under_way = memory.verifying
     if memory.checkpointing is not None:
@@ -46,7 +46,7 @@ def load(memory: Memory, now: float) -> list[Effect]:
     if under_way is not None and under_way.opened == memory.opened:
         return []
     number, wish = memory.loads[0]
-    refused = unfit(memory, wish)
+    refused = load_refusal(memory, wish)
     if refused is not None:
         return not_loaded(memory, refused, now)
     assert memory.opened is not None
@@ -65,7 +65,7 @@ def load(memory: Memory, now: float) -> list[Effect]:
     ]
 
 
-def on_told(memory: Memory, told: Told, now: float) -> list[Effect]:
+def load_on_report(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
     """The node may have read all files: then the branch is left."""
     under_way, checked = memory.verifying, told.checked
     if under_way is None or checked is None or told.opened != under_way.opened:
@@ -88,10 +88,10 @@ def not_loaded(memory: Memory, why: Failure, now: float) -> list[Effect]:
     """Answer that the checkpoint is not loaded: the pipeline stays where it is."""
     number, _ = memory.loads.popleft()
     memory.verifying = None
-    return fail(memory, why, now) if number == REWIND else [Answer(number, why)]
+    return fail_pipeline(memory, why, now) if number == REWIND else [Answer(number, why)]
 
 
-def on_branch(memory: Memory, phase: Branching, standing: Standing, now: float) -> list[Effect]:
+def on_branch(memory: Memory, phase: Branching, standing: JournalView, now: float) -> list[Effect]:
     """The branch is there: open the checkpoint, and let the sinks take back what they can."""
     memory.loads.popleft()
     know(memory, standing)

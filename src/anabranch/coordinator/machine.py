@@ -40,11 +40,11 @@ from anabranch.coordinator.events import (
     CommitWritten,
     EffectFailed,
     Event,
-    Fenced,
     IdentityWritten,
     InputTaken,
     JournalRead,
     JournalTrimmed,
+    LeaderFenced,
     Led,
     Moment,
     NodeLost,
@@ -57,7 +57,7 @@ from anabranch.coordinator.events import (
 )
 from anabranch.coordinator.invariants import check
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.operations import REWIND, Load
+from anabranch.coordinator.operations import REWIND, LoadCheckpoint
 from anabranch.coordinator.phases import (
     Branching,
     Closing,
@@ -76,7 +76,7 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.settings import Settings
-from anabranch.protocol.node import Closed, Failure, StepOrder, Told
+from anabranch.protocol.node import Closed, Failure, NodeReport, StepOrder
 
 STORY = 200
 UNREACHABLE = "node.unreachable"
@@ -92,7 +92,7 @@ class Machine:
         code: str | None = None,
         take_over: bool = False,
         directory: str = "",
-        rewind: Load | None = None,
+        rewind: LoadCheckpoint | None = None,
         validate: bool = False,
     ) -> None:
         """``directory`` is what errors name.
@@ -145,7 +145,7 @@ class Machine:
                 return deadlines.node_lost(memory, failure, now.seconds)
             case EffectFailed(effect, failure):
                 return self._effect_failed(now, effect, failure)
-            case Fenced(failure):
+            case LeaderFenced(failure):
                 return closing.end(memory, failure)
             case Asked(number, operation):
                 return lifecycle.on_asked(memory, number, operation, now.seconds)
@@ -186,7 +186,7 @@ class Machine:
                 return loading.on_branch(memory, phase, standing, seconds)
         return []
 
-    def _told(self, now: Moment, told: Told) -> list[Effect]:
+    def _told(self, now: Moment, told: NodeReport) -> list[Effect]:
         memory, seconds = self.memory, now.seconds
         known = memory.told
         if known is not None and known.boot == told.boot and told.version < known.version:
@@ -205,17 +205,17 @@ class Machine:
         self._heed(told, seconds)
         return [
             *pausing.give_again(memory, told, seconds),
-            *checkpointing.on_told(memory, told, seconds),
+            *checkpointing.checkpoint_on_report(memory, told, seconds),
             *self._told_in_phase(told, seconds),
         ]
 
-    def _opened_anew(self, told: Told) -> bool:
+    def _opened_anew(self, told: NodeReport) -> bool:
         """Whether an order to open that was given up while it was on its way has arrived."""
         opened = self.memory.opened
         waits = isinstance(self.memory.phase, (Opening, Ended))
         return not waits and opened is not None and told.opened > opened
 
-    def _heed(self, told: Told, seconds: float) -> None:
+    def _heed(self, told: NodeReport, seconds: float) -> None:
         """Take note of what concerns every phase: how far sinks are, and what waits."""
         memory = self.memory
         if told.opened == memory.opened:
@@ -227,20 +227,20 @@ class Machine:
         elif memory.first_at is None:
             memory.first_at = seconds
 
-    def _told_in_phase(self, told: Told, seconds: float) -> list[Effect]:
+    def _told_in_phase(self, told: NodeReport, seconds: float) -> list[Effect]:
         memory = self.memory
         match memory.phase:
             case Opening() as phase:
                 return recovering.on_opening(memory, phase, told, seconds)
             case Stepping() as phase:
-                effects = stepping.on_told(memory, phase, told, seconds)
+                effects = stepping.step_on_report(memory, phase, told, seconds)
                 if effects:
                     return effects
             case Closing() as phase:
                 closed = isinstance(told.state, Closed)
                 return closing.on_closed(memory, phase) if closed else []
             case Idle():
-                effects = loading.on_told(memory, told, seconds)
+                effects = loading.load_on_report(memory, told, seconds)
                 if effects:
                     return effects
         # Before a rewind, what fails is what it leaves behind.
@@ -250,7 +250,7 @@ class Machine:
             if failure is None and isinstance(memory.phase, Idle):
                 failure = told.source_failure
             if failure is not None:
-                return closing.fail(memory, failure, seconds)
+                return closing.fail_pipeline(memory, failure, seconds)
         return []
 
     def _effect_failed(self, now: Moment, effect: Effect, failure: Failure) -> list[Effect]:
@@ -258,7 +258,7 @@ class Machine:
         match effect:
             case Give(order):
                 if failure.code != UNREACHABLE:
-                    return closing.fail(memory, failure, seconds)
+                    return closing.fail_pipeline(memory, failure, seconds)
                 if isinstance(memory.phase, Opening) and order != memory.phase.order:
                     return []  # it was for what is being left
                 memory.again = (*memory.again, order)
@@ -266,7 +266,7 @@ class Machine:
                 return []
             case Take() | Fetch():
                 if failure.code != UNREACHABLE:
-                    return closing.fail(memory, failure, seconds)
+                    return closing.fail_pipeline(memory, failure, seconds)
                 memory.again_at = seconds + memory.settings.deadlines.again
                 if isinstance(memory.phase, Stepping):
                     memory.phase = replace(memory.phase, fetching=False)
@@ -278,7 +278,7 @@ class Machine:
             case Lead() | ReadJournal():
                 return closing.end(memory, failure)
             case _:
-                return closing.fail(memory, failure, seconds)
+                return closing.fail_pipeline(memory, failure, seconds)
 
     def _advance(self, now: Moment) -> list[Effect]:
         """What follows from where things are: a checkpoint that is due, the next step."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from anabranch.coordinator.batch_size import BatchSize
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.journal_view import Standing
-from anabranch.coordinator.operations import REWIND, Load, Shutdown
+from anabranch.coordinator.journal_view import JournalView
+from anabranch.coordinator.operations import REWIND, LoadCheckpoint, ShutDownPipeline
 from anabranch.coordinator.phases import (
     AnyPhase,
     Checkpointing,
@@ -20,9 +20,17 @@ from anabranch.coordinator.phases import (
     Verifying,
 )
 from anabranch.coordinator.settings import Settings
-from anabranch.protocol.node import Facts, Failure, InputLimit, Order, Output, PausedSources, Told
+from anabranch.protocol.node import (
+    Failure,
+    InputLimit,
+    NodeOrder,
+    NodeReport,
+    Output,
+    PausedSources,
+    ProgramInfo,
+)
 from anabranch.records.home_use import HomeUse
-from anabranch.records.profiles import ProfileWish
+from anabranch.records.profiles import ProfileRequest
 from anabranch.records.step import Assignment, Checkpoint
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
@@ -46,9 +54,9 @@ class Memory:
     directory: str = ""
     phase: AnyPhase = field(default_factory=NotBegun)
     leader: int = 0
-    standing: Standing = field(default_factory=Standing)
+    standing: JournalView = field(default_factory=JournalView)
     #: the newest telling of the node, and when it came
-    told: Told | None = None
+    told: NodeReport | None = None
     heard: float = 0.0
     #: how often the node was lost since the last commit
     restarts: int = 0
@@ -69,11 +77,11 @@ class Memory:
     #: those that nothing is to be asked of, and when the node was last told
     paused_sources: PausedSources = field(default_factory=PausedSources)
     sources_given: float = 0.0
-    stopping: Shutdown | None = None
+    stopping: ShutDownPipeline | None = None
     stop_numbers: tuple[int, ...] = ()
     #: how far the way to the end is, while nothing but that is left to do
     down: GoingDown | None = None
-    loads: deque[tuple[int, Load]] = field(default_factory=deque)
+    loads: deque[tuple[int, LoadCheckpoint]] = field(default_factory=deque)
     verifying: Verifying | None = None
     checkpointing: Checkpointing | None = None
     checkpoint_numbers: tuple[int, ...] = ()
@@ -87,7 +95,7 @@ class Memory:
     first_at: float | None = None
     last_step_at: float = 0.0
     #: orders that did not reach the node
-    again: tuple[Order, ...] = ()
+    again: tuple[NodeOrder, ...] = ()
     again_at: float | None = None
     #: how far a live change of the placement is, and what it goes by
     rescale: Rescale = field(default_factory=Rescale)
@@ -98,7 +106,7 @@ class Memory:
     #: requests that were taken and are not durable yet
     rescale_numbers: tuple[int, ...] = ()
     #: profiles that were asked for and are in no committed step yet, the first to ask first
-    profiles: tuple[tuple[int, ProfileWish], ...] = ()
+    profiles: tuple[tuple[int, ProfileRequest], ...] = ()
     triggers: dict[str, int] = field(default_factory=dict)
     rows: int = 0
     homes: HomeUse = field(default_factory=HomeUse)
@@ -113,7 +121,7 @@ class Memory:
             self.rescale_numbers = (*self.phase.numbers, *self.rescale_numbers)
 
     @property
-    def rewind(self) -> Load | None:
+    def rewind(self) -> LoadCheckpoint | None:
         """The checkpoint that the start is to go back to, until it has: before that no step runs.
 
         What is to be left behind may be what keeps the pipeline from going on.
@@ -122,7 +130,7 @@ class Memory:
         return wish if number == REWIND else None
 
     @property
-    def facts(self) -> Facts | None:
+    def facts(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded."""
         return None if self.told is None else self.told.facts
 

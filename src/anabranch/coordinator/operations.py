@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from anabranch.protocol.rescale_requests import Request
-from anabranch.records.profiles import ProfileWish
+from anabranch.protocol.rescale_requests import RescaleRequest
+from anabranch.records.profiles import ProfileRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPipeline:
     """Go on after a pause. Answered at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PausePipeline:
     """Plan no further step. Answered at once; the step under way is finished."""
 
 
@@ -31,7 +31,7 @@ class PauseSource:
     """Ask nothing more of a source. Answered at once; everything else goes on.
 
     What it has offered already is still read, by the next step or two, and it is told what is
-    committed. It holds until the source is started again, or the pipeline anew; neither ``Start``
+    committed. It holds until the source is started again, or the pipeline anew; neither ``StartPipeline``
     nor a rewind ends it. A pipeline does not complete while a source is paused that has not ended.
     """
 
@@ -39,7 +39,7 @@ class PauseSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Shutdown:
+class ShutDownPipeline:
     """Finish the step under way, publish, keep a checkpoint, and end. Answered when it is over.
 
     It fails where the checkpoint cannot be kept, and where sinks do not come on for long.
@@ -56,7 +56,7 @@ class TakeCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadCheckpoint:
     """Go back to a kept checkpoint and leave the steps after it behind, in a branch of their own.
 
     Refused when a sink that has published later steps cannot take them back, unless duplicates
@@ -68,38 +68,38 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Rescaling:
+class RescalePipeline:
     """Change who owns which bins while rows flow; or pause, resume, cancel such a change.
 
     Answered when a commit has taken note of it: from then on it survives a crash. It goes on over
     many steps after that. Refused in a pause, which makes no commit.
     """
 
-    request: Request
+    request: RescaleRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ProfileWorker:
     """Look at the tasks of a worker in the next step that reads something.
 
     Answered with what was found when that step is committed; nothing is kept of it. Refused in a
     pause, which makes no step.
     """
 
-    wish: ProfileWish
+    wish: ProfileRequest
 
 
 REWIND = 0
 """The number of the wish to load that came with the start: nothing is started without it."""
 
 Operation: TypeAlias = (
-    Start
-    | Pause
+    StartPipeline
+    | PausePipeline
     | StartSource
     | PauseSource
-    | Shutdown
+    | ShutDownPipeline
     | TakeCheckpoint
-    | Load
-    | Rescaling
-    | Profile
+    | LoadCheckpoint
+    | RescalePipeline
+    | ProfileWorker
 )

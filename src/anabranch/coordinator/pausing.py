@@ -13,10 +13,10 @@ from anabranch.coordinator.effects import Effect, Give
 from anabranch.coordinator.memory import OPENS, Memory
 from anabranch.coordinator.operations import PauseSource, StartSource
 from anabranch.coordinator.phases import Closing
-from anabranch.protocol.node import Failure, PausedSources, SourcesOrder, Told
+from anabranch.protocol.node import Failure, NodeReport, PausedSources, SourcesOrder
 
 
-def unfit(memory: Memory, source: str) -> Failure | None:
+def source_refusal(memory: Memory, source: str) -> Failure | None:
     """Why a source can neither be paused nor started."""
     if source in memory.sources:
         return None
@@ -45,14 +45,14 @@ def heed(memory: Memory, wish: PauseSource | StartSource, now: float) -> list[Ef
     return [] if memory.told is None else _give(memory, now)
 
 
-def adopt(memory: Memory, told: Told) -> None:
+def adopt(memory: Memory, told: NodeReport) -> None:
     """Take over what a coordinator before us has paused."""
     memory.sources = told.facts.sources
     if told.paused.number > memory.paused_sources.number:
         memory.paused_sources = told.paused
 
 
-def give_again(memory: Memory, told: Told, now: float) -> list[Effect]:
+def give_again(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
     """Repeat the order while the node that is open goes by an older one."""
     if told.opened != memory.opened or isinstance(memory.phase, Closing):
         return []

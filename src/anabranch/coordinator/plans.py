@@ -9,14 +9,14 @@ from anabranch.coordinator.journal_view import read_up_to
 from anabranch.coordinator.memory import OPENS, Memory
 from anabranch.protocol.node import (
     CommitOrder,
-    Facts,
     OpenOrder,
     Output,
+    ProgramInfo,
     StepOrder,
     StepResult,
     SweepOrder,
 )
-from anabranch.records.profiles import ProfileWish
+from anabranch.records.profiles import ProfileRequest
 from anabranch.records.shares import members
 from anabranch.records.step import Assignment, Checkpoint, Commit, Input, Plan
 from anabranch.rescale.assignments import equal_shares, source_shares
@@ -48,7 +48,7 @@ def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, cloc
     )
 
 
-def _profile(memory: Memory, inputs: tuple[Input, ...]) -> ProfileWish | msgspec.UnsetType:
+def _profile(memory: Memory, inputs: tuple[Input, ...]) -> ProfileRequest | msgspec.UnsetType:
     """The profile that comes next: of a step without input it would tell nothing."""
     if not memory.profiles or not any(given.slices for given in inputs):
         return msgspec.UNSET
@@ -289,6 +289,6 @@ def _published(memory: Memory) -> dict[str, int]:
     return done
 
 
-def _facts(memory: Memory) -> Facts:
+def _facts(memory: Memory) -> ProgramInfo:
     assert memory.told is not None, "no node was met"
     return memory.told.facts

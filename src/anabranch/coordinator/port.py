@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Operation
-from anabranch.protocol.node import Facts, Failure
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.node import Failure, ProgramInfo
+from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import Status
 from anabranch.records.profiles import TaskProfile
 from anabranch.rescale.forecast import Forecast
@@ -37,7 +37,7 @@ class Coordinator(Protocol):
         """What the pipeline is doing now."""
         ...
 
-    def facts(self) -> Facts | None:
+    def facts(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded; None until a node was met."""
         ...
 
@@ -45,7 +45,7 @@ class Coordinator(Protocol):
         """Ask for an operation, and wait so many seconds at most for what becomes of it."""
         ...
 
-    def forecast(self, wish: Wish) -> Forecast:
+    def forecast(self, wish: TargetRequest) -> Forecast:
         """What a rescale would come to; nothing is changed. ``OperationRefused``."""
         ...
 

@@ -13,14 +13,14 @@ from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.plans import where_bins_are
 from anabranch.protocol.node import Failure, StepResult
-from anabranch.records.profiles import ProfileWish
+from anabranch.records.profiles import ProfileRequest
 from anabranch.records.shares import members
 from anabranch.records.step import Plan
 
 MOST_WAITING = 64
 
 
-def unfit(memory: Memory, wish: ProfileWish) -> Failure | None:
+def profile_refusal(memory: Memory, wish: ProfileRequest) -> Failure | None:
     """Why a wish cannot come true, None if it can."""
     if len(memory.profiles) >= MOST_WAITING:
         what = f"{MOST_WAITING} profiles wait for a step, which is the most"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from anabranch.coordinator import checkpointing
-from anabranch.coordinator.closing import fail
+from anabranch.coordinator.closing import fail_pipeline
 from anabranch.coordinator.divergence import differences
 from anabranch.coordinator.effects import (
     Effect,
@@ -19,7 +19,7 @@ from anabranch.coordinator.effects import (
     WritePlan,
     WriteRepair,
 )
-from anabranch.coordinator.journal_view import Standing
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
     Identifying,
@@ -35,8 +35,8 @@ from anabranch.coordinator.phases import (
 from anabranch.coordinator.plans import commit_order, is_ours, open_order, revised, step_order
 from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
 from anabranch.coordinator.triggers import Trigger
-from anabranch.protocol.node import CommitOrder, Failure, Open, StepResult, Told
-from anabranch.protocol.rescale_history import Moved, Outcome
+from anabranch.protocol.node import CommitOrder, Failure, NodeReport, Open, StepResult
+from anabranch.protocol.rescale_history import MovedTotals, RescaleOutcome
 from anabranch.protocol.rescale_requests import Assign, Scale
 from anabranch.records.shares import Shares
 from anabranch.records.step import Assignment, Checkpoint, Commit, Identity, Plan, Repair
@@ -49,7 +49,7 @@ LOST = frozenset({"store.missing_run", "store.corrupt_run"})
 """Failures that mean that state is lost: an older checkpoint may have it."""
 
 
-def know(memory: Memory, standing: Standing) -> None:
+def know(memory: Memory, standing: JournalView) -> None:
     """Take over what the journal says."""
     memory.standing = standing
     memory.outputs = {output.step: output for output in standing.outputs}
@@ -80,7 +80,7 @@ def share_anew(memory: Memory) -> None:
     # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
     wish = Assign(tuple(_equal(each, workers) for each in commit.placement))
     settled, memory.reopened = reopened(commit.rescale, wish, commit.placement, Loads())
-    shown = Settled(Scale(workers), Outcome.REOPENED, Moved())
+    shown = Settled(Scale(workers), RescaleOutcome.REOPENED, MovedTotals())
     memory.rescale = msgspec.structs.replace(settled, phase=shown)
 
 
@@ -109,7 +109,7 @@ def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
     return [ReplaceNode(why)]
 
 
-def on_met(memory: Memory, told: Told, now: float) -> list[Effect]:
+def on_met(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
     """The node has told something for the first time."""
     if memory.standing.identity is None:
         memory.phase = Identifying()
@@ -145,7 +145,7 @@ def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]
     assert identity is not None
     refused = _not_ours(memory, identity, told)
     if refused is not None:
-        return fail(memory, refused, now)
+        return fail_pipeline(memory, refused, now)
     memory.replay = None
     return _open(memory, None, now, rewound=rewound)
 
@@ -163,20 +163,20 @@ def lost_state(memory: Memory, failure: Failure, now: float) -> list[Effect]:
     checkpoint = next_checkpoint(standing, frozenset(memory.damaged), back_to)
     from_nothing = standing.replayable == 1 and not (order and order.whole and not order.step)
     if checkpoint is None and not from_nothing:
-        return fail(memory, _hopeless(memory, failure), now)
+        return fail_pipeline(memory, _hopeless(memory, failure), now)
     memory.opened = None
     memory.replay = Replay(0 if checkpoint is None else checkpoint.step, standing.step)
     return _open(memory, checkpoint, now, rewound=False)
 
 
-def on_opening(memory: Memory, phase: Opening, told: Told, now: float) -> list[Effect]:
+def on_opening(memory: Memory, phase: Opening, told: NodeReport, now: float) -> list[Effect]:
     """The node has told something while it was to open state."""
     if told.opened != phase.order.number:
         return []
     if told.failed_open is not None:
         if told.failed_open.code in LOST:
             return lost_state(memory, told.failed_open, now)
-        return fail(memory, told.failed_open, now)
+        return fail_pipeline(memory, told.failed_open, now)
     if not isinstance(told.state, Open):
         return []
     memory.opened = phase.order.number
@@ -201,10 +201,10 @@ def begin_steps(memory: Memory, now: float) -> list[Effect]:
     if plan is None or memory.rewind is not None:
         memory.phase = Idle()
         return []
-    return run_plan(memory, revised(memory, plan), Trigger.RESUMED, now)
+    return start_plan(memory, revised(memory, plan), Trigger.RESUMED, now)
 
 
-def run_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list[Effect]:
+def start_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list[Effect]:
     """Run a plan: at once if it is in the journal, else after it is."""
     if plan != memory.standing.plan:
         memory.phase = Planning(plan, trigger)
@@ -229,7 +229,7 @@ def on_replayed(memory: Memory, phase: Stepping, result: StepResult, now: float)
     assert replay is not None
     found = differences(commit.counts, result.counts)
     if found and not memory.settings.accept_divergence:
-        return fail(memory, _diverged(memory, commit, found), now)
+        return fail_pipeline(memory, _diverged(memory, commit, found), now)
     places = tuple(f"step {commit.step}: {place}" for place in found)
     memory.replay = replace(replay, diverged=(*replay.diverged, *places))
     memory.triggers[Trigger.REPLAY] = memory.triggers.get(Trigger.REPLAY, 0) + 1
@@ -293,7 +293,7 @@ def _repeat_commits(memory: Memory) -> list[Effect]:
     return [Give(order) for order in [*orders, commit_order(memory, commit)]]
 
 
-def _not_ours(memory: Memory, identity: Identity, told: Told) -> Failure | None:
+def _not_ours(memory: Memory, identity: Identity, told: NodeReport) -> Failure | None:
     where = memory.directory or None
     keep = "Nothing was changed. Run the dataflow that the directory belongs to, or name another "
     if identity.dataflow != told.facts.dataflow:

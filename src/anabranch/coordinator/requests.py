@@ -8,14 +8,14 @@ from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.going_down import go_down
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import (
-    Load,
+    LoadCheckpoint,
     Operation,
-    Pause,
+    PausePipeline,
     PauseSource,
-    Profile,
-    Rescaling,
-    Shutdown,
-    Start,
+    ProfileWorker,
+    RescalePipeline,
+    ShutDownPipeline,
+    StartPipeline,
     StartSource,
     TakeCheckpoint,
 )
@@ -26,7 +26,7 @@ from anabranch.coordinator.stepping import cancel, is_complete, look_for_step
 from anabranch.errors import OperationRefused
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Failure
-from anabranch.protocol.rescale_requests import Request
+from anabranch.protocol.rescale_requests import RescaleRequest
 from anabranch.rescale.apply_request import request
 
 
@@ -36,10 +36,10 @@ def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> l
     if refused is not None:
         return [Answer(number, refused)]
     match operation:
-        case Start():
+        case StartPipeline():
             memory.paused = False
             return [Answer(number, step=memory.step)]
-        case Pause():
+        case PausePipeline():
             memory.paused = True
             return [Answer(number, step=memory.step)]
         case StartSource() | PauseSource():
@@ -48,15 +48,15 @@ def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> l
         case TakeCheckpoint():
             memory.checkpoint_numbers = (*memory.checkpoint_numbers, number)
             return []
-        case Load():
+        case LoadCheckpoint():
             memory.loads.append((number, operation))
             return []
-        case Rescaling(asked):
+        case RescalePipeline(asked):
             return _rescale(memory, number, asked)
-        case Profile(wish):
+        case ProfileWorker(wish):
             memory.profiles = (*memory.profiles, (number, wish))
             return []
-        case Shutdown():
+        case ShutDownPipeline():
             memory.stop_numbers = (*memory.stop_numbers, number)
             return _stop(memory, operation, now)
 
@@ -66,29 +66,29 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
         case Ended(failure), _:
             why = "has failed" if failure is not None else "is over"
             return refusal(f"The pipeline {why}", "Run it again to go on.")
-        case _, Shutdown():
+        case _, ShutDownPipeline():
             return None
         case Closing(), _:
             return refusal("The pipeline is being shut down", "Run it again to go on.")
     if memory.stopping is not None:
         return refusal("The pipeline is being shut down", "Run it again to go on.")
     if isinstance(operation, StartSource | PauseSource):
-        return pausing.unfit(memory, operation.source)
-    if isinstance(operation, TakeCheckpoint | Rescaling | Profile) and not memory.step:
+        return pausing.source_refusal(memory, operation.source)
+    if isinstance(operation, TakeCheckpoint | RescalePipeline | ProfileWorker) and not memory.step:
         return refusal("There is no committed step yet", "Ask again after the first one.")
-    if isinstance(operation, Rescaling | Profile) and memory.paused:
+    if isinstance(operation, RescalePipeline | ProfileWorker) and memory.paused:
         # It is answered by a commit, and a pause makes none.
         return refusal("The pipeline is paused", "Start it first.")
-    if isinstance(operation, Profile):
-        return profiling.unfit(memory, operation.wish)
-    if isinstance(operation, Load):
+    if isinstance(operation, ProfileWorker):
+        return profiling.profile_refusal(memory, operation.wish)
+    if isinstance(operation, LoadCheckpoint):
         if memory.loads:
             return refusal("Another checkpoint is being loaded", "Ask again when it is.")
-        return loading.unfit(memory, operation)
+        return loading.load_refusal(memory, operation)
     return None
 
 
-def _rescale(memory: Memory, number: int, asked: Request) -> list[Effect]:
+def _rescale(memory: Memory, number: int, asked: RescaleRequest) -> list[Effect]:
     try:
         memory.rescale = request(memory.rescale, asked, bins_to_move(memory))
     except OperationRefused as error:
@@ -97,7 +97,7 @@ def _rescale(memory: Memory, number: int, asked: Request) -> list[Effect]:
     return []
 
 
-def _stop(memory: Memory, wish: Shutdown, now: float) -> list[Effect]:
+def _stop(memory: Memory, wish: ShutDownPipeline, now: float) -> list[Effect]:
     if memory.stopping is None or wish.at_once:
         memory.stopping = wish
     phase = memory.phase
@@ -113,7 +113,7 @@ def on_idle(memory: Memory, now: float) -> list[Effect]:
         return go_down(memory, now)
     memory.down = None
     if memory.loads:
-        return loading.load(memory, now)
+        return loading.begin_load(memory, now)
     return _not_heard(memory) if memory.paused else look_for_step(memory, now)
 
 

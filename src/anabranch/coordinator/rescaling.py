@@ -7,7 +7,7 @@ from collections import Counter
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.plans import is_moving, where_bins_are
 from anabranch.errors import OperationRefused
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import RescaleStatus
 from anabranch.records.placed import Assignment
 from anabranch.rescale.controller import Rescale, arrived
@@ -30,7 +30,7 @@ from anabranch.rescale.targets import target_for
 Inner = Steady | Settled | Interrogating | Moving | RollingBack | Cancelling
 
 
-def forecast_of(memory: Memory, wish: Wish) -> Forecast:
+def forecast_of(memory: Memory, wish: TargetRequest) -> Forecast:
     """What a wish would come to from where the bins are now; ``OperationRefused``."""
     commit = memory.standing.commit
     if commit is None:
@@ -60,10 +60,10 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
         return None
     now = arrived(rescale, where_bins_are(memory))
     loads = _loads(memory, now)
-    return shown(rescale, now, loads, tuple(memory.recent), memory.settings.moving)
+    return rescale_progress(rescale, now, loads, tuple(memory.recent), memory.settings.moving)
 
 
-def shown(
+def rescale_progress(
     rescale: Rescale,
     now: tuple[Assignment, ...],
     loads: Loads,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from anabranch.coordinator.journal_view import Standing
-from anabranch.protocol.node import Closed, Done, Open, Running, Told
-from anabranch.records.placed import fingerprint
+from anabranch.coordinator.journal_view import JournalView
+from anabranch.protocol.node import Closed, Done, NodeReport, Open, Running
+from anabranch.records.placed import state_fingerprint
 from anabranch.records.step import Checkpoint, Plan
 
 
@@ -38,7 +38,7 @@ class Replace:
 Meeting: TypeAlias = GoOn | WaitFor | Reopen | Replace
 
 
-def meet(told: Told, standing: Standing, code: str | None) -> Meeting:
+def meet(told: NodeReport, standing: JournalView, code: str | None) -> Meeting:
     """What to do with a node that says this, when the journal says that.
 
     Lost state sends all workers back together: a node that is anywhere but where the journal
@@ -51,7 +51,7 @@ def meet(told: Told, standing: Standing, code: str | None) -> Meeting:
         return Replace("the dataflow has changed since the node loaded it")
     if standing.rewound or told.branch != standing.branch:
         return Reopen()
-    plan, here = standing.plan, fingerprint(standing.states)
+    plan, here = standing.plan, state_fingerprint(standing.states)
     match told.state:
         case Running(step, revision):
             if plan is not None and (plan.step, plan.revision) == (step, revision):
@@ -70,7 +70,7 @@ def meet(told: Told, standing: Standing, code: str | None) -> Meeting:
 
 
 def next_checkpoint(
-    standing: Standing, tried: frozenset[int], back_to: int | None = None
+    standing: JournalView, tried: frozenset[int], back_to: int | None = None
 ) -> Checkpoint | None:
     """The newest checkpoint that was not tried and that every later step can be replayed from.
 

@@ -22,7 +22,7 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.rescaling import rescale_status
-from anabranch.protocol.node import Closed, Open, Running, Told
+from anabranch.protocol.node import Closed, NodeReport, Open, Running
 from anabranch.protocol.status import (
     CheckpointStatus,
     CheckpointUnderWay,
@@ -39,7 +39,7 @@ from anabranch.records.shares import members
 from anabranch.records.step import Assignment, Checkpoint, OperatorState
 
 
-def status_of(memory: Memory, now: float) -> Status:
+def pipeline_status(memory: Memory, now: float) -> Status:
     """What the pipeline is doing."""
     facts, standing, last = memory.facts, memory.standing, memory.last
     placement = () if standing.commit is None else standing.commit.placement
@@ -135,7 +135,7 @@ def _waiting_for(memory: Memory) -> str | None:
     return None
 
 
-def _node(told: Told, seconds: float) -> NodeStatus:
+def _node(told: NodeReport, seconds: float) -> NodeStatus:
     match told.state:
         case Closed():
             state = "closed"

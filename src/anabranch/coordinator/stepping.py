@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch.coordinator import checkpointing, profiling
-from anabranch.coordinator.closing import close, fail, refuse, refuse_waiting
+from anabranch.coordinator.closing import close, fail_pipeline, refuse, refuse_waiting
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
@@ -25,21 +25,21 @@ from anabranch.coordinator.recovering import (
     lost_state,
     on_replayed,
     reopen,
-    run_plan,
     share_anew,
+    start_plan,
 )
-from anabranch.coordinator.triggers import Trigger, Waiting, why_step
+from anabranch.coordinator.triggers import PendingInput, Trigger, why_step
 from anabranch.protocol.node import (
     CancelOrder,
     Done,
     Failure,
+    NodeReport,
     Offer,
     Open,
     Output,
     StepResult,
-    Told,
 )
-from anabranch.records.home_use import added
+from anabranch.records.home_use import total_use
 from anabranch.records.step import Commit, Input, Plan
 from anabranch.rescale.controller import is_pending
 from anabranch.rescale.loads import observed
@@ -56,13 +56,13 @@ def offer_of(memory: Memory) -> Offer | None:
     return told.offer if told.offer.step == memory.step + 1 else None
 
 
-def waiting(memory: Memory) -> Waiting:
+def waiting(memory: Memory) -> PendingInput:
     """What there is to do."""
     offer = offer_of(memory)
     # Whoever asked for a rescale, or for a pause of it, waits for a commit that knows of it.
     asked = bool(memory.rescale_numbers) or is_pending(memory.rescale)
     work = asked or (_exhausted(offer) and next_ending(memory) is not None)
-    return Waiting(offer, memory.first_at, memory.last_step_at, work)
+    return PendingInput(offer, memory.first_at, memory.last_step_at, work)
 
 
 def is_complete(memory: Memory) -> bool:
@@ -117,7 +117,7 @@ def on_input(
     if phase.trigger is Trigger.WORK and not reads:
         clock_ns = memory.standing.clock_ns
     plan = new_plan(memory, inputs, ending, clock_ns)
-    return run_plan(memory, plan, phase.trigger, now)
+    return start_plan(memory, plan, phase.trigger, now)
 
 
 def on_plan(memory: Memory, phase: Planning, plan: Plan, now: float) -> list[Effect]:
@@ -125,10 +125,10 @@ def on_plan(memory: Memory, phase: Planning, plan: Plan, now: float) -> list[Eff
     memory.standing = replace(memory.standing, plan=plan)
     memory.first_at = None
     memory.last_step_at = now
-    return run_plan(memory, plan, phase.trigger, now)
+    return start_plan(memory, plan, phase.trigger, now)
 
 
-def on_told(memory: Memory, phase: Stepping, told: Told, now: float) -> list[Effect]:
+def step_on_report(memory: Memory, phase: Stepping, told: NodeReport, now: float) -> list[Effect]:
     """The node has told something while a step was under way."""
     plan = phase.plan
     if told.done == Done(plan.step, plan.revision):
@@ -142,7 +142,7 @@ def on_told(memory: Memory, phase: Stepping, told: Told, now: float) -> list[Eff
     return _give_again(memory, phase, told, now)
 
 
-def _give_again(memory: Memory, phase: Stepping, told: Told, now: float) -> list[Effect]:
+def _give_again(memory: Memory, phase: Stepping, told: NodeReport, now: float) -> list[Effect]:
     """Repeat the order if the node shows no sign of having got it."""
     seconds = 4 * memory.settings.deadlines.again
     if told.state != Open(phase.plan.step - 1) or now < max(phase.since, phase.given) + seconds:
@@ -199,12 +199,12 @@ def on_commit(
     memory.restarts = 0
     memory.recent.append(done.seconds)
     memory.rows += done.rows
-    memory.homes = added([memory.homes, done.homes])
+    memory.homes = total_use([memory.homes, done.homes])
     memory.triggers[phase.trigger] = memory.triggers.get(phase.trigger, 0) + 1
     memory.phase = Idle()
     effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done), *answers]
     if commit.step >= memory.swept + SWEEP_EVERY:
-        effects += checkpointing.sweep(memory)
+        effects += checkpointing.sweep_files(memory)
     return effects
 
 
@@ -252,4 +252,4 @@ def _failed(memory: Memory, phase: Stepping, failure: Failure, now: float) -> li
             "what it was doing, or allow more time: anabranch run --step-seconds, or "
             "Settings(deadlines=Deadlines(step=...)).",
         )
-    return fail(memory, failure, now)
+    return fail_pipeline(memory, failure, now)

@@ -22,7 +22,7 @@ class Trigger(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingInput:
     """What waits for a step, and since when.
 
     ``first_at`` is when the first of the waiting rows was seen, ``last_step`` when the last step
@@ -35,13 +35,13 @@ class Waiting:
     work: bool = False
 
 
-def why_step(waiting: Waiting, settings: Settings, now: float) -> Trigger | None:
+def why_step(waiting: PendingInput, settings: Settings, now: float) -> Trigger | None:
     """The reason to take a step now, None if there is none.
 
     >>> offer = Offer(step=1, rows=5, bytes=0, by_source={}, full=False, ended=False)
     >>> settings = Settings(min_rows=10, max_delay_seconds=2.0)
-    >>> why_step(Waiting(offer, 7.0, 0.0), settings, 8.0)
-    >>> why_step(Waiting(offer, 7.0, 0.0), settings, 9.0)
+    >>> why_step(PendingInput(offer, 7.0, 0.0), settings, 8.0)
+    >>> why_step(PendingInput(offer, 7.0, 0.0), settings, 9.0)
     <Trigger.TIMER: 'timer'>
     """
     offer = waiting.offer
@@ -57,7 +57,7 @@ def why_step(waiting: Waiting, settings: Settings, now: float) -> Trigger | None
     return None
 
 
-def next_look(waiting: Waiting, settings: Settings) -> float | None:
+def next_look(waiting: PendingInput, settings: Settings) -> float | None:
     """When the reason may come with time alone."""
     times = []
     offer = waiting.offer

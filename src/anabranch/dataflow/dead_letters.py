@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from anabranch.dataflow.sql.sql_text import literal
+from anabranch.dataflow.sql.sql_text import sql_literal
 from anabranch.dataflow.types.schema import parse_schema
 
 #: What happens to a row for which a function of the user's raises: the step fails, or the row
@@ -42,7 +42,7 @@ def malformed_letters(source: str, raw: str, file: str, reason: str) -> tuple[st
     ('r as row', 'f as place')
     """
     return (
-        f"{literal(source)} as operator",
+        f"{sql_literal(source)} as operator",
         "'malformed' as kind",
         "cast(null as string) as key",
         f"{raw} as row",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from anabranch.dataflow.dead_letters import malformed_letters
 from anabranch.dataflow.graph import Graph, SinkNode, SourceNode
-from anabranch.dataflow.sql.sql_text import literal, quote
-from anabranch.dataflow.stream import Recorder, Stream, require_sink, require_text, union
+from anabranch.dataflow.sql.sql_text import quote, sql_literal
+from anabranch.dataflow.stream import GraphBuilder, Stream, require_sink, require_text, union
 from anabranch.protocol.sinks import DeadLetterRows, DroppedRows
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Dataflow:
         """Start an empty dataflow."""
         require_text("Dataflow", "a name", name)
         self.name = name
-        self._recorder = Recorder()
+        self._recorder = GraphBuilder()
 
     def __repr__(self) -> str:
         """Its name and size."""
@@ -116,7 +116,7 @@ def unread_columns(columns: Sequence[str]) -> str:
     concat_ws(', ', case when `a` is null
     """
     cases = ", ".join(
-        f"case when {quote(name)} is null then {literal(name)} end" for name in columns
+        f"case when {quote(name)} is null then {sql_literal(name)} end" for name in columns
     )
     missing = f"concat('no value for ', nullif(concat_ws(', ', {cases}), ''))"
     return f"coalesce({missing}, 'it has other columns than the schema')"

@@ -31,7 +31,7 @@ class DriverFunction:
     @classmethod
     def of(cls, function: Callable[[Any], Any]) -> DriverFunction:
         """The function with a fingerprint of its code."""
-        return cls(function, fingerprint(function))
+        return cls(function, code_fingerprint(function))
 
     def __call__(self, given: Any) -> Any:  # noqa: ANN401  (whatever the user's function takes)
         """Call it; only on the driver."""
@@ -43,10 +43,10 @@ class DriverFunction:
         return (DriverFunction, (None, self.fingerprint))
 
 
-def fingerprint(function: Callable[..., Any]) -> str:
+def code_fingerprint(function: Callable[..., Any]) -> str:
     """A number of the function's code, the same in every process; other code has another one.
 
-    >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 2)
+    >>> code_fingerprint(lambda x: x + 1) == code_fingerprint(lambda x: x + 2)
     False
     """
     inner = inspect.unwrap(_innermost(function))

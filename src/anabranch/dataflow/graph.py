@@ -234,7 +234,7 @@ StatefulNode: TypeAlias = AggregateNode | StatefulMapNode | StatefulBatchesNode 
 NamedNode: TypeAlias = (
     SourceNode | DistributeNode | MapBatchesNode | TransformNode | StatefulNode | SinkNode
 )
-Node: TypeAlias = (
+GraphNode: TypeAlias = (
     NamedNode
     | WhereNode
     | SplitNode
@@ -251,13 +251,13 @@ class Graph:
     """A whole dataflow at one moment; adding to the ``Dataflow`` later does not change it."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
 
-    def node(self, id: int) -> Node:
+    def node(self, id: int) -> GraphNode:
         """The node with this id."""
         return self.nodes[id]
 
-    def consumers(self, id: int) -> tuple[Node, ...]:
+    def consumers(self, id: int) -> tuple[GraphNode, ...]:
         """The nodes that read this one's output, in order."""
         return tuple(node for node in self.nodes if id in node.inputs)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from anabranch.dataflow.graph import (
     DistributeNode,
     Graph,
+    GraphNode,
     KeyByNode,
     NamedNode,
-    Node,
     SelectNode,
     SplitNode,
     WhereNode,
@@ -17,7 +17,7 @@ from anabranch.dataflow.graph import (
 _LONGEST = 40
 
 
-def label(graph: Graph, node: Node) -> str:
+def label(graph: Graph, node: GraphNode) -> str:
     """An operator by kind and name; one without a name by its text and the last named one."""
     if isinstance(node, NamedNode):
         return f'{node.kind} "{node.name}"'
@@ -29,7 +29,7 @@ def label(graph: Graph, node: Node) -> str:
     return f"{node.kind}({_text(node)}) after {_nearest_named(graph, node)}"
 
 
-def _text(node: Node) -> str:
+def _text(node: GraphNode) -> str:
     match node:
         case WhereNode():
             text = f'"{node.condition}"'
@@ -47,7 +47,7 @@ def _text(node: Node) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _nearest_named(graph: Graph, node: Node) -> str:
+def _nearest_named(graph: Graph, node: GraphNode) -> str:
     while not isinstance(node, NamedNode):
         if not node.inputs:  # a union of nothing
             return "nothing"

@@ -17,10 +17,10 @@ from anabranch.dataflow.graph import (
     AggregateNode,
     BatchFunction,
     DistributeNode,
+    GraphNode,
     KeyByNode,
     LocalNode,
     MapBatchesNode,
-    Node,
     ProcessNode,
     SelectNode,
     SinkNode,
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Recorder:
+class GraphBuilder:
     """The nodes of one dataflow as they are written down. Only grows."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[GraphNode] = field(default_factory=list)
 
     @property
     def next_id(self) -> int:
         """The id of the node that is recorded next."""
         return len(self.nodes)
 
-    def add(self, node: Node) -> int:
+    def add(self, node: GraphNode) -> int:
         """Record a node made with ``next_id``; gives its id."""
         self.nodes.append(node)
         return node.id
@@ -64,7 +64,7 @@ class Stream:
 
     __slots__ = ("_id", "_recorder")
 
-    def __init__(self, recorder: Recorder, id: int) -> None:
+    def __init__(self, recorder: GraphBuilder, id: int) -> None:
         """For ``Dataflow`` and the methods below; users get streams from ``Dataflow.source``."""
         self._recorder = recorder
         self._id = id
@@ -316,12 +316,12 @@ class Stream:
         require_sink("sink", sink)
         self._recorder.add(SinkNode(self._recorder.next_id, (self._id,), name, sink))
 
-    def _then(self, node: Node) -> Stream:
+    def _then(self, node: GraphNode) -> Stream:
         return Stream(self._recorder, self._recorder.add(node))
 
 
 def union(
-    recorder: Recorder, streams: Sequence[Stream], tag: tuple[str, tuple[str, ...]] | None
+    recorder: GraphBuilder, streams: Sequence[Stream], tag: tuple[str, tuple[str, ...]] | None
 ) -> Stream:
     """Record a union; refuses streams of another dataflow."""
     for stream in streams:

@@ -22,11 +22,11 @@ from anabranch.dataflow.graph import (
     AggregateNode,
     DistributeNode,
     Graph,
+    GraphNode,
     KeyByNode,
     LocalNode,
     MapBatchesNode,
     NamedNode,
-    Node,
     ProcessNode,
     SelectNode,
     SinkNode,
@@ -55,7 +55,7 @@ from anabranch.dataflow.types.row_type import UNKNOWN_ROW, RowType
 from anabranch.dataflow.types.stateful_types import stateful
 from anabranch.dataflow.types.typed import Typed, TypedNode
 from anabranch.dataflow.types.union_type import united_key, united_row
-from anabranch.dataflow.validation import Walk, new_row, output_row
+from anabranch.dataflow.validation import Validation, new_row, output_row
 from anabranch.errors import InvalidDataflow, InvalidSchema, Problem
 from anabranch.protocol.sinks import DeadLetterRows
 
@@ -68,7 +68,7 @@ def validate(graph: Graph, analyzer: Analyzer | None = None) -> Typed:
     Without an analyzer SQL is not understood: plain column references are checked, and types that
     depend on more stay unknown (``Typed.schema`` raises for those).
     """
-    walk = Walk(graph, Resolver(analyzer))
+    walk = Validation(graph, Resolver(analyzer))
     _check_whole(walk)
     for node in graph.nodes:
         _check_name(walk, node)
@@ -79,7 +79,7 @@ def validate(graph: Graph, analyzer: Analyzer | None = None) -> Typed:
     return Typed(graph, tuple(walk.typed))
 
 
-def _check_whole(walk: Walk) -> None:
+def _check_whole(walk: Validation) -> None:
     graph = walk.graph
     findings = [name_finding(graph.name)]
     if not graph.sources():
@@ -89,7 +89,7 @@ def _check_whole(walk: Walk) -> None:
     walk.problems += [f.at(f'dataflow "{graph.name}"') for f in findings if f is not None]
 
 
-def _check_name(walk: Walk, node: Node) -> None:
+def _check_name(walk: Validation, node: GraphNode) -> None:
     if not isinstance(node, NamedNode):
         return
     walk.report(node, [name_finding(node.name)])
@@ -102,7 +102,7 @@ def _check_name(walk: Walk, node: Node) -> None:
         walk.report(node, [Finding(f"its name is taken by {other}", "Give it another name.")])
 
 
-def _check_used(walk: Walk, node: Node) -> None:
+def _check_used(walk: Validation, node: GraphNode) -> None:
     if _has_dead_letters(node) and walk.graph.dead_letters() is None:
         advice = 'Say where: flow.dead_letters("dead-letters", FileSink(…)).'
         walk.report(node, [Finding("its dead letters go nowhere", advice)])
@@ -113,14 +113,14 @@ def _check_used(walk: Walk, node: Node) -> None:
     )
 
 
-def _has_dead_letters(node: Node) -> bool:
+def _has_dead_letters(node: GraphNode) -> bool:
     """Whether what it cannot process goes to the dead letters of the dataflow."""
     if isinstance(node, SinkNode):
         return isinstance(node.sink, DeadLetterRows)
     return getattr(node, "on_error", "fail") == "dead-letter"
 
 
-def _typed(walk: Walk, node: Node) -> TypedNode:
+def _typed(walk: Validation, node: GraphNode) -> TypedNode:
     match node:
         case SourceNode():
             return TypedNode(node, _source_row(walk, node))
@@ -132,7 +132,7 @@ def _typed(walk: Walk, node: Node) -> TypedNode:
             return _continued(walk, node)
 
 
-def _continued(walk: Walk, node: Node) -> TypedNode:
+def _continued(walk: Validation, node: GraphNode) -> TypedNode:
     """An operator with one input."""
     assert not isinstance(node, SourceNode | UnionNode)
     # What an operator does not change it passes on: the row, the key beside it, the region.
@@ -165,7 +165,7 @@ def _continued(walk: Walk, node: Node) -> TypedNode:
     return after
 
 
-def _source_row(walk: Walk, node: SourceNode) -> RowType:
+def _source_row(walk: Validation, node: SourceNode) -> RowType:
     try:
         schema = node.source.schema
     except InvalidSchema as error:
@@ -191,7 +191,7 @@ def _refusal(node: SinkNode, row: RowType) -> Finding | None:
     )
 
 
-def _select_row(walk: Walk, node: SelectNode, row: RowType) -> RowType:
+def _select_row(walk: Validation, node: SelectNode, row: RowType) -> RowType:
     if not node.expressions:
         walk.report(node, [Finding("it selects nothing", 'Name columns, e.g. .select("id").')])
         return UNKNOWN_ROW
@@ -200,7 +200,7 @@ def _select_row(walk: Walk, node: SelectNode, row: RowType) -> RowType:
     return new_row(walk, node, resolved.columns, row, open=resolved.open)
 
 
-def _with_columns_row(walk: Walk, node: WithColumnsNode, row: RowType) -> RowType:
+def _with_columns_row(walk: Validation, node: WithColumnsNode, row: RowType) -> RowType:
     if not node.columns:
         walk.report(node, [Finding("it adds nothing", 'Name columns, e.g. twice="amount * 2".')])
     resolved = walk.resolver.named(row, node.columns)
@@ -212,7 +212,7 @@ def _with_columns_row(walk: Walk, node: WithColumnsNode, row: RowType) -> RowTyp
     return new_row(walk, node, [*kept, *new], row, open=row.open or added.open)
 
 
-def _key(walk: Walk, node: KeyByNode, row: RowType) -> RowType:
+def _key(walk: Validation, node: KeyByNode, row: RowType) -> RowType:
     if not node.keys:
         walk.report(node, [Finding("it has no key", 'Name key columns, e.g. "customer".')])
         return UNKNOWN_ROW
@@ -232,7 +232,7 @@ def _key(walk: Walk, node: KeyByNode, row: RowType) -> RowType:
     return supported_row(key)
 
 
-def _distribute(walk: Walk, node: DistributeNode, after: TypedNode) -> TypedNode:
+def _distribute(walk: Validation, node: DistributeNode, after: TypedNode) -> TypedNode:
     if after.next_key is None:
         advice = 'Call .key_by("column") before it, or use .key_distribute("name", "column").'
         walk.report(node, [Finding("there is no key_by before it", advice)])
@@ -240,7 +240,7 @@ def _distribute(walk: Walk, node: DistributeNode, after: TypedNode) -> TypedNode
     return replace(after, key=key, next_key=None, region=node.id)
 
 
-def _dead_letters(walk: Walk, node: SinkNode) -> TypedNode:
+def _dead_letters(walk: Validation, node: SinkNode) -> TypedNode:
     row = RowType.of(DEAD_LETTER_SCHEMA)
     walk.report(node, [_refusal(node, row)])
     first = walk.graph.dead_letters()
@@ -250,7 +250,7 @@ def _dead_letters(walk: Walk, node: SinkNode) -> TypedNode:
     return TypedNode(node, row)
 
 
-def _union(walk: Walk, node: UnionNode) -> TypedNode:
+def _union(walk: Validation, node: UnionNode) -> TypedNode:
     inputs = [walk.typed[id] for id in node.inputs]
     if not inputs:
         walk.report(node, [Finding("it unites nothing", "Name streams, e.g. a=…, b=….")])
@@ -264,7 +264,7 @@ def _union(walk: Walk, node: UnionNode) -> TypedNode:
     return after
 
 
-def _map_batches(walk: Walk, node: MapBatchesNode, after: TypedNode) -> TypedNode:
+def _map_batches(walk: Validation, node: MapBatchesNode, after: TypedNode) -> TypedNode:
     walk.report(node, [batch_function_finding(node.function), _early_key(after)])
     row = output_row(walk, node)
     if row.find(ORD) is not None:
@@ -272,7 +272,7 @@ def _map_batches(walk: Walk, node: MapBatchesNode, after: TypedNode) -> TypedNod
     return replace(after, row=row, next_key=None)
 
 
-def _transform(walk: Walk, node: TransformNode, after: TypedNode) -> TypedNode:
+def _transform(walk: Validation, node: TransformNode, after: TypedNode) -> TypedNode:
     """The user's code may move rows anywhere: what it gives is in no region."""
     function = node.function.function
     assert function is not None

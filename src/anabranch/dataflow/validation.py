@@ -10,9 +10,9 @@ import pyarrow as pa
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.graph import (
     Graph,
+    GraphNode,
     MapBatchesNode,
     NamedNode,
-    Node,
     ProcessNode,
     StatefulBatchesNode,
     StatefulMapNode,
@@ -27,7 +27,7 @@ from anabranch.errors import InvalidSchema, Problem
 
 
 @dataclass(slots=True)
-class Walk:
+class Validation:
     """How far the walk is, and what it has found so far."""
 
     graph: Graph
@@ -36,14 +36,19 @@ class Walk:
     problems: list[Problem] = field(default_factory=list)
     names: dict[str, NamedNode] = field(default_factory=dict)
 
-    def report(self, node: Node, findings: Iterable[Finding | None]) -> None:
+    def report(self, node: GraphNode, findings: Iterable[Finding | None]) -> None:
         """Note what is wrong at a node."""
         operator = label(self.graph, node)
         self.problems += [finding.at(operator) for finding in findings if finding is not None]
 
 
 def new_row(
-    walk: Walk, node: Node, columns: Iterable[Column], known: RowType, *, open: bool = False
+    walk: Validation,
+    node: GraphNode,
+    columns: Iterable[Column],
+    known: RowType,
+    *,
+    open: bool = False,
 ) -> RowType:
     """The row an operator gives; columns that it did not introduce are not reported again."""
     row, clashes = distinct_row(tuple(columns), open=open)
@@ -53,14 +58,14 @@ def new_row(
 
 
 def output_row(
-    walk: Walk, node: StatefulMapNode | StatefulBatchesNode | ProcessNode | MapBatchesNode
+    walk: Validation, node: StatefulMapNode | StatefulBatchesNode | ProcessNode | MapBatchesNode
 ) -> RowType:
     """The row that an operator gives whose output the user declared."""
     output = read_schema(walk, node, "output", node.output)
     return UNKNOWN_ROW if output is None else distinct_row(RowType.of(output).columns)[0]
 
 
-def read_schema(walk: Walk, node: Node, what: str, text: str) -> pa.Schema | None:
+def read_schema(walk: Validation, node: GraphNode, what: str, text: str) -> pa.Schema | None:
     """The schema of a text; None after a report that it cannot be read."""
     try:
         schema = parse_schema(text)

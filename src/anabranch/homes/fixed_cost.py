@@ -9,7 +9,7 @@ MOST_SECONDS = 0.002
 
 
 @dataclass(slots=True)
-class Handling:
+class FixedCost:
     """The time of looking after runs that does not depend on how much is copied of them.
 
     To see what of a run is here, to open it in the store and to make a file takes as long for one
@@ -17,7 +17,7 @@ class Handling:
     copying costs. Of copies it is what the quickest of them took; where all are slow, the disk is,
     so there is a bound to it.
 
-    >>> handling = Handling()
+    >>> handling = FixedCost()
     >>> for seconds in (0.001, 0.004, 0.009):
     ...     handling.copied(seconds)
     >>> handling.seconds

@@ -30,8 +30,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.errors import StoreError
-from anabranch.homes.fixed_cost import Handling
-from anabranch.homes.home_directory import Found, HomeDirectory, step_of
+from anabranch.homes.fixed_cost import FixedCost
+from anabranch.homes.home_directory import HomeDirectory, HomeListing, file_step
 from anabranch.homes.pieces import cut_piece, open_pieces
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo, RunList, files, restrict
@@ -42,7 +42,7 @@ NOTHING = BinSet()
 
 
 @dataclass(slots=True)
-class Counted:
+class HomeCounters:
     """Bytes of state by where they came from.
 
     ``home`` counts the bins asked for of each run that was opened here, ``moved`` what was copied
@@ -57,7 +57,7 @@ class Counted:
 
 
 @dataclass(slots=True)
-class Copied:
+class CopiedAhead:
     """What was copied ahead: the bytes of each bin that is complete now, and the seconds of all.
 
     What runs cost however little is copied of them is not in it.
@@ -73,10 +73,10 @@ class HomeFiles:
     def __init__(self, home: Path, root: Path) -> None:
         """``root`` is the store. Nothing is read yet."""
         self.root = root
-        self.counted = Counted()
+        self.counted = HomeCounters()
         self.handling_seconds = 0.0
         self._home = HomeDirectory(home)
-        self._rooms: dict[str, Found] = {}
+        self._rooms: dict[str, HomeListing] = {}
 
     def open(self, runs: RunList) -> tuple[Run, ...]:
         """Runs, from pieces or whole files here; what is missing is fetched."""
@@ -106,9 +106,9 @@ class HomeFiles:
         What step ``last_step`` has written for them could not be copied ahead: it is moved now.
         Anything else that is missing is a miss.
         """
-        handling = Handling()
+        handling = FixedCost()
         for listed in restrict(runs, bins):
-            moved = step_of(listed.run.name) >= last_step
+            moved = file_step(listed.run.name) >= last_step
             with _timed(handling.looked):
                 missing = self._missing(listed)
             if missing:
@@ -116,12 +116,12 @@ class HomeFiles:
                     self._copy(listed.run, missing, moved=moved)
             for blob in _blobs(listed):
                 if not self._home.has(blob):
-                    self._count(blob.bytes, moved=step_of(blob.name) >= last_step)
+                    self._count(blob.bytes, moved=file_step(blob.name) >= last_step)
                     with contextlib.suppress(OSError):
                         self._home.put(blob.name, self._stored(blob))
         self.handling_seconds += handling.seconds
 
-    def copy_ahead(self, runs: RunList, bins: BinSet, allowance: int | None) -> Copied:
+    def copy_ahead(self, runs: RunList, bins: BinSet, allowance: int | None) -> CopiedAhead:
         """Copy what bins have now and is not here.
 
         Blobs are copied in parts while bytes are left of the ``allowance``, but at least one part:
@@ -129,7 +129,7 @@ class HomeFiles:
         """
         started, before = time.perf_counter(), self.counted.moved
         size, lacking = dict.fromkeys(bins, 0), set[int]()
-        handling, chosen = Handling(), restrict(runs, bins)
+        handling, chosen = FixedCost(), restrict(runs, bins)
         for listed in chosen:
             with _timed(handling.looked):
                 missing = self._missing(listed)
@@ -155,7 +155,7 @@ class HomeFiles:
             lacking.add(blob.bin)
         done = {number: each for number, each in size.items() if number not in lacking}
         self.handling_seconds += handling.seconds
-        return Copied(done, time.perf_counter() - started - handling.seconds)
+        return CopiedAhead(done, time.perf_counter() - started - handling.seconds)
 
     def sweep(self, operator: str, runs: RunList, needed: BinSet, step: int) -> None:
         """Remove an operator's files that no ``needed`` bin needs, as of the last commit.
@@ -224,7 +224,7 @@ class HomeFiles:
             self._rooms[room] = self._rooms[room].with_piece(own)
         return part, True
 
-    def _found(self, room: str) -> Found:
+    def _found(self, room: str) -> HomeListing:
         if room not in self._rooms:
             self._rooms[room] = self._home.find(room)
         return self._rooms[room]

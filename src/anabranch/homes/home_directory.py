@@ -31,18 +31,18 @@ _asides = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HomeListing:
     """What is in a room of a home: whole files, and the pieces of runs by the run's name."""
 
     whole: frozenset[str]
     pieces: dict[str, list[str]]
 
-    def with_piece(self, name: str) -> Found:
+    def with_piece(self, name: str) -> HomeListing:
         """The same after a piece has come."""
         run = run_of_piece(name)
         assert run is not None, name
         others = [each for each in self.pieces.get(run, []) if each != name]
-        return Found(self.whole, {**self.pieces, run: [*others, name]})
+        return HomeListing(self.whole, {**self.pieces, run: [*others, name]})
 
 
 class HomeDirectory:
@@ -52,7 +52,7 @@ class HomeDirectory:
         """Nothing is made yet."""
         self.path = path
 
-    def find(self, room: str) -> Found:
+    def find(self, room: str) -> HomeListing:
         """What a room has; one that is missing has nothing."""
         whole, pieces = set(), dict[str, list[str]]()
         for name in self._names(room):
@@ -61,7 +61,7 @@ class HomeDirectory:
                 whole.add(name)
             else:
                 pieces.setdefault(run, []).append(name)
-        return Found(frozenset(whole), pieces)
+        return HomeListing(frozenset(whole), pieces)
 
     def put(self, name: str, data: pa.Buffer) -> None:
         """Keep bytes under a name; the file appears whole. Raises ``OSError``."""
@@ -120,7 +120,7 @@ class HomeDirectory:
             if name.endswith(_ASIDE):
                 if self._age(room, name) > ASIDE_SECONDS:
                     self.drop(room, name)
-            elif f"{room}/{_base(name)}" not in keep and step_of(name) < step:
+            elif f"{room}/{_base(name)}" not in keep and file_step(name) < step:
                 self.drop(room, name)
 
     def remove(self) -> None:
@@ -168,10 +168,10 @@ def _new(path: str) -> BufferedWriter:
         return open(path, "xb")
 
 
-def step_of(name: str) -> int:
+def file_step(name: str) -> int:
     """The step that has written a file; 0 where its name does not say.
 
-    >>> step_of("run/total/000000000007-0-by-customer-1-0-f00d.arrow")
+    >>> file_step("run/total/000000000007-0-by-customer-1-0-f00d.arrow")
     7
     """
     found = _STEP.match(name.rpartition("/")[2])

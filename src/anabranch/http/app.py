@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from anabranch.coordinator.port import Coordinator
-from anabranch.http.app_context import Board
-from anabranch.http.feed import Feed
+from anabranch.http.app_context import AppContext
+from anabranch.http.feed import StepFeed
 from anabranch.http.guard import BoundedBody, Guard
 from anabranch.http.openapi import complete
 from anabranch.http.responses import add_handlers
@@ -31,7 +31,7 @@ class Application(FastAPI):
     def __init__(self, coordinator: Coordinator, token: str | None, query_seconds: float) -> None:
         """Nothing is served yet."""
         meter = Meter()
-        self.feed = Feed(coordinator, meter.observe)
+        self.feed = StepFeed(coordinator, meter.observe)
         self._secured = token is not None
         super().__init__(
             title="Anabranch",
@@ -43,7 +43,7 @@ class Application(FastAPI):
             redoc_url=None,
             redirect_slashes=False,
         )
-        board = Board(coordinator, meter, self.feed, query_seconds)
+        board = AppContext(coordinator, meter, self.feed, query_seconds)
         changing, looking = (operation_calls, scaling_calls), (reading_calls, profile_calls)
         for calls in (*changing, *looking, query_calls, event_calls):
             self.include_router(calls(board))

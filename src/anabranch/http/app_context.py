@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from anabranch.coordinator.port import Coordinator
 from anabranch.http.callers import Callers
-from anabranch.http.feed import Feed
+from anabranch.http.feed import StepFeed
 from anabranch.http.routes.metrics import Meter
 from anabranch.protocol.status import Status
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class AppContext:
     """The application's parts. ``quick`` calls never wait for a step, ``waiting`` ones may.
 
     ``query_seconds`` is what a query may take that does not say how long.
@@ -20,7 +20,7 @@ class Board:
 
     coordinator: Coordinator
     meter: Meter
-    feed: Feed
+    feed: StepFeed
     query_seconds: float
     quick: Callers = field(default_factory=lambda: Callers("at once", 64))
     waiting: Callers = field(default_factory=lambda: Callers("operations", 32))

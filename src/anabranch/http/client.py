@@ -21,13 +21,13 @@ import pyarrow as pa
 from anabranch.coordinator.effects import StepDone
 from anabranch.errors import AnabranchError, CoordinatorUnreachable
 from anabranch.http.address import read_address
-from anabranch.http.responses_json import (
+from anabranch.http.schemas import (
     LONGEST_SECONDS,
     Checkpoints,
     LoadRequest,
     Metadata,
     OperationAnswer,
-    Problem,
+    ProblemDocument,
     ProfileAnswer,
     QueryRequest,
     RebalanceRequest,
@@ -39,7 +39,7 @@ from anabranch.http.responses_json import (
 from anabranch.protocol.failures import error_of
 from anabranch.protocol.node import Failure
 from anabranch.protocol.status import Status
-from anabranch.records.profiles import ProfileKind, ProfileWish
+from anabranch.records.profiles import ProfileKind, ProfileRequest
 
 AT_ONCE_SECONDS = 10.0
 """How long an answer may take that should come at once."""
@@ -133,7 +133,7 @@ class Client:
         """Leave the bins where they are, or bring them back to where they were."""
         return self._scaling("/scale/cancel", {"roll_back": _word(roll_back)}, seconds)
 
-    def profile(self, wish: ProfileWish, seconds: float = 30.0) -> ProfileAnswer:
+    def profile(self, wish: ProfileRequest, seconds: float = 30.0) -> ProfileAnswer:
         """What a worker spends in the next step; wait so many seconds at most for it."""
         given: dict[str, Any] = {"worker": wish.worker, "seconds": seconds}
         if wish.region is not None:
@@ -272,7 +272,7 @@ def _decoded(raw: bytes, kind: type[T]) -> T:
 
 def _error(status: int, raw: bytes) -> AnabranchError:
     try:
-        problem = msgspec.json.decode(raw, type=Problem)
+        problem = msgspec.json.decode(raw, type=ProblemDocument)
     except msgspec.DecodeError:
         return CoordinatorUnreachable(
             f"What answers is not a coordinator: HTTP status {status}",

@@ -22,7 +22,7 @@ LISTEN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TimedStep:
     """A step, and when it was heard of by the monotonic clock."""
 
     done: StepDone
@@ -73,12 +73,12 @@ class Watcher:
 
 
 @dataclass(slots=True)
-class Feed:
+class StepFeed:
     """Listens to a coordinator from ``start`` on; remembers the last steps."""
 
     coordinator: Coordinator
     observe: Callable[[StepDone], None]
-    _seen: deque[Seen] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _seen: deque[TimedStep] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _watchers: set[Watcher] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closing: threading.Event = field(default_factory=threading.Event)
@@ -96,7 +96,7 @@ class Feed:
         self._closing.set()
         self._end()
 
-    def recent(self) -> list[Seen]:
+    def recent(self) -> list[TimedStep]:
         """The last steps, oldest first."""
         with self._lock:
             return list(self._seen)
@@ -140,7 +140,7 @@ class Feed:
     def _tell(self, done: StepDone) -> None:
         self.observe(done)
         with self._lock:
-            self._seen.append(Seen(done, time.monotonic()))
+            self._seen.append(TimedStep(done, time.monotonic()))
             for watcher in self._watchers:
                 watcher.tell(done)
 

@@ -14,13 +14,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from anabranch.http.problems import CONTENT_TYPE
-from anabranch.http.responses_json import (
+from anabranch.http.schemas import (
     Checkpoints,
     Health,
     LoadRequest,
     Metadata,
     OperationAnswer,
-    Problem,
+    ProblemDocument,
     ProfileAnswer,
     QueryAnswer,
     QueryRequest,
@@ -34,7 +34,7 @@ from anabranch.protocol.status import Status
 
 PREFIX = "#/components/schemas/"
 PUBLISHED: tuple[type[msgspec.Struct], ...] = (
-    *(Checkpoints, Health, LoadRequest, Metadata, OperationAnswer, Problem, QueryAnswer),
+    *(Checkpoints, Health, LoadRequest, Metadata, OperationAnswer, ProblemDocument, QueryAnswer),
     *(ProfileAnswer, QueryRequest, RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest),
     *(Stats, Status),
 )
@@ -118,5 +118,5 @@ def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _problem(code: int) -> dict[str, Any]:
     return {
         "description": TEXTS[code],
-        "content": {CONTENT_TYPE: {"schema": ref(Problem)}},
+        "content": {CONTENT_TYPE: {"schema": ref(ProblemDocument)}},
     }

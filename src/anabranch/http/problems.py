@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.http.responses_json import Problem
+from anabranch.http.schemas import ProblemDocument
 from anabranch.protocol.node import Failure
 
 CONTENT_TYPE = "application/problem+json"
@@ -31,10 +31,10 @@ ELSE = 503
 """Of whatever else keeps a pipeline from doing something: it may be otherwise later."""
 
 
-def status_of(code: str) -> int:
+def http_status(code: str) -> int:
     """The HTTP status that goes with a code.
 
-    >>> status_of("query.timeout"), status_of("query.invalid"), status_of("step.failed")
+    >>> http_status("query.timeout"), http_status("query.invalid"), http_status("step.failed")
     (422, 400, 503)
     """
     return STATUS.get(code, STATUS.get(code.partition(".")[0], ELSE))
@@ -50,12 +50,12 @@ def title_of(code: str) -> str:
     return f"{branch.capitalize()}: {rest}" if rest else branch.capitalize()
 
 
-def problem_of(failure: Failure, status: int | None = None) -> Problem:
+def problem_of(failure: Failure, status: int | None = None) -> ProblemDocument:
     """A failure as a problem document."""
-    return Problem(
+    return ProblemDocument(
         type=f"urn:anabranch:error:{failure.code}",
         title=title_of(failure.code),
-        status=status_of(failure.code) if status is None else status,
+        status=http_status(failure.code) if status is None else status,
         detail=failure.what,
         code=failure.code,
         where=failure.where,

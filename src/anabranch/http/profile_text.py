@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from anabranch.http.responses_json import ProfileAnswer
+from anabranch.http.schemas import ProfileAnswer
 from anabranch.http.text_table import text_table, visible
 from anabranch.records.profiles import MemoryUse, ProfileKind, TaskProfile
 

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from anabranch.http.feed import Seen
-from anabranch.http.responses_json import Latency, Stats
+from anabranch.http.feed import TimedStep
+from anabranch.http.schemas import Latency, Stats
 from anabranch.protocol.status import Status
 
 RATE_SECONDS = 60.0
 SHOWN = 60
 
 
-def stats_of(status: Status, seen: Sequence[Seen], now: float) -> Stats:
+def stats_of(status: Status, seen: Sequence[TimedStep], now: float) -> Stats:
     """The numbers at one moment; ``now`` by the clock that ``seen`` was stamped with."""
     steps = [one.done for one in seen]
     parts: Counter[str] = Counter()
@@ -35,7 +35,7 @@ def stats_of(status: Status, seen: Sequence[Seen], now: float) -> Stats:
     )
 
 
-def rows_per_second(seen: Sequence[Seen], now: float) -> float:
+def rows_per_second(seen: Sequence[TimedStep], now: float) -> float:
     """Committed rows over the last minute, or over the time since the first step in it began."""
     late = [one for one in seen if one.at > now - RATE_SECONDS]
     if not late:

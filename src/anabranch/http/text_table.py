@@ -33,7 +33,10 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     bob        NULL
     """
     numeric = [any(isinstance(row[at], int | float) for row in rows) for at in range(len(columns))]
-    cells = [[shown(name) for name in columns], *([shown(part) for part in row] for row in rows)]
+    cells = [
+        [cell_text(name) for name in columns],
+        *([cell_text(part) for part in row] for row in rows),
+    ]
     widths = [max(map(len, column)) for column in zip_longest(*cells, fillvalue="")]
     lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
     return "".join(_line(line, widths, numeric) for line in lines)
@@ -47,10 +50,10 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
     return "  ".join(aligned).rstrip() + "\n"
 
 
-def shown(value: Any) -> str:  # noqa: ANN401  (whatever a column holds)
+def cell_text(value: Any) -> str:  # noqa: ANN401  (whatever a column holds)
     r"""A value as a cell has it: on one line, ``NULL`` for None, JSON for what has parts.
 
-    >>> shown(None), shown([1, None]), shown("a\tb")
+    >>> cell_text(None), cell_text([1, None]), cell_text("a\tb")
     ('NULL', '[1,null]', 'a\\x09b')
     """
     if value is None:

@@ -44,23 +44,23 @@ def unseal(name: EntryName, data: bytes, where: str) -> Entry:
     header = _HEADER.match(data[:_LONGEST_HEADER])
     if header is None:
         _refuse_future(data, where)
-        raise corrupt(name, where, "its first line is damaged")
+        raise corrupt_entry(name, where, "its first line is damaged")
     version, said, crc, length, nonce = header.groups()
     body = data[header.end() :]
     if _checksum(FORMAT, said, nonce, body) != int(crc, 16):
         _refuse_future(data, where)
-        raise corrupt(name, where, _damage(len(body), int(length)))
+        raise corrupt_entry(name, where, _damage(len(body), int(length)))
     # From here on the content is whole as one of ours, so another number or length is damage.
     if int(version) != FORMAT:
-        raise corrupt(name, where, "its format number is damaged")
+        raise corrupt_entry(name, where, "its format number is damaged")
     if len(body) != int(length):
-        raise corrupt(name, where, _damage(len(body), int(length)))
+        raise corrupt_entry(name, where, _damage(len(body), int(length)))
     if said != str(name).encode():
-        raise corrupt(name, where, f"it is the entry {said.decode(errors='replace')}")
+        raise corrupt_entry(name, where, f"it is the entry {said.decode(errors='replace')}")
     return Entry(name, body, nonce.decode())
 
 
-def corrupt(name: EntryName, where: str, why: str) -> CorruptEntry:
+def corrupt_entry(name: EntryName, where: str, why: str) -> CorruptEntry:
     """The error of an entry that cannot be used."""
     return CorruptEntry(
         f"The journal entry {name} is damaged: {why}",

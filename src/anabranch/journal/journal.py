@@ -59,7 +59,7 @@ from anabranch.store.files import (
     move_file,
     read_file,
     remove_file,
-    sweep,
+    remove_leftovers,
     sync_directory,
 )
 
@@ -138,7 +138,7 @@ class Journal(EntryLists):
         """
         ensure_directory(self.directory)
         for directory in self._directories():
-            sweep(directory)
+            remove_leftovers(directory)
 
     def create(self, name: EntryName, body: bytes, nonce: str) -> Outcome:
         """Create an entry, once and durably; see ``Outcome`` for the three answers.

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from anabranch.journal.envelope import Entry, corrupt
+from anabranch.journal.envelope import Entry, corrupt_entry
 from anabranch.journal.journal import BranchName, Journal
 from anabranch.records.step import Branch, decode_branch
 
@@ -55,7 +55,9 @@ def origin_of(journal: Journal, branch: int) -> Branch | None:
         return None
     found = decoded(journal, entry, decode_branch)
     if found.parent >= branch:
-        raise corrupt(entry.name, str(journal.directory / str(entry.name)), "it has no beginning")
+        raise corrupt_entry(
+            entry.name, str(journal.directory / str(entry.name)), "it has no beginning"
+        )
     return found
 
 
@@ -82,4 +84,4 @@ def decoded(journal: Journal, entry: Entry, decode: Callable[[bytes], T]) -> T:
         return decode(entry.body)
     except msgspec.DecodeError as error:
         where = str(journal.directory / str(entry.name))
-        raise corrupt(entry.name, where, f"its content makes no sense ({error})") from error
+        raise corrupt_entry(entry.name, where, f"its content makes no sense ({error})") from error

@@ -27,7 +27,7 @@ class NodeAddress(msgspec.Struct, frozen=True):
     options: str = ""
 
 
-def write_address(directory: Path, address: NodeAddress) -> None:
+def write_node_address(directory: Path, address: NodeAddress) -> None:
     """Say where the node is: whole or not at all, readable by its owner alone."""
     path = directory / FILE
     aside = directory / f".{FILE}.{secrets.token_hex(8)}"
@@ -40,7 +40,7 @@ def write_address(directory: Path, address: NodeAddress) -> None:
         aside.rename(path)
 
 
-def read_address(directory: Path) -> NodeAddress | None:
+def read_node_address(directory: Path) -> NodeAddress | None:
     """Where the node was when it last said so; None if it never did, or has ended in order."""
     data = read_file(directory / FILE)
     try:
@@ -49,9 +49,9 @@ def read_address(directory: Path) -> NodeAddress | None:
         return None
 
 
-def remove_address(directory: Path, boot: str) -> None:
+def remove_node_address(directory: Path, boot: str) -> None:
     """Take back the address of a node that ends, unless another one has come since."""
-    found = read_address(directory)
+    found = read_node_address(directory)
     if found is not None and found.boot == boot:
         with store_errors(directory / FILE, "remove"):
             (directory / FILE).unlink(missing_ok=True)

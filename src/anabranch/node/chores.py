@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from anabranch.errors import StoreError
-from anabranch.node.opening import Opened
+from anabranch.node.opening import OpenPipeline
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Checked, CheckOrder, Failure, SweepOrder
 from anabranch.records.staged_file import StagedFile
 from anabranch.records.step import OperatorState
-from anabranch.store.integrity import NeededFile, check_files, files_of
+from anabranch.store.integrity import NeededFile, check_files, state_files
 from anabranch.store.retention import Sweeper, needed_files
 
 AT_ONCE = 64
@@ -68,14 +68,14 @@ class Chores:
         with self._guard:
             self._check = self._sweep = self._swept = self._files = self._checked = None
 
-    def check_next(self, opened: Opened | None) -> bool:
+    def check_next(self, opened: OpenPipeline | None) -> bool:
         """Look at some files; False when there are none to look at."""
         with self._guard:
             order, files, checked = self._check, self._files, self._checked
         if opened is None or order is None:
             return False
         if files is None or checked is None:
-            files = files_of(order.states, opened.offers.files_of(order.positions))
+            files = state_files(order.states, opened.offers.files_of(order.positions))
             self._tell(order, files, 0, None)
             return True
         begin = checked.files_done
@@ -92,7 +92,7 @@ class Chores:
 
     def sweep(
         self,
-        opened: Opened,
+        opened: OpenPipeline,
         states: Sequence[Sequence[OperatorState]],
         staged: Sequence[StagedFile],
         is_led: Callable[[], bool] = lambda: True,
@@ -126,7 +126,7 @@ class Chores:
     def _carry_out(
         self,
         order: SweepOrder,
-        opened: Opened,
+        opened: OpenPipeline,
         states: Sequence[Sequence[OperatorState]],
         staged: Sequence[StagedFile],
         is_led: Callable[[], bool],

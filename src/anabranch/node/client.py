@@ -17,7 +17,7 @@ import pyarrow as pa
 from anabranch.errors import NodeUnreachable
 from anabranch.node.address import NodeAddress
 from anabranch.protocol.failures import error_of
-from anabranch.protocol.node import Order, StepResult, Told
+from anabranch.protocol.node import NodeOrder, NodeReport, StepResult
 from anabranch.protocol.node_calls import (
     JSON,
     LONGEST_POLL,
@@ -49,7 +49,7 @@ class HttpNode:
         self._deadline = deadline
         self._own = threading.local()
 
-    def told(self, leader: int, seen: int, seconds: float) -> Told:
+    def told(self, leader: int, seen: int, seconds: float) -> NodeReport:
         """What the node says, as soon as it is newer than ``seen`` or so many seconds are over.
 
         Not longer than ``LONGEST_POLL``.
@@ -57,7 +57,7 @@ class HttpNode:
         seconds = min(seconds, LONGEST_POLL)
         return decode_told(self._call("told", TellCall(leader, seen, seconds), seconds))
 
-    def order(self, leader: int, order: Order) -> None:
+    def order(self, leader: int, order: NodeOrder) -> None:
         """Give an order. Returns once it is taken; raises ``Fenced`` or ``NodeUnreachable``."""
         self._call("order", OrderCall(leader, order))
 

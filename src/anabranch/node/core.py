@@ -23,7 +23,7 @@ from anabranch.journal.leadership import check_leads, replaced_by
 from anabranch.node.chores import Chores
 from anabranch.node.node_machine import Duties, cancelled
 from anabranch.node.offers import open_plainly
-from anabranch.node.opening import Opened, Surroundings, facts_of, open_pipeline
+from anabranch.node.opening import OpenPipeline, Surroundings, facts_of, open_pipeline
 from anabranch.node.outbox import Outbox
 from anabranch.node.step_runner import run_plan
 from anabranch.protocol.data_plane import Cancellable, DataPlane, Preparing
@@ -31,12 +31,12 @@ from anabranch.protocol.node import (
     CheckOrder,
     CommitOrder,
     Done,
-    Order,
+    NodeOrder,
+    NodeReport,
     Output,
     SourcesOrder,
     StepResult,
     SweepOrder,
-    Told,
 )
 from anabranch.protocol.sinks import Frames
 from anabranch.protocol.sources import Opener
@@ -80,7 +80,7 @@ class NodeCore:
         # Guards everything below. Held briefly, never during work.
         self._changed = threading.Condition(threading.RLock())
         self._duties = Duties()
-        self._opened: Opened | None = None
+        self._opened: OpenPipeline | None = None
         #: of what is open, or was before it was closed
         self._outbox: Outbox | None = None
         self._snapshot = snapshot_of(0, 0, program.bins, (), ())
@@ -88,11 +88,11 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------ what is asked
 
-    def told(self, leader: int) -> Told:
+    def told(self, leader: int) -> NodeReport:
         """What the node says of itself now."""
         with self._changed:
             duties, opened, outbox = self._fenced(leader), self._opened, self._outbox
-            return Told(
+            return NodeReport(
                 version=duties.version,
                 boot=self._boot,
                 application=self._application,
@@ -116,7 +116,7 @@ class NodeCore:
                 paused=duties.paused,
             )
 
-    def take_order(self, leader: int, order: Order) -> None:
+    def take_order(self, leader: int, order: NodeOrder) -> None:
         """Take note of an order. Raises ``Fenced``; an order that does not fit does nothing."""
         with self._changed:
             duties = self._fenced(leader)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anabranch.messages import BinCopied
-from anabranch.node.step_outcome import Settled
+from anabranch.node.step_outcome import StepOutcome
 from anabranch.plan.physical import Physical
 from anabranch.records.placed import Assignment
 from anabranch.records.step import Plan
@@ -13,7 +13,7 @@ from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.loads import BinLoad, WorkerLoad
 
 
-def worker_loads(physical: Physical, plan: Plan, settled: Settled) -> tuple[WorkerLoad, ...]:
+def worker_loads(physical: Physical, plan: Plan, settled: StepOutcome) -> tuple[WorkerLoad, ...]:
     """What the workers of a step say of their bins, in every step.
 
     Keys are those that were registered and not saved: all others are in the commit. Useful seconds
@@ -43,7 +43,7 @@ def worker_loads(physical: Physical, plan: Plan, settled: Settled) -> tuple[Work
     return tuple(found)
 
 
-def _registered(settled: Settled) -> dict[tuple[str, int], int]:
+def _registered(settled: StepOutcome) -> dict[tuple[str, int], int]:
     """The keys that operators have registered beyond those that they have saved, by bin."""
     live = {state.operator: state.live for state in settled.states}
     found: dict[tuple[str, int], int] = {}
@@ -55,7 +55,7 @@ def _registered(settled: Settled) -> dict[tuple[str, int], int]:
     return found
 
 
-def prefetched(physical: Physical, settled: Settled) -> tuple[Prefetched, ...]:
+def prefetched(physical: Physical, settled: StepOutcome) -> tuple[Prefetched, ...]:
     """The bins that are complete in the home of their new owner, by the word of all its tasks."""
     regions = {group.name: group.region for level in physical.levels for group in level.groups}
     told: dict[tuple[str, int], list[tuple[BinCopied, ...]]] = {}
@@ -72,7 +72,7 @@ def prefetched(physical: Physical, settled: Settled) -> tuple[Prefetched, ...]:
     return tuple(found)
 
 
-def moving_seconds(settled: Settled) -> float:
+def moving_seconds(settled: StepOutcome) -> float:
     """What moving cost the step: the time of the worker that spent most on it.
 
     Workers copy beside each other, and a step waits for the slowest; a worker's own tasks may come
@@ -84,7 +84,7 @@ def moving_seconds(settled: Settled) -> float:
     return max(spent.values(), default=0.0)
 
 
-def _rows(physical: Physical, assignment: Assignment, settled: Settled) -> dict[int, int]:
+def _rows(physical: Physical, assignment: Assignment, settled: StepOutcome) -> dict[int, int]:
     """The rows that came to each bin of a region, or that were read of each partition."""
     if assignment.source:
         read: dict[int, int] = {}
@@ -112,7 +112,7 @@ def _arrivals(physical: Physical, region: str) -> Iterator[tuple[int, str]]:
                         yield level.number, edge.place
 
 
-def _seconds(physical: Physical, region: str, settled: Settled) -> dict[int, float]:
+def _seconds(physical: Physical, region: str, settled: StepOutcome) -> dict[int, float]:
     """How long each worker of a region was busy."""
     names = {g.name for level in physical.levels for g in level.groups if g.region == region}
     names.add(region)  # the tasks that read a source go by its name

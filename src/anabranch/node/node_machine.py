@@ -22,17 +22,17 @@ from anabranch.protocol.node import (
     CommitOrder,
     Done,
     Failure,
+    NodeOrder,
     NodeState,
     Open,
     OpenOrder,
-    Order,
     PausedSources,
     Running,
     StepFailure,
     StepOrder,
     StepResult,
 )
-from anabranch.records.placed import OperatorState, fingerprint
+from anabranch.records.placed import OperatorState, state_fingerprint
 from anabranch.records.step import Plan
 
 Ran: TypeAlias = tuple[Plan, StepResult]
@@ -102,7 +102,7 @@ class Duties:
         """Whether an order is for what is open: nothing else is to be opened or closed."""
         return self.to_open is None and opened in (0, self.opened)
 
-    def take_note(self, order: Order) -> None:
+    def take_note(self, order: NodeOrder) -> None:
         """Keep an order to open, step, cancel or close; one that does not fit is forgotten."""
         match order:
             case OpenOrder():
@@ -182,7 +182,7 @@ class Duties:
         self.failed_open = None
         self.states = states
         self.branch = order.branch
-        self.stands, self.reached = fingerprint(states), ""
+        self.stands, self.reached = state_fingerprint(states), ""
         self.committed = order.step
         self.replaying = False
         self.state = Open(order.step)
@@ -201,7 +201,7 @@ class Duties:
             self.to_run = None
             self.cancelled = False
             self.ran = (plan, result)
-            self.reached = fingerprint(result.states)
+            self.reached = state_fingerprint(result.states)
             self.state = Open(plan.step)
             self._go_on()
         self.grown()

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch.dataflow.graph import Node, SinkNode
+from anabranch.dataflow.graph import GraphNode, SinkNode
 from anabranch.node.identity import check_outputs, check_sources, fitting, shapes
 from anabranch.node.offers import Offers
 from anabranch.node.outbox import Outbox
-from anabranch.protocol.node import Facts, NodeFacts, OpenOrder, SinkFacts
+from anabranch.protocol.node import GraphNodeInfo, OpenOrder, ProgramInfo, SinkInfo
 from anabranch.protocol.sinks import Frames, Publisher, SinkContext, takes_back
 from anabranch.protocol.sources import Opener
 from anabranch.records.step import OperatorState
-from anabranch.store.integrity import check_files, files_of
+from anabranch.store.integrity import check_files, state_files
 from anabranch.task.program import Program
 
 
@@ -31,7 +31,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenPipeline:
     """A pipeline that is open: its state, and whoever reads and publishes for it."""
 
     states: tuple[OperatorState, ...]
@@ -48,9 +48,9 @@ class Opened:
             self.offers.close()
 
 
-def facts_of(program: Program, code: str, releasing: str = "") -> Facts:
+def facts_of(program: Program, code: str, releasing: str = "") -> ProgramInfo:
     """What the coordinator must know of a dataflow, and of the cluster that it runs on."""
-    return Facts(
+    return ProgramInfo(
         dataflow=program.typed.graph.name,
         code=code,
         bins=program.bins,
@@ -65,9 +65,9 @@ def facts_of(program: Program, code: str, releasing: str = "") -> Facts:
     )
 
 
-def _node_facts(program: Program, node: Node) -> NodeFacts:
+def _node_facts(program: Program, node: GraphNode) -> GraphNodeInfo:
     region = program.typed.region(node.id)
-    return NodeFacts(
+    return GraphNodeInfo(
         node.id,
         node.kind,
         getattr(node, "name", None),
@@ -76,7 +76,7 @@ def _node_facts(program: Program, node: Node) -> NodeFacts:
     )
 
 
-def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> Opened:
+def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> OpenPipeline:
     """Check that the dataflow fits and the files are there; then open sources and sinks.
 
     Raises ``AnabranchError``; then nothing is open.
@@ -84,7 +84,7 @@ def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> O
     states = fitting(program, order.states or (), around.store)
     check_sources(program, (*order.positions, *order.pending), around.store)
     check_outputs(program, order.outputs, order.published, around.store)
-    check_files(around.store, files_of(states), whole=order.whole)
+    check_files(around.store, state_files(states), whole=order.whole)
     outbox = _opened_sinks(program, order, around)
     offers = Offers(
         program.physical,
@@ -96,7 +96,7 @@ def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> O
         around.clock,
         around.open_source,
     )
-    return Opened(states, offers, outbox)
+    return OpenPipeline(states, offers, outbox)
 
 
 def _opened_sinks(program: Program, order: OpenOrder, around: Surroundings) -> Outbox:
@@ -117,5 +117,5 @@ def _opened_sinks(program: Program, order: OpenOrder, around: Surroundings) -> O
     return outbox
 
 
-def _sink_facts(name: str, node: SinkNode) -> SinkFacts:
-    return SinkFacts(name, node.sink.stage_format, takes_back(node.sink))
+def _sink_facts(name: str, node: SinkNode) -> SinkInfo:
+    return SinkInfo(name, node.sink.stage_format, takes_back(node.sink))

@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 
 from anabranch.errors import NodeUnreachable
-from anabranch.node.address import read_address
+from anabranch.node.address import read_node_address
 from anabranch.node.client import HttpNode
 from anabranch.protocol.failures import error_of, failure_of
 from anabranch.protocol.node import Failure, Node
@@ -87,7 +87,7 @@ def tell_failure(directory: Path, error: BaseException) -> None:
         path.write_bytes(msgspec.json.encode(StartFailure(os.getpid(), failure_of(error))))
 
 
-class ProcessNode:
+class NodeProcess:
     """The node of a pipeline as the coordinator's driver finds it. One thread at a time."""
 
     inline = False
@@ -106,7 +106,7 @@ class ProcessNode:
         One that does not answer is ended first: it hangs, or is just starting or ending, at the
         orders of a coordinator that is gone. So is one that was started with other options.
         """
-        address = read_address(self._directory)
+        address = read_node_address(self._directory)
         if address is not None:
             node = HttpNode(address)
             # Asked in any case: ``Fenced`` is for a leader that may not end this node either.
@@ -157,7 +157,7 @@ class ProcessNode:
             )
         deadline = time.monotonic() + self._start_seconds
         while time.monotonic() < deadline:
-            address = read_address(self._directory)
+            address = read_node_address(self._directory)
             if address is not None and address.pid == self._child.pid:
                 self._node = HttpNode(address)
                 self._node.told(leader, -1, 0.0)
@@ -190,7 +190,7 @@ class ProcessNode:
         """The node's process, if it is there and it is a node of this directory."""
         if self._child is not None and self._child.poll() is None:
             return psutil.Process(self._child.pid)
-        address = read_address(self._directory)
+        address = read_node_address(self._directory)
         # One that is starting has no address yet, but the lock.
         held = DirectoryLock(self._directory, NODE_LOCK).holder()
         for pid in (None if address is None else address.pid, held):

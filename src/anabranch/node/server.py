@@ -45,8 +45,8 @@ from anabranch.protocol.node_calls import (
     ResultCall,
     TakeCall,
     TellCall,
+    call_status,
     encode,
-    status_of,
 )
 
 HOST = "127.0.0.1"
@@ -178,7 +178,7 @@ class NodeServer:
         try:
             data, media = await run_in_threadpool(answer, call)
         except AnabranchError as error:
-            return _refused(status_of(error), failure_of(error))
+            return _refused(call_status(error), failure_of(error))
         except ValueError as error:
             return _refused(400, Failure(NodeError.code, str(error)))
         except Exception as error:

@@ -13,7 +13,7 @@ from anabranch.records.step import Input
 
 
 @dataclass
-class Share:
+class SourceShare:
     """What one source has given to an offer."""
 
     slices: tuple[Slice, ...]
@@ -25,7 +25,7 @@ class Share:
         """Take in what the source has added."""
         self.slices += batch.slices
         self.position = batch.position
-        self.rows += rows_of(batch)
+        self.rows += batch_rows(batch)
         self.full = batch.full
 
 
@@ -33,7 +33,7 @@ class Share:
 class Gathered:
     """An offer while it grows; once it is ``closed`` nothing is added to it."""
 
-    shares: dict[str, Share] = field(default_factory=dict)
+    shares: dict[str, SourceShare] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     closed: bool = False
 
@@ -53,8 +53,8 @@ class Gathered:
         if name in self.shares:
             self.shares[name].add(batch)
         else:
-            rows = rows_of(batch)
-            self.shares[name] = Share(batch.slices, batch.position, rows, batch.full)
+            rows = batch_rows(batch)
+            self.shares[name] = SourceShare(batch.slices, batch.position, rows, batch.full)
 
     def inputs(self) -> tuple[Input, ...]:
         """The input of a step that takes it."""
@@ -64,7 +64,7 @@ class Gathered:
         )
 
 
-def rows_of(batch: Batch) -> int:
+def batch_rows(batch: Batch) -> int:
     """Rows, where their number is known and something is there at all; else slices."""
     return len(batch.slices) if batch.rows is None else max(batch.rows, len(batch.slices))
 

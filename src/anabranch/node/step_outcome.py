@@ -16,12 +16,12 @@ from anabranch.messages import (
     Tally,
 )
 from anabranch.plan.physical import Physical
-from anabranch.records.home_use import HomeUse, added
+from anabranch.records.home_use import HomeUse, total_use
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.run_list import replace_all
 from anabranch.records.slices import RangeSlice
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import Count, OperatorState, Plan
+from anabranch.records.step import OperatorState, Plan, RowCount
 
 Task = tuple[int, str, int]
 """Level, group and worker: which task, whatever the attempt."""
@@ -36,7 +36,7 @@ _WRAP = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class StepOutcome:
     """What a step came to, from one consistent set of attempts.
 
     ``useful`` is how long each task was busy with its operators and their state, ``moving`` how
@@ -48,7 +48,7 @@ class Settled:
 
     states: tuple[OperatorState, ...]
     staged: tuple[StagedFile, ...]
-    counts: tuple[Count, ...]
+    counts: tuple[RowCount, ...]
     rows_merged: int
     seconds: dict[str, float]
     useful: dict[Task, float]
@@ -67,12 +67,12 @@ class Disagreement:
     why: str
 
 
-def settle(
+def step_outcome(
     before: Sequence[OperatorState],
     reports: Sequence[Report],
     expected: Iterable[Task],
     ranges: Iterable[PartitionRead] = (),
-) -> Settled | Disagreement:
+) -> StepOutcome | Disagreement:
     """Agree on one attempt per task, and put together what those attempts did.
 
     ``expected`` are the tasks that every step has: each must have reported. ``ranges`` is what read
@@ -94,7 +94,7 @@ def settle(
             return Disagreement(f"partition {partition} of {source} was read {times} times")
     for each in set(ranges) ^ {each for each in read if each.start is not None}:
         return Disagreement(f"partition {each.partition} of {each.source} was not read as planned")
-    return Settled(
+    return StepOutcome(
         _states(before, [state for report in ordered for state in report.states]),
         tuple(file for report in ordered for file in report.staged),
         _counts([tally for report in ordered for tally in report.tallies]),
@@ -103,7 +103,7 @@ def settle(
         _spent(chosen, USEFUL),
         tuple(each for report in ordered for each in report.registered),
         tuple(read),
-        added(report.homes for report in ordered),
+        total_use(report.homes for report in ordered),
         {task: report.copied for task, report in chosen.items()},
         _spent(chosen, MOVING),
         tuple(report.profile for report in ordered if report.profile is not None),
@@ -139,7 +139,7 @@ def ranges_of(plan: Plan) -> list[PartitionRead]:
     ]
 
 
-def rows_read(physical: Physical, counts: Sequence[Count]) -> int:
+def rows_read(physical: Physical, counts: Sequence[RowCount]) -> int:
     """How many rows came in: those of each source's busiest edge."""
     by_place = {count.place: count.rows for count in counts}
     edges = [edge for level in physical.levels for edge in level.inputs]
@@ -212,7 +212,7 @@ def _states(
     return tuple(after)
 
 
-def _counts(tallies: Sequence[Tally]) -> tuple[Count, ...]:
+def _counts(tallies: Sequence[Tally]) -> tuple[RowCount, ...]:
     """What all tasks counted, place by place and bin by bin."""
     places: dict[str, dict[int, tuple[int, int]]] = {}
     for tally in tallies:
@@ -223,9 +223,9 @@ def _counts(tallies: Sequence[Tally]) -> tuple[Count, ...]:
     return tuple(_count(place, bins) for place, bins in sorted(places.items()))
 
 
-def _count(place: str, bins: dict[int, tuple[int, int]]) -> Count:
+def _count(place: str, bins: dict[int, tuple[int, int]]) -> RowCount:
     numbers = sorted(bins)
-    return Count(
+    return RowCount(
         place,
         sum(rows for rows, _ in bins.values()),
         tuple(numbers),

@@ -9,7 +9,13 @@ from anabranch.node.identity import check_sources
 from anabranch.node.interrogation import moving_seconds, prefetched, worker_loads
 from anabranch.node.offers import Offers
 from anabranch.node.opening import Surroundings
-from anabranch.node.step_outcome import Settled, expected_tasks, planned_ranges, rows_read, settle
+from anabranch.node.step_outcome import (
+    StepOutcome,
+    expected_tasks,
+    planned_ranges,
+    rows_read,
+    step_outcome,
+)
 from anabranch.protocol.data_plane import DataPlane, RunAgain
 from anabranch.protocol.node import StepResult
 from anabranch.records.step import OperatorState, Plan
@@ -53,7 +59,7 @@ def _agreed(
     around: Surroundings,
     plan: Plan,
     states: Sequence[OperatorState],
-) -> Settled:
+) -> StepOutcome:
     why = ""
     expected = expected_tasks(program.physical, plan)
     ranges = planned_ranges(program.physical, plan)
@@ -65,8 +71,8 @@ def _agreed(
             why = str(error)
         else:
             offers.check(plan.inputs)
-            settled = settle(states, reports, expected, ranges)
-            if isinstance(settled, Settled):
+            settled = step_outcome(states, reports, expected, ranges)
+            if isinstance(settled, StepOutcome):
                 return settled
             why = settled.why
         around.reached(f"disagreed: {why}", plan.step)

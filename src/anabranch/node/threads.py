@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from anabranch.errors import NodeUnreachable, QueryFailed
 from anabranch.node.core import NodeCore
-from anabranch.protocol.node import CommitOrder, Order, StepResult, Told
+from anabranch.protocol.node import CommitOrder, NodeOrder, NodeReport, StepResult
 from anabranch.records.step import Input
 from anabranch.task.queries import Queries, QueryLimits
 
@@ -60,7 +60,7 @@ class ThreadedNode:
         """Whether a thread has ended that should not have: a bug, or a point that was killed."""
         return self._broken is not None
 
-    def told(self, leader: int, seen: int, seconds: float) -> Told:
+    def told(self, leader: int, seen: int, seconds: float) -> NodeReport:
         """What the node says, as soon as it is newer than ``seen`` or so many seconds are over."""
         self._check()
         told = self.core.told(leader)
@@ -70,7 +70,7 @@ class ThreadedNode:
         self._check()
         return self.core.told(leader)
 
-    def order(self, leader: int, order: Order) -> None:
+    def order(self, leader: int, order: NodeOrder) -> None:
         """Give an order. Returns once it is taken; raises ``Fenced``."""
         self._check()
         self.core.take_order(leader, order)

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates import Parameter, carried, order_matters
-from anabranch.dataflow.types.typed import AggregateColumn as TypedColumn
+from anabranch.dataflow.aggregates import Parameter, carried_columns, order_matters
 from anabranch.dataflow.types.typed import Typed
-from anabranch.operators.aggregates.port import Function, Given, Segments, Shape
+from anabranch.dataflow.types.typed import TypedAggregate as TypedColumn
+from anabranch.operators.aggregates.port import Function, FunctionSpec, Segments, Shape
 from anabranch.operators.aggregates.registry import make
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
@@ -54,7 +54,7 @@ class AggregateColumn:
     def kept(self) -> Function:
         """What is kept of it, and how."""
         kinds = tuple(argument.kind for argument in self.arguments)
-        return make(Given(self.function, kinds, self.kind, self.parameters))
+        return make(FunctionSpec(self.function, kinds, self.kind, self.parameters))
 
     def state_fields(self) -> list[pa.Field]:
         """What is kept of it per key; ``/`` keeps the names apart from those of other columns."""
@@ -144,7 +144,9 @@ def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:
 def _column(place: int, column: TypedColumn) -> AggregateColumn:
     assert column.field is not None
     aggregate = column.aggregate
-    travelling = carried(aggregate, [kind for kind in column.argument_types if kind is not None])
+    travelling = carried_columns(
+        aggregate, [kind for kind in column.argument_types if kind is not None]
+    )
     arguments = tuple(
         Argument(f"a{place}_{number}" if number else f"a{place}", part.type, part.sql)
         for number, part in enumerate(travelling)

@@ -36,7 +36,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class HandleContext:
     """What a handle needs: its state, the step's keys, where the work is, and how it is kept."""
 
     view: KeyedEntries
@@ -83,7 +83,7 @@ class Bound(Protocol):
 class BoundValue(ValueState):
     """A value per key."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: HandleContext) -> None:
         """Nothing is looked up yet."""
         self._opened = opened
         self._again = opened.again()
@@ -145,7 +145,7 @@ class BoundValue(ValueState):
 class BoundList(ListState):
     """A list per key."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: HandleContext) -> None:
         """Nothing is looked up yet."""
         self._opened = opened
         self._again = opened.again()
@@ -240,7 +240,7 @@ class BoundList(ListState):
 class BoundMap(MapState):
     """A dictionary per key."""
 
-    def __init__(self, opened: Opened, subkeys: StateCodec) -> None:
+    def __init__(self, opened: HandleContext, subkeys: StateCodec) -> None:
         """Nothing is looked up yet."""
         self._opened = opened
         self._again = opened.again()

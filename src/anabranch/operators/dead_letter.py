@@ -22,7 +22,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RowFailure:
     """A row for which a function of the user's failed.
 
     ``key`` and ``row`` are mappings or named tuples.
@@ -35,18 +35,18 @@ class Failure:
     traceback: str | None = None
 
 
-def failure_of(operator: str, error: BaseException, row: Any, key: Any = None) -> Failure:
+def row_failure(operator: str, error: BaseException, row: Any, key: Any = None) -> RowFailure:
     """The failure of a user's function, called by the frame that caught the error."""
     frames = traceback.TracebackException.from_exception(error)
     del frames.stack[:1]  # the caller's own
     text = f"{type(error).__name__}: {error}"
-    return Failure(operator, row, text, key, traceback="".join(frames.format()))
+    return RowFailure(operator, row, text, key, traceback="".join(frames.format()))
 
 
-def dead_letters(failures: Sequence[Failure], step: int) -> pa.Table:
+def dead_letters(failures: Sequence[RowFailure], step: int) -> pa.Table:
     """Failures of a step as rows of ``DEAD_LETTER_SCHEMA``, in their order. Never fails itself.
 
-    >>> letters = dead_letters([Failure("total", {"n": 1}, "ValueError: no")], step=3)
+    >>> letters = dead_letters([RowFailure("total", {"n": 1}, "ValueError: no")], step=3)
     >>> letters.select(["operator", "row", "error", "step"]).to_pylist()
     [{'operator': 'total', 'row': '{"n":1}', 'error': 'ValueError: no', 'step': 3}]
     """

@@ -15,7 +15,7 @@ def short(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def describe_function(function: Callable[..., Any]) -> str:
+def name_function(function: Callable[..., Any]) -> str:
     """A function's name with the file and line where it begins."""
     name = getattr(function, "__qualname__", type(function).__name__)
     code = getattr(function, "__code__", None)
@@ -31,7 +31,7 @@ def failing_line(error: BaseException, function: Callable[..., Any]) -> str:
     """
     frames = traceback.extract_tb(error.__traceback__)[1:]
     if not frames:
-        return describe_function(function)
+        return name_function(function)
     code = getattr(function, "__code__", None)
     own = [f for f in frames if code is not None and f.filename == code.co_filename]
     frame = (own or frames)[-1]

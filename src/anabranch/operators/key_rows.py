@@ -16,7 +16,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Walk:
+class KeyRows:
     """A step's rows by key, a key's rows in their order.
 
     ``parents`` are the places of the rows in the batch; ``values`` are the rows as they are walked.
@@ -37,7 +37,7 @@ class Part:
     last_row: int
 
 
-def walk(rows: Rows) -> Walk:
+def walk(rows: Rows) -> KeyRows:
     """The rows of a region, key by key."""
     assert rows.hashes is not None
     assert rows.keys is not None
@@ -47,7 +47,7 @@ def walk(rows: Rows) -> Walk:
         hashes, keys = hashes[places], keys.take(pa.array(places))
     groups = group_keys(hashes, keys)
     parents = groups.order if places is None else places[groups.order]
-    return Walk(groups, parents, rows.values.take(pa.array(parents)))
+    return KeyRows(groups, parents, rows.values.take(pa.array(parents)))
 
 
 def parts(starts: Int64s, rows: int, size: int) -> Iterator[Part]:

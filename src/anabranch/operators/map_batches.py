@@ -19,8 +19,8 @@ from anabranch.dataflow.graph import BatchFunction
 from anabranch.dataflow.naming import ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.control.messaging import Messaged
-from anabranch.operators.dead_letter import Failure, failure_of
-from anabranch.operators.error_text import describe_function, failing_line, short
+from anabranch.operators.dead_letter import RowFailure, row_failure
+from anabranch.operators.error_text import failing_line, name_function, short
 from anabranch.operators.rows import Rows, named_tuples
 
 BATCH_ROWS = 65_536
@@ -35,7 +35,7 @@ class MapBatches(Messaged):
     function: BatchFunction
     output: pa.Schema
 
-    def run(self, rows: Rows, dead: list[Failure] | None = None) -> Rows:
+    def run(self, rows: Rows, dead: list[RowFailure] | None = None) -> Rows:
         """Call the function with the rows, a table at a time.
 
         With ``dead`` a table that it cannot take is given row by row, and the rows that it cannot
@@ -62,14 +62,14 @@ class MapBatches(Messaged):
         return fitted(made, self.output, self._mismatch), parent
 
     def _one_by_one(
-        self, given: pa.Table, start: int, dead: list[Failure]
+        self, given: pa.Table, start: int, dead: list[RowFailure]
     ) -> list[tuple[pa.Table, Int64s]]:
         found = []
         for place, row in enumerate(named_tuples("Row", given)):
             try:
                 found.append(self._result(given.slice(place, 1), start + place))
             except (UserFunctionFailed, OutputMismatch) as error:
-                dead.append(failure_of(self.name, error.__cause__ or error, row))
+                dead.append(row_failure(self.name, error.__cause__ or error, row))
         return found
 
     def _called(self, given: pa.Table, start: int) -> pa.Table:
@@ -78,7 +78,7 @@ class MapBatches(Messaged):
             made = self.function(given.append_column(ORD, numbers))
         except Exception as error:
             raise UserFunctionFailed(
-                f"{describe_function(self.function)} raised {type(error).__name__}: {error}",
+                f"{name_function(self.function)} raised {type(error).__name__}: {error}",
                 where=f"operator {self.name}, {failing_line(error, self.function)}",
                 do="Mend the function and run the pipeline again: it continues with this step.",
             ) from error
@@ -118,7 +118,7 @@ class MapBatches(Messaged):
     def _mismatch(self, what: str, wanted: str) -> OutputMismatch:
         columns = ", ".join(f"{field.name} {field.type}" for field in self.output)
         return OutputMismatch(
-            f"{describe_function(self.function)} {what}",
+            f"{name_function(self.function)} {what}",
             where=f"operator {self.name}",
             do=f"Return {wanted}; output= says ({columns}).",
         )

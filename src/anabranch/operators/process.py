@@ -30,14 +30,14 @@ from anabranch.operators.bound import (
     BoundMap,
     BoundValue,
     Cursor,
-    Opened,
+    HandleContext,
 )
 from anabranch.operators.codec import StateCodec, tuples_to_columns
 from anabranch.operators.control.messaging import Messaged
-from anabranch.operators.dead_letter import Failure, failure_of
+from anabranch.operators.dead_letter import RowFailure, row_failure
 from anabranch.operators.error_text import failing_line, short
-from anabranch.operators.key_rows import Part, Walk, parts, walk
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.key_rows import KeyRows, Part, parts, walk
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.stateful_map import no_collection
 from anabranch.runs.rows import Groups
@@ -86,7 +86,7 @@ class HandleSpec:
             return self.subkeys.schema
         return pa.schema([]) if self.kind is ValueState else LIST_PLACE
 
-    def bind(self, opened: Opened) -> BoundValue | BoundList | BoundMap:
+    def bind(self, opened: HandleContext) -> BoundValue | BoundList | BoundMap:
         """The handle at work."""
         if self.kind is ValueState:
             return BoundValue(opened)
@@ -113,7 +113,7 @@ class ProcessOperator(Messaged):
         self,
         rows: Rows,
         states: Mapping[str, KeyedEntries],
-        dead: list[Failure] | None = None,
+        dead: list[RowFailure] | None = None,
     ) -> tuple[Rows, dict[str, Changes]]:
         """Call ``on_rows`` for every key; give the output and the changes of every state.
 
@@ -129,7 +129,7 @@ class ProcessOperator(Messaged):
         groups: Groups,
         states: Mapping[str, KeyedEntries],
         digits: int,
-        dead: list[Failure] | None = None,
+        dead: list[RowFailure] | None = None,
     ) -> tuple[Rows, dict[str, Changes]]:
         """Call ``on_end`` for every one of these keys; give the output and the changes.
 
@@ -158,7 +158,7 @@ class Work:
         operator: ProcessOperator,
         groups: Groups,
         states: Mapping[str, KeyedEntries],
-        dead: list[Failure] | None,
+        dead: list[RowFailure] | None,
     ) -> None:
         self._operator = operator
         self._dead = dead
@@ -180,7 +180,7 @@ class Work:
             assert isinstance(saved, BoundValue)
             self._saved = saved
 
-    def called_with(self, rows: Rows, walked: Walk, places: Int64s) -> Rows:
+    def called_with(self, rows: Rows, walked: KeyRows, places: Int64s) -> Rows:
         """Call ``on_rows`` for all keys of the rows, which have these places; give the output."""
         self._starts, self._places = walked.groups.starts, places
         with no_collection():
@@ -205,7 +205,7 @@ class Work:
             self.ends()
         groups, callers = self._groups, self.callers()
         nothing = np.zeros(len(callers), dtype=np.int64)
-        order = Order(
+        order = RowOrder(
             (
                 nothing + AFTER_ALL,
                 groups.hashes[callers].view(np.int64),
@@ -276,7 +276,9 @@ class Work:
     def _bind(
         self, spec: HandleSpec, states: Mapping[str, KeyedEntries]
     ) -> BoundValue | BoundList | BoundMap:
-        opened = Opened(states[spec.state], self._groups, self._cursor, spec.codec, spec.ttl_ns)
+        opened = HandleContext(
+            states[spec.state], self._groups, self._cursor, spec.codec, spec.ttl_ns
+        )
         handle = spec.bind(opened)
         self._bound[spec.state] = handle
         return handle
@@ -294,7 +296,7 @@ class Work:
             for handle in self._bound.values():
                 handle.undo(place)
             rows = arguments[0] if arguments else [None]
-            self._dead += [failure_of(self._operator.name, error, row, key) for row in rows]
+            self._dead += [row_failure(self._operator.name, error, row, key) for row in rows]
             return
         self._rows += made
         self._counts[place] = len(made)

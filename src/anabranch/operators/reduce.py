@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import Overflow
-from anabranch.operators.order import sortable_ints as words
+from anabranch.operators.order import sortable_ints
 
 Int64s = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
@@ -39,7 +39,7 @@ def count(column: pa.Array | None, starts: Int64s, rows: int) -> Int64s:
     return np.add.reduceat(valid, starts)
 
 
-def total(column: pa.Array, starts: Int64s, kind: pa.DataType, where: str) -> pa.Array:
+def sum_segments(column: pa.Array, starts: Int64s, kind: pa.DataType, where: str) -> pa.Array:
     """The sum of each segment as ``kind``; NULL where a segment has no value.
 
     Raises ``Overflow`` if, and only if, the sum of a segment does not fit.
@@ -62,7 +62,7 @@ def total(column: pa.Array, starts: Int64s, kind: pa.DataType, where: str) -> pa
     return _nullable(np.add.reduceat(values, starts), column, starts)
 
 
-def added(before: pa.Array, part: pa.Array, where: str) -> pa.Array:
+def add_columns(before: pa.Array, part: pa.Array, where: str) -> pa.Array:
     """The sum of two columns of one type, where a NULL adds nothing; ``Overflow`` as above."""
     if before.null_count == len(before):
         return part
@@ -80,14 +80,14 @@ def added(before: pa.Array, part: pa.Array, where: str) -> pa.Array:
     return pc.coalesce(both, before, part) if both.null_count else both
 
 
-def least(column: pa.Array, starts: Int64s) -> pa.Array:
+def least_of_segments(column: pa.Array, starts: Int64s) -> pa.Array:
     """The least value of each segment; NaN counts as greater than any number."""
-    return _extreme(column, starts, np.minimum.reduceat, "min", words.greatest)
+    return _extreme(column, starts, np.minimum.reduceat, "min", sortable_ints.greatest_int)
 
 
-def greatest(column: pa.Array, starts: Int64s) -> pa.Array:
+def greatest_of_segments(column: pa.Array, starts: Int64s) -> pa.Array:
     """The greatest value of each segment; NaN counts as greater than any number."""
-    return _extreme(column, starts, np.maximum.reduceat, "max", words.least)
+    return _extreme(column, starts, np.maximum.reduceat, "max", sortable_ints.least_int)
 
 
 def lesser(left: pa.Array, right: pa.Array) -> pa.Array:
@@ -148,18 +148,18 @@ def _extreme(
     name: str,
     neutral: Callable[[pa.DataType], int],
 ) -> pa.Array:
-    plain = words.to_words(column)
+    plain = sortable_ints.to_words(column)
     if plain is None:
         return _grouped(column, starts, name)
     reduced = reduce(_dense(plain, neutral(plain.type)), starts)
-    return words.from_words(_nullable(reduced, column, starts), column.type)
+    return sortable_ints.from_words(_nullable(reduced, column, starts), column.type)
 
 
 def _chosen(left: pa.Array, right: pa.Array, choose: Callable[..., pa.Array]) -> pa.Array:
-    one, other = words.to_words(left), words.to_words(right)
+    one, other = sortable_ints.to_words(left), sortable_ints.to_words(right)
     if one is None or other is None:
         return choose(left, right, skip_nulls=True)
-    return words.from_words(choose(one, other, skip_nulls=True), left.type)
+    return sortable_ints.from_words(choose(one, other, skip_nulls=True), left.type)
 
 
 def _dense(column: pa.Array, filler: int) -> Numbers:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.operators.order.row_order import Order, concatenate
+from anabranch.operators.order.row_order import RowOrder, concatenate
 from anabranch.runs.changes import Changed
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import Held
@@ -31,7 +31,7 @@ class Rows:
     values: pa.Table
     hashes: UInt64s | None = None
     keys: pa.Table | None = None
-    order: Order | None = None
+    order: RowOrder | None = None
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -47,7 +47,7 @@ class Rows:
         )
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def concat_batches(parts: Sequence[Rows]) -> Rows:
     """Several batches of one stream as one, in this order."""
     if len(parts) == 1:
         return parts[0]

@@ -19,9 +19,9 @@ from anabranch.dataflow.graph import StatefulBatchFunction
 from anabranch.dataflow.naming import FORGET, KEY, ORD
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.control.messaging import Messaged
-from anabranch.operators.dead_letter import Failure, failure_of
-from anabranch.operators.error_text import describe_function, failing_line, short
-from anabranch.operators.key_rows import Walk, walk
+from anabranch.operators.dead_letter import RowFailure, row_failure
+from anabranch.operators.error_text import failing_line, name_function, short
+from anabranch.operators.key_rows import KeyRows, walk
 from anabranch.operators.map_batches import digits_of, fitted
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.runs.changes import Changed
@@ -41,7 +41,7 @@ class StatefulBatches(Messaged):
     ttl_ns: int | None
 
     def run(
-        self, rows: Rows, state: KeyedEntries, dead: list[Failure] | None = None
+        self, rows: Rows, state: KeyedEntries, dead: list[RowFailure] | None = None
     ) -> tuple[Rows, Changes | None]:
         """Call the function once; give its output and the changed state.
 
@@ -60,7 +60,9 @@ class StatefulBatches(Messaged):
             return self._output(fit, walked, None), None
         return self._run(fit, walked, state)
 
-    def _fit(self, rows: Rows, walked: Walk, state: KeyedEntries, dead: list[Failure]) -> Int64s:
+    def _fit(
+        self, rows: Rows, walked: KeyRows, state: KeyedEntries, dead: list[RowFailure]
+    ) -> Int64s:
         """The places of the rows whose keys the function takes; the others go to ``dead``."""
         edges = np.append(walked.groups.starts, len(walked.parents))
         found = [np.empty(0, dtype=np.int64)]
@@ -79,21 +81,21 @@ class StatefulBatches(Messaged):
                 (key,) = named_tuples("Key", walked.groups.keys.slice(first, 1))
                 cause = error.__cause__ or error
                 dead += [
-                    failure_of(self.name, cause, row, key)
+                    row_failure(self.name, cause, row, key)
                     for row in named_tuples("Row", some.values)
                 ]
             else:
                 found.append(places)
         return np.concatenate(found)
 
-    def _run(self, rows: Rows, walked: Walk, state: KeyedEntries) -> tuple[Rows, Changes | None]:
+    def _run(self, rows: Rows, walked: KeyRows, state: KeyedEntries) -> tuple[Rows, Changes | None]:
         held = state.find(walked.groups.hashes, walked.groups.keys)
         made, kept = self._called(self._rows(walked), self._state(walked, held.values))
         output = self._output(rows, walked, made)
         changes = None if kept is None else self._changes(walked, held.present, kept, state.now_ns)
         return output, changes
 
-    def _rows(self, walked: Walk) -> pa.Table:
+    def _rows(self, walked: KeyRows) -> pa.Table:
         lengths = np.diff(np.append(walked.groups.starts, len(walked.parents)))
         key_of_row = np.repeat(np.arange(len(lengths)), lengths)
         numbers = np.arange(len(walked.parents))
@@ -101,7 +103,7 @@ class StatefulBatches(Messaged):
             ORD, pa.array(numbers)
         )
 
-    def _state(self, walked: Walk, values: pa.RecordBatch) -> pa.Table:
+    def _state(self, walked: KeyRows, values: pa.RecordBatch) -> pa.Table:
         keys = walked.groups.keys
         columns = [*keys.columns, *values.columns, pa.array(np.arange(keys.num_rows))]
         return pa.Table.from_arrays(columns, names=[*keys.schema.names, *self.state.names, KEY])
@@ -111,7 +113,7 @@ class StatefulBatches(Messaged):
             result = self.function(rows, state)
         except Exception as error:
             raise UserFunctionFailed(
-                f"{describe_function(self.function)} raised {type(error).__name__}: {error}",
+                f"{name_function(self.function)} raised {type(error).__name__}: {error}",
                 where=f"operator {self.name}, {failing_line(error, self.function)}",
                 do="Mend the function and run the pipeline again: it continues with this step.",
             ) from error
@@ -127,7 +129,7 @@ class StatefulBatches(Messaged):
             return part
         raise self._mismatch(f"returned {short(part)} where a table belongs", "tables or None")
 
-    def _output(self, rows: Rows, walked: Walk, made: pa.Table | None) -> Rows:
+    def _output(self, rows: Rows, walked: KeyRows, made: pa.Table | None) -> Rows:
         """The output with key and order: of the row, or of the first row of the key."""
         if made is None:
             made = fitted_schema(self.output).empty_table()
@@ -139,7 +141,7 @@ class StatefulBatches(Messaged):
         order = None if rows.order is None else rows.order.child(parents, digits_of(parents))
         return Rows(values, rows.hashes[parents], rows.keys.take(pa.array(parents)), order)
 
-    def _places(self, made: pa.Table, rows: int, keys: int, walked: Walk) -> Int64s:
+    def _places(self, made: pa.Table, rows: int, keys: int, walked: KeyRows) -> Int64s:
         if ORD in made.column_names:
             return self._numbers(made, ORD, rows)
         if KEY in made.column_names:
@@ -153,7 +155,7 @@ class StatefulBatches(Messaged):
         return np.arange(made.num_rows, dtype=np.int64)
 
     def _changes(
-        self, walked: Walk, present: npt.NDArray[np.bool_], kept: pa.Table, now_ns: int
+        self, walked: KeyRows, present: npt.NDArray[np.bool_], kept: pa.Table, now_ns: int
     ) -> Changes:
         keys = len(walked.groups)
         if KEY in kept.column_names:
@@ -192,7 +194,7 @@ class StatefulBatches(Messaged):
 
     def _mismatch(self, what: str, wanted: str) -> OutputMismatch:
         return OutputMismatch(
-            f"{describe_function(self.function)} {what}",
+            f"{name_function(self.function)} {what}",
             where=f"operator {self.name}",
             do=f"Return {wanted}; output= says ({_brief(self.output)}), state= "
             f"({_brief(self.state)}).",

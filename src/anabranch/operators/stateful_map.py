@@ -22,10 +22,10 @@ import pyarrow as pa
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
 from anabranch.operators.control.messaging import Messaged
-from anabranch.operators.dead_letter import Failure, failure_of
-from anabranch.operators.error_text import describe_function, failing_line, short
+from anabranch.operators.dead_letter import RowFailure, row_failure
+from anabranch.operators.error_text import failing_line, name_function, short
 from anabranch.operators.key_rows import Part, parts, walk
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import Changed
@@ -50,7 +50,7 @@ class StatefulMap(Messaged):
     ttl_ns: int | None = None
 
     def run(
-        self, rows: Rows, state: KeyedEntries, dead: list[Failure] | None = None
+        self, rows: Rows, state: KeyedEntries, dead: list[RowFailure] | None = None
     ) -> tuple[Rows, Changes]:
         """Call the function for every row, a key's rows in order; give output and changed state.
 
@@ -73,7 +73,7 @@ class StatefulMap(Messaged):
     def _part(
         self,
         calls: _Calls,
-        dead: list[Failure] | None,
+        dead: list[RowFailure] | None,
         values: pa.Table,
         prior: pa.RecordBatch,
         found: Mask,
@@ -102,7 +102,7 @@ class StatefulMap(Messaged):
         caller = parents[np.concatenate([_NONE, *(part.callers for part in made)])]
         digits = np.concatenate([_NONE, *(part.digits for part in made)])
         values = pa.Table.from_batches([part.output for part in made], schema=self.output)
-        order: Order = rows.order.child(caller, digits)
+        order: RowOrder = rows.order.child(caller, digits)
         return Rows(values, rows.hashes[caller], rows.keys.take(pa.array(caller)), order)
 
     def _changes(
@@ -142,7 +142,7 @@ class _Calls:
         self._callers = _NONE
         self._digits = _NONE
 
-    def carefully(self, dead: list[Failure]) -> _Calls:
+    def carefully(self, dead: list[RowFailure]) -> _Calls:
         """The same calls, to be made one by one: those that fail are put into ``dead``."""
         return _CarefulCalls(self._operator, self._groups, self._part, dead)
 
@@ -224,13 +224,13 @@ class _Calls:
         where = f"operator {operator.name}, {short(key)}, {short(row)}"
         if result is not _NOT_RETURNED:
             return OutputMismatch(
-                f"{describe_function(operator.function)} returned {short(result)} instead of "
+                f"{name_function(operator.function)} returned {short(result)} instead of "
                 "(output, new state)",
                 where=where,
                 do="Return a pair: what to emit (None, a row or a list of rows) and the new state.",
             )
         return UserFunctionFailed(
-            f"{describe_function(operator.function)} raised {type(error).__name__}: {error}",
+            f"{name_function(operator.function)} raised {type(error).__name__}: {error}",
             where=f"{where}, {failing_line(error, operator.function)}",
             do="Mend the function and run the pipeline again: it continues with this step.",
         )
@@ -240,7 +240,7 @@ class _Calls:
         place = _first_unfit(self._rows, lambda made: tuples_to_columns([made], schema))
         group = np.searchsorted(self._groups.starts, self._callers[place], side="right") - 1
         return OutputMismatch(
-            f"{describe_function(self._operator.function)} emitted {short(self._rows[place])}, "
+            f"{name_function(self._operator.function)} emitted {short(self._rows[place])}, "
             f"which does not fit the output schema ({_brief(schema)}): {error}",
             where=f"operator {self._operator.name}, {self._key(int(group))}",
             do="Emit a tuple with one value per column, or change output=.",
@@ -253,7 +253,7 @@ class _Calls:
         if isinstance(codec, AnyValue):
             wanted = "msgspec cannot encode"
         return OutputMismatch(
-            f"{describe_function(self._operator.function)} returned the state "
+            f"{name_function(self._operator.function)} returned the state "
             f"{short(self._states[group])}, which {wanted}: {error}",
             where=f"operator {self._operator.name}, {self._key(self._part.first_group + group)}",
             do="Return a value that fits, or change state=.",
@@ -267,7 +267,7 @@ class _CarefulCalls(_Calls):
     """Calls of which each is checked before it counts; one that fails changes nothing."""
 
     def __init__(
-        self, operator: StatefulMap, groups: Groups, part: Part, dead: list[Failure]
+        self, operator: StatefulMap, groups: Groups, part: Part, dead: list[RowFailure]
     ) -> None:
         super().__init__(operator, groups, part)
         self._dead = dead
@@ -284,7 +284,7 @@ class _CarefulCalls(_Calls):
                 tuples_to_columns(_as_list(output), operator.output)
                 operator.codec.encode([new])
             except Exception as error:
-                self._dead.append(failure_of(operator.name, error, row, keys[group]))
+                self._dead.append(row_failure(operator.name, error, row, keys[group]))
                 self._returned.append(None)
                 continue
             states[group] = new

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from anabranch.operators.aggregate import Aggregate
 from anabranch.operators.codec import AnyValue, StateCodec
-from anabranch.operators.dead_letter import Failure
+from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.process import HandleSpec, ProcessOperator
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.operators.stateful_batches import StatefulBatches
@@ -74,7 +74,7 @@ def run_operator(
     operator: StatefulOperator,
     rows: Rows,
     states: Mapping[str, KeyedEntries],
-    dead: list[Failure] | None = None,
+    dead: list[RowFailure] | None = None,
 ) -> tuple[Rows, dict[str, Changes]]:
     """Run an operator over its rows; gives its output, and what changed of each state.
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from anabranch.operators.order.row_order import READER_COLUMNS
 from anabranch.plan.physical import Edge, Level, Physical, Transform
-from anabranch.records.shares import seats as seated
+from anabranch.records.shares import seat_numbers
 from anabranch.records.step import Plan
 
 PREFIX = "_ab_"
@@ -184,7 +184,9 @@ class Seats:
     def of(self, group: str) -> dict[int, int]:
         """Worker → partition, for one group."""
         first = self.first(group)
-        return {worker: first + place for worker, place in seated(self.workers(group)).items()}
+        return {
+            worker: first + place for worker, place in seat_numbers(self.workers(group)).items()
+        }
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
@@ -202,7 +204,7 @@ def _reserved(mark: str, order: Sequence[str]) -> list[pa.Field]:
     ]
 
 
-def seats(level: Level, plan: Plan) -> Seats:
+def seats_of_level(level: Level, plan: Plan) -> Seats:
     """Seat the workers of a level."""
     first = 0
     found = []

@@ -17,7 +17,7 @@ from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
 from anabranch.operators.order.order_by import order_fields, ordering_of
-from anabranch.plan.paths import Way, Ways
+from anabranch.plan.paths import RowPath, RowPaths
 from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay, Transform
 
 NO_COLUMNS = pa.schema([])
@@ -34,7 +34,7 @@ class _Lowering:
     def __init__(self, typed: Typed) -> None:
         self._typed = typed
         self._graph = typed.graph
-        self._ways = Ways(typed.graph, lambda node: typed.region(node) is not None)
+        self._ways = RowPaths(typed.graph, lambda node: typed.region(node) is not None)
         self._needs_order: dict[int, bool] = {}
 
     def physical(self) -> Physical:
@@ -91,7 +91,7 @@ class _Lowering:
             self._typed.ordered(id),
         )
 
-    def _inflow(self, transform: int, place: int, way: Way) -> Edge:
+    def _inflow(self, transform: int, place: int, way: RowPath) -> Edge:
         node = self._ways.nodes[transform]
         assert isinstance(node, TransformNode)
         return Edge(
@@ -108,7 +108,7 @@ class _Lowering:
             digits=self._digits(way.producer),
         )
 
-    def _edge(self, number: int, consumer: int, place: int, way: Way) -> Edge:
+    def _edge(self, number: int, consumer: int, place: int, way: RowPath) -> Edge:
         columns, arguments = self._columns(consumer, way), self._arguments(consumer)
         ordered = self._ordered(consumer)
         earlier = self._ways.ways[consumer][:place]
@@ -127,7 +127,7 @@ class _Lowering:
             way=sum(other.producer == way.producer for other in earlier),
         )
 
-    def _columns(self, consumer: int, way: Way) -> pa.Schema:
+    def _columns(self, consumer: int, way: RowPath) -> pa.Schema:
         """The value columns as the consumer gets them."""
         node = self._ways.nodes[consumer]
         if isinstance(node, Relay):

@@ -14,10 +14,10 @@ from anabranch.dataflow.graph import (
     AggregateNode,
     DistributeNode,
     Graph,
+    GraphNode,
     KeyByNode,
     LocalNode,
     MapBatchesNode,
-    Node,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -32,7 +32,7 @@ from anabranch.plan.physical import ChainNode, Relay, TaskNode, UnionBranch
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RowPath:
     """A consumer's way back to a producer: what Catalyst does on it, and where it distributes."""
 
     producer: int
@@ -41,7 +41,7 @@ class Way:
 
 
 @dataclass(slots=True)
-class Ways:
+class RowPaths:
     """Everything that runs in tasks: its ways, its level and its node, in the order of running.
 
     The ids are those of the nodes; further copies of a node, and relays, have ids of their own.
@@ -51,10 +51,10 @@ class Ways:
 
     graph: Graph
     in_region: Callable[[int], bool]
-    nodes: dict[int, Node | Relay] = field(default_factory=dict)
-    ways: dict[int, tuple[Way, ...]] = field(default_factory=dict)
+    nodes: dict[int, GraphNode | Relay] = field(default_factory=dict)
+    ways: dict[int, tuple[RowPath, ...]] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)
-    inflows: dict[int, tuple[Way, ...]] = field(default_factory=dict)
+    inflows: dict[int, tuple[RowPath, ...]] = field(default_factory=dict)
     _copies: dict[int, list[int]] = field(default_factory=dict)
     _next: int = 0
 
@@ -82,16 +82,16 @@ class Ways:
         every = {**self.ways, **self.inflows}
         return [c for c, ways in every.items() if any(w.producer == producer for w in ways)]
 
-    def ways_of(self, id: int) -> tuple[Way, ...]:
+    def ways_of(self, id: int) -> tuple[RowPath, ...]:
         """The ways of rows to what runs in a task, or to a transform."""
         return self.inflows[id] if id in self.inflows else self.ways[id]
 
-    def leaves_task(self, consumer: int, way: Way) -> bool:
+    def leaves_task(self, consumer: int, way: RowPath) -> bool:
         """Whether rows leave Python on this way."""
         return self.levels[consumer] > self.levels[way.producer] or self._made_outside(way)
 
     def _stateful(self, node: StatefulNode) -> None:
-        found = tuple(self._walk(node.inputs[0], Way(-1), keyed=False, distributed=True))
+        found = tuple(self._walk(node.inputs[0], RowPath(-1), keyed=False, distributed=True))
         level = max(self._level_after(node, way) for way in found)
         self.ways[node.id] = tuple(self._relayed(way, level) for way in found)
         self.nodes[node.id] = node
@@ -102,7 +102,7 @@ class Ways:
 
     def _transform(self, node: TransformNode) -> None:
         """A transform gets the rows of all its ways at once, wherever they were before."""
-        found = tuple(self._walk(node.inputs[0], Way(-1), keyed=True, distributed=False))
+        found = tuple(self._walk(node.inputs[0], RowPath(-1), keyed=True, distributed=False))
         level = max(self.levels[way.producer] for way in found)
         self.inflows[node.id] = tuple(self._relayed(way, level + 1) for way in found)
         self.nodes[node.id] = node
@@ -113,7 +113,7 @@ class Ways:
         self._copies[node.id] = []
         # A sink takes rows wherever they are; so does a function, outside a region.
         distributed = isinstance(node, MapBatchesNode) and self.in_region(node.id)
-        for way in self._walk(node.inputs[0], Way(-1), keyed=False, distributed=distributed):
+        for way in self._walk(node.inputs[0], RowPath(-1), keyed=False, distributed=distributed):
             copy = node.id if not self._copies[node.id] else self._new_id()
             self.nodes[copy] = node
             self.ways[copy] = (way,)
@@ -124,7 +124,9 @@ class Ways:
         self._next += 1
         return self._next - 1
 
-    def _walk(self, start: int, way: Way, *, keyed: bool, distributed: bool) -> Iterator[Way]:
+    def _walk(
+        self, start: int, way: RowPath, *, keyed: bool, distributed: bool
+    ) -> Iterator[RowPath]:
         """Walk up to the next operators that run in Python, or to sources.
 
         Of several keys on the way only the one counts that the last distribution uses.
@@ -157,14 +159,14 @@ class Ways:
                 return
         yield from self._walk(node.inputs[0], way, keyed=keyed, distributed=distributed)
 
-    def _reads(self, way: Way) -> bool:
+    def _reads(self, way: RowPath) -> bool:
         return isinstance(self.nodes[way.producer], SourceNode)
 
-    def _made_outside(self, way: Way) -> bool:
+    def _made_outside(self, way: RowPath) -> bool:
         """Whether the rows come from outside of Python tasks."""
         return isinstance(self.nodes[way.producer], SourceNode | TransformNode)
 
-    def _level_after(self, consumer: TaskNode, way: Way) -> int:
+    def _level_after(self, consumer: TaskNode, way: RowPath) -> int:
         """The level of a consumer that has this way alone."""
         crosses = (
             self._made_outside(way)
@@ -174,7 +176,7 @@ class Ways:
         )
         return self.levels[way.producer] + (1 if crosses else 0)
 
-    def _relayed(self, way: Way, level: int) -> Way:
+    def _relayed(self, way: RowPath, level: int) -> RowPath:
         """The way with a relay on each level that it would skip.
 
         Sources need none: they are read where their rows are wanted.
@@ -184,7 +186,7 @@ class Ways:
         for number in range(self.levels[way.producer] + 1, level):
             relay = self._new_id()
             self.nodes[relay] = Relay(relay)
-            self.ways[relay] = (Way(way.producer),)
+            self.ways[relay] = (RowPath(way.producer),)
             self.levels[relay] = number
             way = replace(way, producer=relay)
         return way

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from anabranch.dataflow.graph import (
     Graph,
+    GraphNode,
     KeyByNode,
     MapBatchesNode,
-    Node,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -149,7 +149,7 @@ class Physical:
     levels: tuple[Level, ...]
     regions: tuple[Region, ...]
     direct: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    copies: dict[int, Node | Relay] = field(default_factory=dict)
+    copies: dict[int, GraphNode | Relay] = field(default_factory=dict)
     digits: dict[int, int] = field(default_factory=dict)
     given: dict[int, int] = field(default_factory=dict)
     transforms: tuple[Transform, ...] = ()
@@ -198,7 +198,7 @@ class Physical:
         """Whether its rows come from a transform."""
         return isinstance(self.node(node_id), TransformNode)
 
-    def node(self, node_id: int) -> Node | Relay:
+    def node(self, node_id: int) -> GraphNode | Relay:
         """What runs under that id."""
         copied = self.copies.get(node_id)
         return self.graph.node(node_id) if copied is None else copied

@@ -19,7 +19,7 @@ from anabranch.dataflow.graph import (
     WhereNode,
     WithColumnsNode,
 )
-from anabranch.dataflow.sql.sql_text import identifier, literal, quote, split_alias
+from anabranch.dataflow.sql.sql_text import identifier, quote, split_alias, sql_literal
 from anabranch.dataflow.types.schema import type_to_ddl
 from anabranch.plan.boundary import (
     FROM,
@@ -303,7 +303,7 @@ class _Chain:
         own = {name.lower(): quote(name) for name in self._names}
         if branch.node.tag is not None:
             name, tags = branch.node.tag
-            own[name.lower()] = self._own(literal(tags[branch.place]))
+            own[name.lower()] = self._own(sql_literal(tags[branch.place]))
         return {
             field.name: own.get(field.name.lower(), f"cast(null as {type_to_ddl(field.type)})")
             for field in schema

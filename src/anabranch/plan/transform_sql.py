@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from anabranch.dataflow.naming import ORD
-from anabranch.dataflow.sql.sql_text import literal, quote
+from anabranch.dataflow.sql.sql_text import quote, sql_literal
 from anabranch.dataflow.types.schema import COLLATION
 from anabranch.operators.order.row_order import READER_COLUMNS
 from anabranch.plan.boundary import (
@@ -74,7 +74,7 @@ def outflow(physical: Physical, transform: Transform, table: str) -> str:
     if transform.ordered:
         assert transform.given is not None
         name = getattr(physical.node(transform.id), "name", "")
-        complaint = literal(_NULL_ORD.format(name))
+        complaint = sql_literal(_NULL_ORD.format(name))
         *before, last = order_names(transform.given + 1)
         kept = f"coalesce({ORD}, raise_error({complaint}))"
         made += [f"{kept}.at[{i}] as {column}" for i, column in enumerate(before)]

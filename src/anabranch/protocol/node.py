@@ -18,7 +18,7 @@ import msgspec
 from anabranch.records.home_use import HomeUse
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import Count, Input, OperatorShape, OperatorState, Plan
+from anabranch.records.step import Input, OperatorShape, OperatorState, Plan, RowCount
 from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.loads import WorkerLoad
 
@@ -52,7 +52,7 @@ class Failure(msgspec.Struct, frozen=True):
     do: str | None = None
 
 
-class SinkFacts(msgspec.Struct, frozen=True):
+class SinkInfo(msgspec.Struct, frozen=True):
     """What the coordinator must know of a sink."""
 
     name: str
@@ -60,7 +60,7 @@ class SinkFacts(msgspec.Struct, frozen=True):
     takes_back: bool
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
+class GraphNodeInfo(msgspec.Struct, frozen=True):
     """An operator of the dataflow's graph; ``name`` is None where it needs none.
 
     ``region`` is the region that it runs in, ``inputs`` are the ids of those it gets rows of.
@@ -73,7 +73,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     inputs: tuple[int, ...]
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ProgramInfo(msgspec.Struct, frozen=True):
     """What the coordinator must know of the dataflow that a node has loaded.
 
     ``code`` is the hash of the dataflow, ``endings`` are the operators that are told of the end of
@@ -88,11 +88,11 @@ class Facts(msgspec.Struct, frozen=True):
     regions: tuple[str, ...]
     shapes: tuple[OperatorShape, ...]
     sources: tuple[str, ...]
-    sinks: tuple[SinkFacts, ...]
+    sinks: tuple[SinkInfo, ...]
     endings: tuple[str, ...]
     partitions: dict[str, int] = {}
     releasing: str = ""
-    graph: tuple[NodeFacts, ...] = ()
+    graph: tuple[GraphNodeInfo, ...] = ()
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ class PausedSources(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-class Told(msgspec.Struct, frozen=True):
+class NodeReport(msgspec.Struct, frozen=True):
     """What a node says of itself.
 
     ``boot`` is drawn anew by every node process; ``opened`` is the number of the order that opened
@@ -172,7 +172,7 @@ class Told(msgspec.Struct, frozen=True):
     boot: str
     application: str
     leader: int
-    facts: Facts
+    facts: ProgramInfo
     state: NodeState
     opened: int = 0
     failed_open: Failure | None = None
@@ -309,7 +309,7 @@ class CloseOrder(msgspec.Struct, frozen=True, tag="close"):
     opened: int = 0
 
 
-Order: TypeAlias = (
+NodeOrder: TypeAlias = (
     OpenOrder
     | StepOrder
     | CommitOrder
@@ -333,7 +333,7 @@ class StepResult(msgspec.Struct, frozen=True):
     revision: int
     states: tuple[OperatorState, ...]
     staged: tuple[StagedFile, ...]
-    counts: tuple[Count, ...]
+    counts: tuple[RowCount, ...]
     rows: int
     rows_merged: int
     seconds: dict[str, float]
@@ -347,11 +347,11 @@ class StepResult(msgspec.Struct, frozen=True):
 class Node(Protocol):
     """A node as the coordinator's driver sees it. Any thread may call."""
 
-    def told(self, leader: int, seen: int, seconds: float) -> Told:
+    def told(self, leader: int, seen: int, seconds: float) -> NodeReport:
         """What the node says, as soon as it is newer than ``seen`` or so many seconds are over."""
         ...
 
-    def order(self, leader: int, order: Order) -> None:
+    def order(self, leader: int, order: NodeOrder) -> None:
         """Give an order. Returns once it is taken; raises ``Fenced`` or ``NodeUnreachable``."""
         ...
 

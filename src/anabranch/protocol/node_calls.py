@@ -17,7 +17,7 @@ from anabranch.errors import (
     QueryTooLarge,
     SnapshotExpired,
 )
-from anabranch.protocol.node import Failure, Order, StepResult, Told
+from anabranch.protocol.node import Failure, NodeOrder, NodeReport, StepResult
 from anabranch.records.step import Input
 
 SECRET = "X-Anabranch-Secret"
@@ -30,7 +30,7 @@ LARGEST_CALL = 256 << 20
 
 
 class TellCall(msgspec.Struct, frozen=True):
-    """Ask what the node says; the answer is ``Told``."""
+    """Ask what the node says; the answer is ``NodeReport``."""
 
     leader: int
     seen: int
@@ -41,7 +41,7 @@ class OrderCall(msgspec.Struct, frozen=True):
     """Give an order; the answer is empty."""
 
     leader: int
-    order: Order
+    order: NodeOrder
 
 
 class TakeCall(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class QueryCall(msgspec.Struct, frozen=True):
 
 
 encode = msgspec.json.Encoder().encode
-decode_told = msgspec.json.Decoder(Told).decode
+decode_told = msgspec.json.Decoder(NodeReport).decode
 decode_inputs = msgspec.json.Decoder(tuple[Input, ...]).decode
 decode_result = msgspec.json.Decoder(StepResult).decode
 decode_failure = msgspec.json.Decoder(Failure).decode
@@ -84,6 +84,6 @@ _STATUS: tuple[tuple[type[AnabranchError], int], ...] = (
 )
 
 
-def status_of(error: AnabranchError) -> int:
+def call_status(error: AnabranchError) -> int:
     """The HTTP status that an error travels under; what it was is in the document."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)

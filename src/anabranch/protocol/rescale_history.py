@@ -6,13 +6,13 @@ from enum import StrEnum
 
 import msgspec
 
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.rescale_requests import TargetRequest
 
 KEPT = 16
 """How many are remembered."""
 
 
-class Outcome(StrEnum):
+class RescaleOutcome(StrEnum):
     """How a rescale ended. One that was reopened was done while nothing ran."""
 
     SETTLED = "settled"
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     REOPENED = "reopened"
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MovedTotals(msgspec.Struct, frozen=True):
     """What was handed over so far, in how many steps, and the longest of these.
 
     ``bytes`` is what the bins held; ``copied_bytes`` what was copied to homes, which is less where
@@ -37,16 +37,18 @@ class Moved(msgspec.Struct, frozen=True):
     copied_bytes: int = 0
 
 
-class Finished(msgspec.Struct, frozen=True):
+class FinishedRescale(msgspec.Struct, frozen=True):
     """A rescale that is over: what was asked, how it ended, what it moved."""
 
     number: int
-    wish: Wish
-    outcome: Outcome
-    moved: Moved
+    wish: TargetRequest
+    outcome: RescaleOutcome
+    moved: MovedTotals
     workers: tuple[int, ...] = ()
 
 
-def remembered(history: tuple[Finished, ...], finished: Finished) -> tuple[Finished, ...]:
+def remembered(
+    history: tuple[FinishedRescale, ...], finished: FinishedRescale
+) -> tuple[FinishedRescale, ...]:
     """The history with one more; the oldest are forgotten."""
     return (*history, finished)[-KEPT:]

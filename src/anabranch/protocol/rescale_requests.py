@@ -43,22 +43,22 @@ class Assign(msgspec.Struct, frozen=True, tag="assign"):
     shares: tuple[Shares, ...]
 
 
-Wish: TypeAlias = Scale | Rebalance | Assign
+TargetRequest: TypeAlias = Scale | Rebalance | Assign
 """What the assignment should become."""
 
 
-class Pause(msgspec.Struct, frozen=True, tag="pause"):
+class PauseRescale(msgspec.Struct, frozen=True, tag="pause"):
     """Hand nothing more over until told to; what is in hand-over arrives."""
 
 
-class Resume(msgspec.Struct, frozen=True, tag="resume"):
+class ResumeRescale(msgspec.Struct, frozen=True, tag="resume"):
     """Go on after a pause."""
 
 
-class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+class CancelRescale(msgspec.Struct, frozen=True, tag="cancel"):
     """Stop where things are; or, rolling back, return to the assignment of before."""
 
     roll_back: bool = False
 
 
-Request: TypeAlias = Wish | Pause | Resume | Cancel
+RescaleRequest: TypeAlias = TargetRequest | PauseRescale | ResumeRescale | CancelRescale

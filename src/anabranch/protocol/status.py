@@ -7,8 +7,8 @@ from enum import StrEnum
 import msgspec
 
 from anabranch.protocol.node import Failure
-from anabranch.protocol.rescale_history import Finished
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.rescale_history import FinishedRescale
+from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.records.home_use import HomeUse
 
 
@@ -120,7 +120,7 @@ class RescaleStatus(msgspec.Struct, frozen=True):
 
     number: int
     phase: str
-    wish: Wish | None
+    wish: TargetRequest | None
     waiting: dict[str, int]
     in_hand_over: dict[str, int]
     moved_bins: int
@@ -186,7 +186,7 @@ class Status(msgspec.Struct, frozen=True):
     last_rows: int | None
     batch_rows: int | None
     rescale: RescaleStatus | None = None
-    rescales: tuple[Finished, ...] = ()
+    rescales: tuple[FinishedRescale, ...] = ()
     homes: HomeUse = HomeUse()
 
     @property

@@ -21,10 +21,10 @@ class HomeUse(msgspec.Struct, frozen=True):
     misses: int = 0
 
 
-def added(uses: Iterable[HomeUse]) -> HomeUse:
+def total_use(uses: Iterable[HomeUse]) -> HomeUse:
     """All of them together.
 
-    >>> added([HomeUse(1, 2), HomeUse(3, 4, 5, 1)])
+    >>> total_use([HomeUse(1, 2), HomeUse(3, 4, 5, 1)])
     HomeUse(moved_bytes=4, home_bytes=6, store_bytes=5, misses=1)
     """
     moved = home = store = misses = 0

@@ -57,7 +57,7 @@ class OperatorState(msgspec.Struct, frozen=True):
         return self.shape.operator
 
 
-def fingerprint(states: Iterable[OperatorState]) -> str:
+def state_fingerprint(states: Iterable[OperatorState]) -> str:
     """A name for a state: equal only where the same runs count for the same bins.
 
     No two runs of a step write the same files, so it tells one from another that has the same

@@ -21,7 +21,7 @@ class ProfileKind(StrEnum):
     HEAP = "heap"
 
 
-class ProfileWish(msgspec.Struct, frozen=True):
+class ProfileRequest(msgspec.Struct, frozen=True):
     """Whose tasks are to be looked at: those of a worker, in one region or in all of its."""
 
     kind: ProfileKind
@@ -31,7 +31,7 @@ class ProfileWish(msgspec.Struct, frozen=True):
     def is_about(self, region: str | None, worker: int) -> bool:
         """Whether a task of this region and worker is to be looked at.
 
-        >>> wish = ProfileWish(ProfileKind.TIME, 1)
+        >>> wish = ProfileRequest(ProfileKind.TIME, 1)
         >>> wish.is_about("by-customer", 1), wish.is_about("by-customer", 0)
         (True, False)
         """

@@ -38,7 +38,7 @@ def members(placement: Iterable[Assignment | Shares]) -> tuple[int, ...]:
     """The workers that own a bin anywhere, ascending.
 
     Their numbers may have gaps: after a worker was removed by its name, or the fewest bytes were
-    moved by keeping others than the first. ``seats`` closes the gaps.
+    moved by keeping others than the first. ``seat_numbers`` closes the gaps.
 
     >>> members([Shares("a", (0, 3)), Shares("b", (3, 1))])
     (0, 1, 3)
@@ -46,10 +46,10 @@ def members(placement: Iterable[Assignment | Shares]) -> tuple[int, ...]:
     return tuple(sorted({worker for each in placement for worker in each.workers}))
 
 
-def seats(workers: Sequence[int]) -> dict[int, int]:
+def seat_numbers(workers: Sequence[int]) -> dict[int, int]:
     """Worker → place in a row without gaps.
 
-    >>> seats((0, 3))
+    >>> seat_numbers((0, 3))
     {0: 0, 3: 1}
     """
     return {worker: place for place, worker in enumerate(sorted(workers))}

@@ -8,7 +8,7 @@ import msgspec
 
 from anabranch.records.home_use import HomeUse
 from anabranch.records.placed import Assignment, OperatorShape, OperatorState
-from anabranch.records.profiles import ProfileKind, ProfileWish
+from anabranch.records.profiles import ProfileKind, ProfileRequest
 from anabranch.records.shares import members
 from anabranch.records.slices import Slice
 from anabranch.records.staged_file import StagedFile
@@ -21,7 +21,6 @@ __all__ = [
     "Branch",
     "Checkpoint",
     "Commit",
-    "Count",
     "Identity",
     "Input",
     "Leader",
@@ -29,6 +28,7 @@ __all__ = [
     "OperatorState",
     "Plan",
     "Repair",
+    "RowCount",
     "decode_branch",
     "decode_checkpoint",
     "decode_commit",
@@ -69,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
     moves: StepMoves | None = None
     rescale: Rescale | None = None
     started_with: int | None = None
-    profile: ProfileWish | msgspec.UnsetType = msgspec.UNSET
+    profile: ProfileRequest | msgspec.UnsetType = msgspec.UNSET
 
     def workers(self, region: str | None) -> tuple[int, ...]:
         """Who has a task of a region in this step; None stands for what has no region.
@@ -119,7 +119,7 @@ class Plan(msgspec.Struct, frozen=True):
         return next(each for each in self.placement if each.region == region)
 
 
-class Count(msgspec.Struct, frozen=True):
+class RowCount(msgspec.Struct, frozen=True):
     """How many rows passed a place in a step, and their number and hash in each bin used."""
 
     place: str
@@ -145,7 +145,7 @@ class Commit(msgspec.Struct, frozen=True):
     placement: tuple[Assignment, ...]
     states: tuple[OperatorState, ...]
     staged: tuple[StagedFile, ...]
-    counts: tuple[Count, ...]
+    counts: tuple[RowCount, ...]
     published: dict[str, int]
     ending: str | None = None
     workers: int = 0

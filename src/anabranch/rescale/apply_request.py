@@ -7,22 +7,27 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from anabranch.errors import OperationRefused
-from anabranch.protocol.rescale_history import Finished, Moved, Outcome, remembered
+from anabranch.protocol.rescale_history import (
+    FinishedRescale,
+    MovedTotals,
+    RescaleOutcome,
+    remembered,
+)
 from anabranch.protocol.rescale_requests import (
     Assign,
-    Cancel,
-    Pause,
+    CancelRescale,
+    PauseRescale,
     Rebalance,
-    Request,
-    Resume,
+    RescaleRequest,
+    ResumeRescale,
     Scale,
-    Wish,
+    TargetRequest,
 )
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members, reassigned, shares_of
 from anabranch.rescale.controller import Rescale, arrived, finished
 from anabranch.rescale.loads import Loads
-from anabranch.rescale.migration import Course
+from anabranch.rescale.migration import Migration
 from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.phases import (
     Cancelling,
@@ -37,7 +42,7 @@ from anabranch.rescale.rounds import USUAL_SECONDS
 from anabranch.rescale.targets import check_wish, target_for
 
 
-def request(rescale: Rescale, asked: Request, placement: Sequence[Assignment]) -> Rescale:
+def request(rescale: Rescale, asked: RescaleRequest, placement: Sequence[Assignment]) -> Rescale:
     """The rescale after a request; ``placement`` is that of the last commit.
 
     It holds from the next plan on, and survives a crash from the next commit on.
@@ -45,15 +50,15 @@ def request(rescale: Rescale, asked: Request, placement: Sequence[Assignment]) -
     match asked:
         case Scale() | Rebalance() | Assign():
             return _wanted(rescale, asked, placement)
-        case Pause():
+        case PauseRescale():
             return _paused(rescale)
-        case Resume():
+        case ResumeRescale():
             return _resumed(rescale)
-        case Cancel():
+        case CancelRescale():
             return _rolled_back(rescale) if asked.roll_back else _cancelled(rescale)
 
 
-def _wanted(rescale: Rescale, wish: Wish, placement: Sequence[Assignment]) -> Rescale:
+def _wanted(rescale: Rescale, wish: TargetRequest, placement: Sequence[Assignment]) -> Rescale:
     """A target from where things are; what was wanted before is not wanted any more."""
     placement = arrived(rescale, placement)
     check_wish(wish, placement)
@@ -61,7 +66,9 @@ def _wanted(rescale: Rescale, wish: Wish, placement: Sequence[Assignment]) -> Re
     history = finished(rescale, placement)
     origin = shares_of(placement)
     if isinstance(phase, Interrogating | Moving | RollingBack | Cancelling):
-        entry = Finished(rescale.number, phase.wish, Outcome.REPLACED, moved_of(phase))
+        entry = FinishedRescale(
+            rescale.number, phase.wish, RescaleOutcome.REPLACED, moved_of(phase)
+        )
         history = remembered(history, entry)
         origin = _origin(phase)
     return replace(
@@ -105,7 +112,7 @@ def _rolled_back(rescale: Rescale) -> Rescale:
     if isinstance(phase, Steady | Settled):
         raise _refused("no rescale is under way")
     usual = phase.course.usual_seconds if isinstance(phase, Moving) else USUAL_SECONDS
-    back = Course(phase.origin, usual, moved=moved_of(phase))
+    back = Migration(phase.origin, usual, moved=moved_of(phase))
     return replace(rescale, turn=rescale.turn + 1, phase=RollingBack(phase.wish, back))
 
 
@@ -124,7 +131,7 @@ def _refused(why: str) -> OperationRefused:
 
 
 def reopened(
-    rescale: Rescale, wish: Wish, placement: Sequence[Assignment], loads: Loads
+    rescale: Rescale, wish: TargetRequest, placement: Sequence[Assignment], loads: Loads
 ) -> tuple[Rescale, tuple[Assignment, ...]]:
     """The wish fulfilled at once, while nothing runs: a start with another number of workers.
 
@@ -141,7 +148,7 @@ def reopened(
     )
     settled = replace(
         asked,
-        phase=Settled(wish, Outcome.REOPENED, Moved()),
+        phase=Settled(wish, RescaleOutcome.REOPENED, MovedTotals()),
         handing=(),
         workers=tuple(sorted({*asked.workers, *members(now)})),
     )

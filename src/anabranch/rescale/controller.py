@@ -21,13 +21,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.protocol.rescale_history import Finished, remembered
+from anabranch.protocol.rescale_history import FinishedRescale, remembered
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import members, reassigned
 from anabranch.rescale.costs import CostModel
 from anabranch.rescale.loads import Loads
-from anabranch.rescale.migration import Reports, View
-from anabranch.rescale.moved_counts import counted, credited
+from anabranch.rescale.migration import MigrationView, Reports
+from anabranch.rescale.moved_counts import count_moved, credited
 from anabranch.rescale.moves import Move, joiners, moves_between
 from anabranch.rescale.phases import Interrogating, Phase, Settled, Steady
 from anabranch.rescale.rounds import RescaleSettings
@@ -52,7 +52,7 @@ class Rescale(msgspec.Struct, frozen=True):
     handing: tuple[Move, ...] = ()
     workers: tuple[int, ...] = ()
     costs: CostModel = CostModel()
-    history: tuple[Finished, ...] = ()
+    history: tuple[FinishedRescale, ...] = ()
 
 
 def plan_step(
@@ -68,7 +68,7 @@ def plan_step(
     depends on a plan that was not committed.
     """
     now = arrived(rescale, placement)
-    intent = rescale.phase.plan(View(now, loads, recent, settings, rescale.costs))
+    intent = rescale.phase.plan(MigrationView(now, loads, recent, settings, rescale.costs))
     return StepMoves(
         turn=rescale.turn,
         placement=now,
@@ -113,7 +113,7 @@ def after_commit(rescale: Rescale, moves: StepMoves, reports: Reports) -> Rescal
     ended = isinstance(rescale.phase, Settled) and isinstance(phase, Steady)
     history = finished(rescale, moves.placement) if ended else rescale.history
     if moves.number == rescale.number:
-        phase = counted(phase, moves, reports)
+        phase = count_moved(phase, moves, reports)
     else:
         history = credited(history, moves, reports)
     told = {*rescale.workers, *members(moves.placement)} - set(moves.shutdown)
@@ -128,12 +128,14 @@ def after_commit(rescale: Rescale, moves: StepMoves, reports: Reports) -> Rescal
     )
 
 
-def finished(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[Finished, ...]:
+def finished(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[FinishedRescale, ...]:
     """The history when a settled rescale is over."""
     phase = rescale.phase
     if not isinstance(phase, Settled):
         return rescale.history
-    entry = Finished(rescale.number, phase.wish, phase.outcome, phase.moved, members(placement))
+    entry = FinishedRescale(
+        rescale.number, phase.wish, phase.outcome, phase.moved, members(placement)
+    )
     return remembered(rescale.history, entry)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members
 from anabranch.rescale.costs import CostModel
@@ -34,7 +34,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 def forecast(
-    wish: Wish,
+    wish: TargetRequest,
     placement: Sequence[Assignment],
     loads: Loads,
     recent: Sequence[float],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anabranch.protocol.rescale_history import Moved
+from anabranch.protocol.rescale_history import MovedTotals
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
 from anabranch.rescale.costs import CostModel, Prefetched
@@ -31,7 +31,7 @@ _UNKNOWN = Loads()
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MigrationView:
     """What a phase sees when a step is planned; ``placement`` is that of the step."""
 
     placement: tuple[Assignment, ...]
@@ -86,10 +86,10 @@ class Intent:
     allowance: int | None = None
     joining: tuple[tuple[str, int], ...] = ()
     allowed: float | None = None
-    course: Course | None = None
+    course: Migration | None = None
 
 
-class Course(msgspec.Struct, frozen=True):
+class Migration(msgspec.Struct, frozen=True):
     """The way to a target. It is worked out anew in every step, from where the bins then are.
 
     ``usual_seconds`` is what a step took before the course was begun: the budget is measured by it,
@@ -103,14 +103,14 @@ class Course(msgspec.Struct, frozen=True):
     announced: bool = False
     copying: tuple[Copying, ...] = ()
     ready: tuple[tuple[str, int, int], ...] = ()
-    moved: Moved = Moved()
+    moved: MovedTotals = MovedTotals()
     pace: float = 1.0
 
     def left(self, placement: Sequence[Assignment], loads: Loads = _UNKNOWN) -> tuple[Move, ...]:
         """The bins that are not at their target, in the order in which they go."""
         return moves_between(placement, self.target, loads)
 
-    def intent(self, view: View) -> Intent:
+    def intent(self, view: MigrationView) -> Intent:
         """What the next step does: hand over what was copied, and copy what comes after it.
 
         Whoever is to have bins has a task from the beginning. Where bins are copied, that is all
@@ -154,7 +154,7 @@ class Course(msgspec.Struct, frozen=True):
             allowed=allowed,
         )
 
-    def after(self, moves: StepMoves, reports: Reports) -> Course:
+    def after(self, moves: StepMoves, reports: Reports) -> Migration:
         """The course after a step that was planned for it.
 
         The pace follows steps that copied or took over: what was collected costs something when

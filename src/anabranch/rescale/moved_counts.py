@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from anabranch.protocol.rescale_history import Finished, Moved
+from anabranch.protocol.rescale_history import FinishedRescale, MovedTotals
 from anabranch.rescale.migration import Reports
 from anabranch.rescale.phases import (
     Cancelling,
@@ -19,7 +19,7 @@ from anabranch.rescale.phases import (
 from anabranch.rescale.step_moves import StepMoves
 
 
-def counted(phase: Phase, moves: StepMoves, reports: Reports) -> Phase:
+def count_moved(phase: Phase, moves: StepMoves, reports: Reports) -> Phase:
     """The phase after a step of its rescale, with what that step moved.
 
     Also if it was planned before the rescale was cancelled or rolled back: bins that it has
@@ -32,12 +32,12 @@ def counted(phase: Phase, moves: StepMoves, reports: Reports) -> Phase:
             moved = _added(phase.course.moved, moves, reports)
             return replace(phase, course=replace(phase.course, moved=moved))
         case Paused():
-            return replace(phase, inner=counted(phase.inner, moves, reports))
+            return replace(phase, inner=count_moved(phase.inner, moves, reports))
         case Steady() | Interrogating():
             return phase
 
 
-def moved_of(phase: Phase) -> Moved:
+def moved_of(phase: Phase) -> MovedTotals:
     """What the rescale of a phase has moved so far."""
     match phase:
         case Paused():
@@ -47,12 +47,12 @@ def moved_of(phase: Phase) -> Moved:
         case Settled() | Cancelling():
             return phase.moved
         case Steady() | Interrogating():
-            return Moved()
+            return MovedTotals()
 
 
 def credited(
-    history: tuple[Finished, ...], moves: StepMoves, reports: Reports
-) -> tuple[Finished, ...]:
+    history: tuple[FinishedRescale, ...], moves: StepMoves, reports: Reports
+) -> tuple[FinishedRescale, ...]:
     """The history after a step of a rescale that was replaced while the step ran."""
     return tuple(
         replace(each, moved=_added(each.moved, moves, reports))
@@ -62,11 +62,11 @@ def credited(
     )
 
 
-def _added(moved: Moved, moves: StepMoves, reports: Reports) -> Moved:
+def _added(moved: MovedTotals, moves: StepMoves, reports: Reports) -> MovedTotals:
     """A step that had no part in moving does not count: a pause has many."""
     if not (moves.announced or moves.ahead or moves.collect or moves.acquire):
         return moved
-    return Moved(
+    return MovedTotals(
         moved.bins + len(moves.collect),
         moved.keys + sum(move.keys for move in moves.collect),
         moved.bytes + sum(move.bytes for move in moves.collect),

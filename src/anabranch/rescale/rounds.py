@@ -22,7 +22,7 @@ USUAL_SECONDS = 0.2
 """What a step is taken to need when none was measured."""
 
 
-class Way(StrEnum):
+class MovePolicy(StrEnum):
     """How to move: everything in one step, one bin a step, or as much as the budget allows."""
 
     ALL_AT_ONCE = "all-at-once"
@@ -40,7 +40,7 @@ class RescaleSettings(msgspec.Struct, frozen=True):
     how many steps an answer or a copy is waited for: after that it goes on without.
     """
 
-    way: Way = Way.BATCHED
+    way: MovePolicy = MovePolicy.BATCHED
     budget_bytes: int | None = None
     budget_ms: float | None = None
     slack: float = SLACK
@@ -69,11 +69,11 @@ def budget_for(settings: RescaleSettings, usual: float) -> Budget:
     Budget(bytes=None, seconds=0.1, bins=None)
     """
     match settings.way:
-        case Way.ALL_AT_ONCE:
+        case MovePolicy.ALL_AT_ONCE:
             return Budget()
-        case Way.FLUID:
+        case MovePolicy.FLUID:
             return Budget(bins=1)
-        case Way.BATCHED:
+        case MovePolicy.BATCHED:
             given = settings.budget_ms
             seconds = settings.slack * usual if given is None else given / 1000
             return Budget(settings.budget_bytes, seconds)

@@ -20,7 +20,7 @@ from anabranch.messages import (
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members
-from anabranch.rescale.migration import Course
+from anabranch.rescale.migration import Migration
 from anabranch.rescale.moves import Move
 
 
@@ -46,7 +46,7 @@ class StepMoves(msgspec.Struct, frozen=True):
     prefetch: tuple[Move, ...] = ()
     asked: bool = False
     announced: tuple[Shares, ...] = ()
-    course: Course | None = None
+    course: Migration | None = None
     settles: bool = False
     shutdown: tuple[int, ...] = ()
     ahead: tuple[Move, ...] = ()

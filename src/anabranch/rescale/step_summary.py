@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.protocol.rescale_history import Finished, Outcome
+from anabranch.protocol.rescale_history import FinishedRescale, RescaleOutcome
 from anabranch.rescale.step_moves import StepMoves
 
 
@@ -19,12 +19,12 @@ class StepMoved(msgspec.Struct, frozen=True):
     bins: int = 0
     keys: int = 0
     bytes: int = 0
-    ended: tuple[Outcome, ...] = ()
+    ended: tuple[RescaleOutcome, ...] = ()
     released: tuple[int, ...] = ()
 
 
 def moved_in(
-    moves: StepMoves | None, before: Sequence[Finished], after: Sequence[Finished]
+    moves: StepMoves | None, before: Sequence[FinishedRescale], after: Sequence[FinishedRescale]
 ) -> StepMoved | None:
     """What a step did; the histories are those of the commit before and of its own."""
     known = {each.number for each in before}

@@ -7,7 +7,7 @@ from itertools import chain
 from itertools import count as numbers
 
 from anabranch.errors import OperationRefused
-from anabranch.protocol.rescale_requests import Assign, Balance, Rebalance, Scale, Wish
+from anabranch.protocol.rescale_requests import Assign, Balance, Rebalance, Scale, TargetRequest
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members
 from anabranch.rescale.by_count import by_count
@@ -16,7 +16,7 @@ from anabranch.rescale.loads import Loads, weights
 from anabranch.rescale.membership import KeptByCount, choose_members, weighed
 
 
-def check_wish(wish: Wish, placement: Sequence[Assignment]) -> None:
+def check_wish(wish: TargetRequest, placement: Sequence[Assignment]) -> None:
     """Refuse what cannot be done, with the reason: ``OperationRefused``."""
     known = {each.region: each for each in placement}
     named: list[str] = []
@@ -60,7 +60,9 @@ def _refused(why: str) -> OperationRefused:
     return OperationRefused(f"This rescale cannot be done: {why}", do="Nothing was changed.")
 
 
-def target_for(wish: Wish, placement: Sequence[Assignment], loads: Loads) -> tuple[Shares, ...]:
+def target_for(
+    wish: TargetRequest, placement: Sequence[Assignment], loads: Loads
+) -> tuple[Shares, ...]:
     """The shares that a wish comes to: a function of its arguments, with no regard to order.
 
     It moves the fewest bytes for the balance asked for; asked again when it is reached, it moves

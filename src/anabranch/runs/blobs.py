@@ -27,7 +27,7 @@ import pyarrow as pa
 from anabranch.records.bins import Mask
 from anabranch.records.layout import BLOB_TYPE
 from anabranch.runs.keys import Index
-from anabranch.runs.run_file import Create, corrupt
+from anabranch.runs.run_file import Create, corrupt_run
 from anabranch.runs.sorted_rows import concat_rows
 from anabranch.runs.state_files import StateFiles
 from anabranch.store.checksums import crc_of
@@ -108,7 +108,7 @@ def _read(files: StateFiles, kept: dict[str, object], schema: pa.Schema) -> pa.R
     try:
         row = pa.ipc.open_file(data).get_batch(0)
     except pa.ArrowException as error:
-        raise corrupt(path, "blob", f"it is not one ({error})") from error
+        raise corrupt_run(path, "blob", f"it is not one ({error})") from error
     if row.schema.types != schema.types or row.num_rows != 1:
-        raise corrupt(path, "blob", "it holds other columns")
+        raise corrupt_run(path, "blob", "it holds other columns")
     return pa.RecordBatch.from_arrays(row.columns, schema=schema)

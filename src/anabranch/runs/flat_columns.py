@@ -42,7 +42,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bits:
+class PackedBits:
     """A bitmap that lies in pieces in a buffer: row *p* is bit ``p + shifts[batch]``.
 
     Batches that are not ``present`` have no bitmap: there every row is true.
@@ -74,7 +74,7 @@ class FlatColumn:
     words: npt.NDArray[Any]
     per_row: int
     shifts: Index
-    valid: Bits | None
+    valid: PackedBits | None
 
     def values(self, spread: Spread) -> npt.NDArray[Any]:
         """The words of some rows, without a look at what is NULL."""
@@ -99,7 +99,7 @@ class FlatColumn:
 class FlatTruth:
     """A column of truth values without NULLs."""
 
-    bits: Bits
+    bits: PackedBits
 
     def take(self, spread: Spread) -> pa.Array:
         """Some rows of the column."""
@@ -148,7 +148,9 @@ def _flat(
     return FlatColumn(kind, _view(whole, word), per_row, shifts, valid)
 
 
-def _bits(parts: Sequence[pa.Array], number: int, starts: Index, whole: pa.Buffer) -> Bits | None:
+def _bits(
+    parts: Sequence[pa.Array], number: int, starts: Index, whole: pa.Buffer
+) -> PackedBits | None:
     """The bitmaps of a column that are its buffers of this number; None if one lies elsewhere."""
     buffers = [part.buffers()[number] for part in parts]
     present = np.array([buffer is not None for buffer in buffers], dtype=np.bool_)
@@ -158,7 +160,7 @@ def _bits(parts: Sequence[pa.Array], number: int, starts: Index, whole: pa.Buffe
     rows = np.array([part.offset for part in parts], dtype=np.int64) - starts[:-1]
     # Where there is no bitmap, every row reads the first bit of the buffer.
     shifts = np.where(present, 8 * offsets + rows, -starts[:-1])
-    return Bits(_view(whole, 8), shifts, present)
+    return PackedBits(_view(whole, 8), shifts, present)
 
 
 def _offsets(buffers: Sequence[pa.Buffer | None], whole: pa.Buffer) -> Index | None:

@@ -55,7 +55,7 @@ class StateChange:
     merge_seconds: float
 
 
-class OperatorState:
+class RegionState:
     """One operator's state in the bins of one owner, at one step.
 
     ``runs`` is the operator's whole list, not only the owner's part: how much of a file others

@@ -140,7 +140,7 @@ def open_part(root: Path, info: RunInfo, bins: BinSet) -> Run:
     _check_format(path, info)
     data = _mapped(path, info.bytes, "run")
     if not agrees(data[data.size - info.tail.bytes :], info.tail.checksum):
-        raise corrupt(path, "run", "its end is not the one that was committed")
+        raise corrupt_run(path, "run", "its end is not the one that was committed")
     part, _ = _decode(path, info, data, bins, searched=False)
     return part
 
@@ -162,7 +162,7 @@ def _load(path: Path, info: RunInfo, *, searched: bool = True) -> Run:
     data = mapped(path, info.bytes, info.checksum, "run")
     run, _ = _decode(path, info, data, searched=searched)
     if not len(run.rows) == int(run.bin_rows.sum()) == info.rows:
-        raise corrupt(path, "run", f"it has {len(run.rows)} rows, not {info.rows}")
+        raise corrupt_run(path, "run", f"it has {len(run.rows)} rows, not {info.rows}")
     return run
 
 
@@ -201,7 +201,7 @@ def _decode(
         rows = SortedRows(schema, plain, data if searched else None)
         run = Run(info, rows, told.bin_rows, told.bin_bytes, told.expiry, here)
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
-        raise corrupt(path, "run", f"it is not a run ({error})") from error
+        raise corrupt_run(path, "run", f"it is not a run ({error})") from error
     return run, dict(metadata)
 
 
@@ -210,7 +210,7 @@ def _checked(
 ) -> pa.RecordBatch:
     batch = reader.get_batch(number)
     if not is_whole(metadata, number, batch):
-        raise corrupt(path, "run", f"its batch {number} is not the one that was committed")
+        raise corrupt_run(path, "run", f"its batch {number} is not the one that was committed")
     return batch
 
 
@@ -218,7 +218,7 @@ def mapped(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
     """The bytes of a run or a blob, after making sure that they are those that were committed."""
     data = _mapped(path, size, what)
     if not agrees(data, checksum):
-        raise corrupt(path, what, "its checksum is not the one that was committed")
+        raise corrupt_run(path, what, "its checksum is not the one that was committed")
     return data
 
 
@@ -229,7 +229,7 @@ def _mapped(path: Path | str, size: int, what: str) -> pa.Buffer:
             disk().reading(path)
             found = os.stat(path).st_size
             if found != size:
-                raise corrupt(path, what, f"it has {found} bytes, not {size}")
+                raise corrupt_run(path, what, f"it has {found} bytes, not {size}")
             # The buffer keeps the mapping alive; the descriptor is not needed any more.
             with pa.memory_map(str(path)) as file:
                 return file.read_buffer()
@@ -245,7 +245,7 @@ def _missing(path: Path | str, what: str) -> StoreError:
     )
 
 
-def corrupt(path: Path | str, what: str, why: str) -> StoreError:
+def corrupt_run(path: Path | str, what: str, why: str) -> StoreError:
     """The error for a run or a blob that is not what was committed."""
     return CorruptRun(
         f"A {what} is damaged: {why}",

@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, BuildError, CallbackFailed
-from anabranch.operators.error_text import describe_function, failing_line, short
+from anabranch.operators.error_text import failing_line, name_function, short
 from anabranch.protocol.sinks import Frames, SinkContext
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.columns import refused_columns
@@ -57,12 +57,12 @@ class CallbackSink:
             lazy = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
             if any(is_lazy(called) for is_lazy in (*lazy, inspect.isgeneratorfunction)):
                 raise TypeError(
-                    f"CallbackSink: {describe_function(function)} is async or a generator, and "
+                    f"CallbackSink: {name_function(function)} is async or a generator, and "
                     "calling it does nothing: use a plain function"
                 )
         if not _takes_two(function):
             raise TypeError(
-                f"CallbackSink: {describe_function(function)} cannot be called with a DataFrame "
+                f"CallbackSink: {name_function(function)} cannot be called with a DataFrame "
                 "and a step: let it take (df, step)"
             )
 

@@ -41,8 +41,8 @@ from anabranch.sinks.target import (
     manifest_path,
     other_history,
     place,
+    published_step,
     read_manifest,
-    step_of,
     take_back,
 )
 from anabranch.store.files import (
@@ -115,7 +115,7 @@ class ConvertedPublisher:
         """Remove the files and manifests of later steps, and what was decided for them."""
         take_back(self.target, step)
         for name in list_names(self._work):
-            if (step_of(name) or 0) > step:
+            if (published_step(name) or 0) > step:
                 _remove(self._work / name)
 
     def _published(self, path: Path, files: Sequence[StagedFile]) -> bool:

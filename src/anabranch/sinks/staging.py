@@ -18,7 +18,7 @@ from anabranch.store.files import bytes_of_file, create_bulk_many, map_file, sto
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowsToStage:
     """Rows for one sink, and the name of the staged file that is to hold them.
 
     The name is relative to the store and must be one that no other attempt can draw.
@@ -30,7 +30,7 @@ class Rows:
     table: pa.Table
 
 
-def stage(store: Path, rows: Sequence[Rows]) -> tuple[StagedFile, ...]:
+def stage(store: Path, rows: Sequence[RowsToStage]) -> tuple[StagedFile, ...]:
     """Write what one task has for its sinks, durably; one staged file each, in the same order.
 
     Each file and each directory is synced once. Rows for no file (an empty table) should be left

@@ -33,8 +33,8 @@ from anabranch.store.files import (
     put_file,
     read_file,
     remove_file,
+    remove_leftovers,
     store_errors,
-    sweep,
     sync_directory,
     sync_files,
 )
@@ -85,7 +85,7 @@ def claim_target(target: Path, context: SinkContext) -> None:
                 where=str(directory),
                 do="Change its permissions or give the sink another path.",
             )
-        sweep(directory)
+        remove_leftovers(directory)
     _claim(target / _MANIFESTS / "owner.json", context)
 
 
@@ -145,10 +145,10 @@ def place(root: Path, file: StagedFile, final: Path, link: Link) -> None:
             put_file(final, data)
 
 
-def step_of(name: str) -> int | None:
+def published_step(name: str) -> int | None:
     """The step that a data file, a manifest or an attempt is of.
 
-    >>> step_of("step-000000000007-0.json"), step_of("step-000000000008"), step_of("step-1.csv")
+    >>> published_step("step-000000000007-0.json"), published_step("step-000000000008"), published_step("step-1.csv")
     (7, 8, None)
     """
     found = _OF_STEP.match(name)
@@ -178,7 +178,7 @@ def take_back(target: Path, step: int) -> None:
 
 
 def _later(names: list[str], step: int) -> list[str]:
-    return [name for name in names if (step_of(name) or 0) > step]
+    return [name for name in names if (published_step(name) or 0) > step]
 
 
 def _check_same(file: StagedFile, final: Path) -> None:

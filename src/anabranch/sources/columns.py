@@ -45,14 +45,14 @@ def to_batch(data: object, schema: pa.Schema, rows: int) -> pa.RecordBatch:
         problems = [f"has no column {name}" for name in missing]
         problems += [f"has a column {name} that is not in the schema" for name in unknown]
         raise ValueError(f"the result {' and '.join(problems)}")
-    arrays = [to_column(columns[field.name], field) for field in schema]
+    arrays = [source_column(columns[field.name], field) for field in schema]
     for field, array in zip(schema, arrays, strict=True):
         if len(array) != rows:
             raise ValueError(f"column {field.name} has {len(array)} rows instead of {rows}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def to_column(values: object, field: pa.Field) -> pa.Array:
+def source_column(values: object, field: pa.Field) -> pa.Array:
     """Make one column of values: an Arrow or NumPy array or any sequence of Python values."""
     try:
         array = _array(values, field.type)

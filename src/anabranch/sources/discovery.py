@@ -23,7 +23,7 @@ _ANY_DEPTH = "**"
 Known = Callable[[str], Set[str]]
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file at a place. Sorts in the order in which files are read."""
 
     mtime_ns: int
@@ -62,23 +62,23 @@ def present(place: Place) -> Place:
         return place
 
 
-def find(place: Place, known: Known) -> list[Found]:
+def find(place: Place, known: Known) -> list[FoundFile]:
     """List the files at a place that are not known, oldest first, equally old ones by path.
 
     Left out are names that start with `.` or `_` or end in `._COPYING_`; empty files, which count
     as not there yet; and links to directories. `UnreadableFile` if the path spells out a name that
     Spark does not read.
     """
-    found: dict[str, Found] = {}
+    found: dict[str, FoundFile] = {}
     with _unavailable(place.base):
         for path in _below(place.base, place.pattern, place, known):
-            status = status_of(path)
+            status = stat_file(path)
             if status is not None and status.st_size > 0:
-                found[path] = Found(status.st_mtime_ns, _readable(path), status.st_size)
+                found[path] = FoundFile(status.st_mtime_ns, _readable(path), status.st_size)
     return sorted(found.values())
 
 
-def status_of(path: str) -> os.stat_result | None:
+def stat_file(path: str) -> os.stat_result | None:
     """Ask for size and time of a file; None when it is not there."""
     try:
         return os.stat(path)

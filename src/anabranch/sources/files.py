@@ -16,7 +16,7 @@ from anabranch.errors import ChangedDataflow, FileChanged, FileGone
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
 from anabranch.records.slices import FileSlice, Slice
 from anabranch.sources.arguments import as_count, as_options, as_schema, as_size
-from anabranch.sources.discovery import Place, find, place_of, present, status_of
+from anabranch.sources.discovery import Place, find, place_of, present, stat_file
 from anabranch.sources.file_uri import file_tag, spark_path
 from anabranch.sources.ledger import Ledger, Mark, PathList, keep_list, read_list
 from anabranch.sources.positions import Position, decode_position, encode_position
@@ -133,7 +133,7 @@ class FileSource:
 
     def check(self, slices: Sequence[Slice]) -> None:
         """Raise `FileGone` or `FileChanged` for a file that is not as it was planned."""
-        check_files(slices)
+        check_slices(slices)
 
     def log_files(self, position: bytes) -> frozenset[str]:
         """Names in the source log that this position needs."""
@@ -251,7 +251,7 @@ class FileEnumerator:
 
         One that went away unread was never promised, unless the source does not watch.
         """
-        status = status_of(path)
+        status = stat_file(path)
         if status is None and not self._source.watch:
             raise _gone(path)
         if status is None or (self._source.watch and status.st_size == 0):
@@ -259,7 +259,7 @@ class FileEnumerator:
         return FileSlice(path, status.st_size, status.st_mtime_ns)
 
 
-def check_files(slices: Sequence[Slice]) -> None:
+def check_slices(slices: Sequence[Slice]) -> None:
     """Raise `FileGone` or `FileChanged` for a file that is not as it was planned."""
     for part in slices:
         if isinstance(part, FileSlice):
@@ -288,7 +288,7 @@ def _refuse_other_place(former: str, now: str) -> None:
 
 
 def _check_file(planned: FileSlice) -> None:
-    status = status_of(planned.path)
+    status = stat_file(planned.path)
     if status is None:
         raise _gone(planned.path)
     if (status.st_size, status.st_mtime_ns) != (planned.size, planned.mtime_ns):

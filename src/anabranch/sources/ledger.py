@@ -24,7 +24,7 @@ _KIND = "anabranch-paths"
 _FORMAT = 1
 
 
-class Segment(msgspec.Struct, frozen=True):
+class LedgerSegment(msgspec.Struct, frozen=True):
     """A file of the source log with that many paths."""
 
     name: str
@@ -35,13 +35,13 @@ class PathList(msgspec.Struct, frozen=True):
     """Paths in order: written out while they are few, else the name of a segment."""
 
     inline: tuple[str, ...] = ()
-    segment: Segment | None = None
+    segment: LedgerSegment | None = None
 
 
 class Mark(msgspec.Struct, frozen=True):
     """What a position says of a ledger: segments from old to new, then the latest paths."""
 
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[LedgerSegment, ...] = ()
     recent: tuple[str, ...] = ()
 
 
@@ -83,7 +83,7 @@ class Ledger:
         else:
             self._mark = Mark(self._spilled(recent), ())
 
-    def _spilled(self, recent: tuple[str, ...]) -> tuple[Segment, ...]:
+    def _spilled(self, recent: tuple[str, ...]) -> tuple[LedgerSegment, ...]:
         older = list(self._mark.segments)
         paths = list(recent)
         while older and older[-1].paths <= 2 * len(paths):
@@ -109,14 +109,14 @@ def read_list(kept: PathList, log: SourceLog) -> list[str]:
     return list(kept.inline) if kept.segment is None else read_segment(kept.segment, log)
 
 
-def write_segment(paths: Sequence[str], log: SourceLog, name_hint: str) -> Segment:
+def write_segment(paths: Sequence[str], log: SourceLog, name_hint: str) -> LedgerSegment:
     """Write paths as one file: a line that says what it is, then compressed JSON."""
     body = zlib.compress(msgspec.json.encode(paths), level=1)
     head = f"{_KIND} {_FORMAT} {zlib.crc32(body):08x} {len(body)}\n"
-    return Segment(log.write(name_hint, head.encode() + body), len(paths))
+    return LedgerSegment(log.write(name_hint, head.encode() + body), len(paths))
 
 
-def read_segment(segment: Segment, log: SourceLog) -> list[str]:
+def read_segment(segment: LedgerSegment, log: SourceLog) -> list[str]:
     """Read a segment and check that it is whole and the one that was written."""
     head, _, body = log.read(segment.name).partition(b"\n")
     words = head.decode("ascii", "replace").split(" ")
@@ -134,7 +134,7 @@ def read_segment(segment: Segment, log: SourceLog) -> list[str]:
     return paths
 
 
-def _corrupt(segment: Segment) -> CorruptEntry:
+def _corrupt(segment: LedgerSegment) -> CorruptEntry:
     return CorruptEntry(
         "a list of input files is truncated or damaged",
         where=segment.name,

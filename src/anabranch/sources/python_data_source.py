@@ -105,6 +105,6 @@ class OffsetPosition(Position, frozen=True, kw_only=True):
     offset: str
 
 
-def read_position(position: bytes) -> OffsetPosition:
+def read_offsets(position: bytes) -> OffsetPosition:
     """Read a position of a Python data source."""
     return decode_position(position, OffsetPosition, KIND)

@@ -18,7 +18,7 @@ from anabranch.errors import ReadFailed
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
 from anabranch.records.slices import RangeSlice, Slice
 from anabranch.sources.arguments import as_count, as_schema
-from anabranch.sources.columns import to_column
+from anabranch.sources.columns import source_column
 from anabranch.sources.positions import Position, decode_position, encode_position
 
 _KIND = "script"
@@ -254,7 +254,7 @@ def _check_order(lines: Sequence[Line]) -> None:
 
 
 def _to_batch(page: Page, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [to_column([row[i] for row in page], column) for i, column in enumerate(schema)]
+    columns = [source_column([row[i] for row in page], column) for i, column in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

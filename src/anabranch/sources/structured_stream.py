@@ -16,7 +16,7 @@ from anabranch.errors import CorruptEntry, SourceUnavailable
 from anabranch.protocol.sources import Enumerator, Source, SourceLog
 from anabranch.records.slices import Slice
 from anabranch.sources.arguments import as_count, as_schema, as_size
-from anabranch.sources.files import FileSource, check_files
+from anabranch.sources.files import FileSource, check_slices
 from anabranch.sources.later_schema import LaterSchema
 from anabranch.sources.positions import Position, decode_position
 
@@ -94,7 +94,7 @@ class StructuredStreamSource(LaterSchema):
 
     def check(self, slices: Sequence[Slice]) -> None:
         """Raise `FileGone` or `FileChanged` for a file of the log that is not as it was planned."""
-        check_files(slices)
+        check_slices(slices)
 
     def log_files(self, position: bytes) -> frozenset[str]:
         """Name nothing: the log of batches has a room of its own."""
@@ -113,7 +113,7 @@ class BatchPosition(Position, frozen=True, kw_only=True):
     next: int
 
 
-def read_position(position: bytes) -> BatchPosition:
+def read_batch_position(position: bytes) -> BatchPosition:
     """Read a position of a streaming query."""
     return decode_position(position, BatchPosition, KIND)
 

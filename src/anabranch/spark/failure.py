@@ -64,7 +64,7 @@ def told(error: Exception) -> str:
 
 
 @contextmanager
-def carried() -> Iterator[None]:
+def carrying_errors() -> Iterator[None]:
     """Let an ``AnabranchError`` survive the way from a task to the driver."""
     try:
         yield

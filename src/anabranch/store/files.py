@@ -9,7 +9,7 @@ Operations
 Guarantees
     When a call returns, the bytes and the name survive a power cut, and so do the names of the
     directories below ``within`` that it is in. When it raises, no file of
-    its making is left (a kill may leave one: hidden ``.….aside`` files, which ``sweep`` removes,
+    its making is left (a kill may leave one: hidden ``.….aside`` files, which ``remove_leftovers`` removes,
     or an unfinished bulk file that nothing names).
 
 Non-guarantees
@@ -218,7 +218,7 @@ def remove_directory(path: Path, to: Path) -> bool:
         return True
 
 
-def sweep(directory: Path) -> int:
+def remove_leftovers(directory: Path) -> int:
     """Remove what killed creators left aside in one directory; give their number.
 
     Only the process that holds the pipeline may call it. A creator at work in another process

@@ -25,7 +25,7 @@ class NeededFile:
     checksum: str | None = None
 
 
-def files_of(
+def state_files(
     states: Iterable[OperatorState], log_files: Iterable[str] = ()
 ) -> tuple[NeededFile, ...]:
     """The files that states and positions need, each once, in order of their names."""

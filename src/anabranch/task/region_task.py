@@ -29,9 +29,9 @@ from anabranch.messages import (
 )
 from anabranch.operators.control.message_dispatch import Attending
 from anabranch.operators.control.messaging import Heard, Passage
-from anabranch.operators.dead_letter import Failure, dead_letters, in_step
+from anabranch.operators.dead_letter import RowFailure, dead_letters, in_step
 from anabranch.operators.process import ProcessOperator
-from anabranch.operators.rows import Changes, Rows, joined, joined_changes
+from anabranch.operators.rows import Changes, Rows, concat_batches, joined_changes
 from anabranch.operators.states import run_operator, state_shapes
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group, Relay
@@ -40,9 +40,9 @@ from anabranch.records.bins import BinSet
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.staged_file import StagedFile
 from anabranch.runs.changes import nothing_changed
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from anabranch.runs.rows import Groups
-from anabranch.sinks.staging import Rows as StagedRows
+from anabranch.sinks.staging import RowsToStage as StagedRows
 from anabranch.sinks.staging import stage
 from anabranch.task.profiling import Watched
 from anabranch.task.program import Program
@@ -98,9 +98,9 @@ class RegionTask:
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
         self._to_stage: dict[str, list[pa.Table]] = {}
-        self._failures: list[Failure] = []
+        self._failures: list[RowFailure] = []
         self._passage = Passage(self._group().region, control.messages, self._inputs())
-        self._attending: dict[int, tuple[Attending, dict[str, OperatorState]]] = {}
+        self._attending: dict[int, tuple[Attending, dict[str, RegionState]]] = {}
 
     def run(
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
@@ -142,7 +142,7 @@ class RegionTask:
         """
         if not parts:
             return None
-        rows = joined(parts)
+        rows = concat_batches(parts)
         digits = self._program.physical.given[node_id]
         return rows if rows.order is None else replace(rows, order=rows.order.padded(digits))
 
@@ -165,7 +165,7 @@ class RegionTask:
         with self._times.spent("operator"):
             return self._program.functions[node.name].run(rows, self._dead(node.name))
 
-    def _dead(self, operator: str) -> list[Failure] | None:
+    def _dead(self, operator: str) -> list[RowFailure] | None:
         """Where an operator puts what it cannot process; None where that ends the step."""
         return self._failures if operator in self._program.surviving else None
 
@@ -262,19 +262,17 @@ class RegionTask:
         self._write_all(states, changes)
         return output
 
-    def _views(self, states: Mapping[str, OperatorState]) -> dict[str, TimedState]:
+    def _views(self, states: Mapping[str, RegionState]) -> dict[str, TimedState]:
         clock, step = self._place.clock_ns, self._place.step
         return {n: TimedState(s, clock, step, self._times.seconds) for n, s in states.items()}
 
-    def _write_all(
-        self, states: Mapping[str, OperatorState], changes: Mapping[str, Changes]
-    ) -> None:
+    def _write_all(self, states: Mapping[str, RegionState], changes: Mapping[str, Changes]) -> None:
         for name, state in states.items():
             with self._times.spent("write"):
                 self._write(name, state, changes.get(name))
 
     def _end(
-        self, node_id: int, operator: ProcessOperator, states: Mapping[str, OperatorState]
+        self, node_id: int, operator: ProcessOperator, states: Mapping[str, RegionState]
     ) -> tuple[Rows | None, dict[str, Changes]]:
         """Tell all keys of an operator that the input has ended. No rows come in such a step.
 
@@ -294,11 +292,11 @@ class RegionTask:
             for name, change in changed.items():
                 changes.setdefault(name, []).append(change)
         every = {name: joined_changes(parts) for name, parts in changes.items()}
-        return joined(output) if output else None, every
+        return concat_batches(output) if output else None, every
 
-    def _open(self, name: str, bins: BinSet | None = None) -> OperatorState:
+    def _open(self, name: str, bins: BinSet | None = None) -> RegionState:
         load = self._loads[name]
-        return OperatorState(
+        return RegionState(
             name,
             self._program.layouts[name],
             load.runs,
@@ -309,7 +307,7 @@ class RegionTask:
             files=self._homely.files,
         )
 
-    def _write(self, state_name: str, state: OperatorState, changes: Changes | None) -> None:
+    def _write(self, state_name: str, state: RegionState, changes: Changes | None) -> None:
         """Write what changed, or only what is due for merging."""
         if changes is None and not self._loads[state_name].runs:
             return

@@ -111,9 +111,9 @@ def _scanned(view: StateView, store: Path, bins: BinSet) -> Iterator[pa.Table]:
         raise _expired(view.operator, error, store) from error
 
 
-def _state(view: StateView, store: Path, bins: BinSet) -> region_state.OperatorState:
+def _state(view: StateView, store: Path, bins: BinSet) -> region_state.RegionState:
     nothing = np.zeros(view.bins, dtype=np.int64)
-    return region_state.OperatorState(
+    return region_state.RegionState(
         view.operator, view.layout(), view.runs, store, view.bins, bins, nothing
     )
 

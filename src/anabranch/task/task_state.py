@@ -12,7 +12,7 @@ import pyarrow as pa
 from anabranch.records.bins import BinSet, Hashes, Mask
 from anabranch.runs.entries import Entries
 from anabranch.runs.keys import Index
-from anabranch.runs.region_state import OperatorState
+from anabranch.runs.region_state import RegionState
 from anabranch.runs.rows import Groups, Held, group_keys
 from anabranch.runs.sorted_rows import hash_column
 
@@ -24,7 +24,7 @@ class TimedState:
     """An operator's state at the clock of the step; measures the time spent looking up."""
 
     def __init__(
-        self, state: OperatorState, now_ns: int, step: int, seconds: dict[str, float]
+        self, state: RegionState, now_ns: int, step: int, seconds: dict[str, float]
     ) -> None:
         """What is spent goes to ``seconds``, and is in ``spent`` too."""
         self._state = state
@@ -84,7 +84,7 @@ def shares_of_keys(live: Index) -> Iterator[BinSet]:
             first, held = last, 0
 
 
-def all_keys(states: Sequence[OperatorState], now_ns: int, bins: BinSet) -> Groups | None:
+def all_keys(states: Sequence[RegionState], now_ns: int, bins: BinSet) -> Groups | None:
     """The keys that have something in any of the states; None where there are none."""
     keys = states[0].layout.keys
     table = pa.concat_tables([state.keys(now_ns, bins) for state in states]).combine_chunks()

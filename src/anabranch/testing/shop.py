@@ -19,7 +19,7 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
-from anabranch.testing.scenario import Outcome, Row, Scenario
+from anabranch.testing.scenario import Row, Scenario, ScheduleResult
 
 STEPS = 20
 LARGE_BYTES = 14
@@ -59,7 +59,7 @@ def shop(script: int = 0, steps: int = STEPS, customers: Customers = Customers.S
         seen.sink("rows", MemorySink())
         by_times = seen.key_distribute("by-times", "times")
         counts = (
-            by_times.map_batches("same", same, output=SEEN)
+            by_times.map_batches("same", unchanged, output=SEEN)
             if stateless
             else by_times.aggregate("times", n="count(*)", last="max(amounts)")
         )
@@ -79,7 +79,7 @@ def remember(key: Any, row: Any, seen: Any) -> Any:  # noqa: ANN401
     return (key.customer, len(seen), "+".join(map(str, seen))), (seen if sum(seen) else None)
 
 
-def same(table: pa.Table) -> pa.Table:
+def unchanged(table: pa.Table) -> pa.Table:
     """The rows as they are."""
     return table
 
@@ -128,7 +128,7 @@ class Story:
         self.counts[len(seen)] = (n + 1, max(last, text))
         return customer, len(seen), text
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: ScheduleResult) -> None:
         """Compare output, step by step, and state."""
         steps = outcome.steps
         assert len(steps) == len(self.rows), f"R6: steps {steps} have read something"

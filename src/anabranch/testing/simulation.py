@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from anabranch.coordinator.driver.journal_reader import read_standing
+from anabranch.coordinator.driver.journal_reader import read_journal_view
 from anabranch.journal.journal import Journal
 from anabranch.protocol.sinks import Sink
 from anabranch.runs import blobs
@@ -27,7 +27,7 @@ from anabranch.testing.cluster.rules import Broken, RuleBroken
 from anabranch.testing.plane.plain_columns import typed_without_spark
 from anabranch.testing.plane.step_memo import StepMemo
 from anabranch.testing.plane.tables import Known
-from anabranch.testing.scenario import Outcome, Row, Scenario
+from anabranch.testing.scenario import Row, Scenario, ScheduleResult
 from anabranch.testing.shop import shop
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -105,9 +105,9 @@ class Simulation:
             workers=self.scenario.workers,
         )
 
-    def outcome(self, cluster: SimulatedCluster) -> Outcome:
+    def outcome(self, cluster: SimulatedCluster) -> ScheduleResult:
         """What the sinks have, and the state at the last commit."""
-        standing = read_standing(Journal(cluster.store / "journal"))
+        standing = read_journal_view(Journal(cluster.store / "journal"))
         assert standing.commit is not None
         snapshot = snapshot_of(
             standing.step,
@@ -121,7 +121,9 @@ class Simulation:
             for each in standing.states
         }
         output = {name: _published(node.sink) for name, node in self.program.sinks.items()}
-        return Outcome(output, state, tuple(cluster.rules.ownership.line.read(standing.step)))
+        return ScheduleResult(
+            output, state, tuple(cluster.rules.ownership.line.read(standing.step))
+        )
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class Comparison:
         return self.difference is None
 
 
-class Ledger:
+class ExpectedTotals:
     """The batch computation: every order in turn, all customers and tiers in two dictionaries."""
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ def tier_of(spent: int) -> str:
     return "platinum"
 
 
-def check(
+def check_result(
     orders: Path, totals: Path, tiers: Path, kept_totals: pa.Table, kept_tiers: pa.Table
 ) -> list[Comparison]:
     """Compare both regions' output files and both regions' state with the batch computation."""
-    ledger = Ledger()
+    ledger = ExpectedTotals()
     expected = []
     for customer, amount in _read_orders(orders):
         row = ledger.order(customer, amount)
@@ -89,7 +89,7 @@ def _compared_tiers(totals: dict[int, list[Row]], tiers: dict[int, list[Row]]) -
 
     Which orders a step had is read from the first region's files, which are compared themselves.
     """
-    ledger = Ledger()
+    ledger = ExpectedTotals()
     expected: list[Row] = []
     for step in sorted(totals):
         touched = {ledger.bring_in(spent, amount) for _, _, spent, amount in totals[step]}

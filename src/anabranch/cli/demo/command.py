@@ -16,24 +16,24 @@ from rich.console import Console
 from rich.text import Text
 
 from anabranch.cli.demo.bins import Bins
-from anabranch.cli.demo.check import Comparison, check
+from anabranch.cli.demo.check import Comparison, check_result
 from anabranch.cli.demo.flow import TIERS, TOTALS, Places, demo_flow
 from anabranch.cli.demo.orders import OrderWriter
-from anabranch.cli.demo.rescales import Course, turns
-from anabranch.cli.demo.view import Frame, Tier, View, view_for
+from anabranch.cli.demo.rescales import DemoRescales, turns
+from anabranch.cli.demo.view import DemoView, Frame, Tier, view_for
 from anabranch.cli.plain_text import literal
 from anabranch.cli.scale_text import wish_text
 from anabranch.cli.sizes import size
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Settings
 from anabranch.pipeline import Pipeline
-from anabranch.protocol.rescale_history import Finished
+from anabranch.protocol.rescale_history import FinishedRescale
 from anabranch.protocol.status import Status
 from anabranch.rescale.rounds import RescaleSettings
 from anabranch.run import run
 
 RIGHT, WRONG, INTERRUPTED = 0, 1, 130
-FINISHED = "Finished"
+FINISHED = "FinishedRescale"
 STALLED_SECONDS = 180.0
 _TICK_SECONDS = 0.1
 # Compiling for a long run would take half of the processor time of a short one.
@@ -65,9 +65,9 @@ class Show:
 
     wish: Wish
     places: Places
-    view: View
+    view: DemoView
     started: float
-    course: Course
+    course: DemoRescales
     history: list[StepDone] = field(default_factory=list)
     last_step_at: float = 0.0
     tiers: tuple[Tier, ...] = ()
@@ -125,7 +125,7 @@ def run_demo(wish: Wish, console: Console) -> int:
         places.orders.mkdir()
         writer = OrderWriter.into(places.orders, wish.rows, wish.steps, wish.seed)
         with view_for(console) as view:
-            show = Show(wish, places, view, time.monotonic(), Course(turns(wish.workers)))
+            show = Show(wish, places, view, time.monotonic(), DemoRescales(turns(wish.workers)))
             show.show("Starting Spark")
             pipeline = run(
                 demo_flow(places),
@@ -145,7 +145,7 @@ def run_demo(wish: Wish, console: Console) -> int:
         return _judge(console, wish.rows, places, pipeline)
 
 
-def settled_text(over: Finished) -> str:
+def settled_text(over: FinishedRescale) -> str:
     """What a rescale came to, on one line of the picture."""
     moved = over.moved
     return (
@@ -210,7 +210,7 @@ def _judge(console: Console, rows: int, places: Places, pipeline: Pipeline) -> i
         f"Checking: the same {rows:,} orders, added up again in plain Python without Spark",
         highlight=False,
     )
-    compared = check(
+    compared = check_result(
         places.orders,
         places.totals,
         places.tiers,

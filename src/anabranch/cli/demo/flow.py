@@ -30,7 +30,7 @@ class Key(NamedTuple):
     customer: str
 
 
-class Order(NamedTuple):
+class DemoOrder(NamedTuple):
     """A row of the input; the amount is in cents."""
 
     customer: str
@@ -47,7 +47,7 @@ class Spending(NamedTuple):
 Total = tuple[str, int, int, int]
 
 
-def add(key: Key, order: Order, before: Spending | None) -> tuple[Total, Spending]:
+def add(key: Key, order: DemoOrder, before: Spending | None) -> tuple[Total, Spending]:
     """Count an order; gives the row to emit and what to remember."""
     orders, spent = before if before is not None else (0, 0)
     now = Spending(orders + 1, spent + order.amount)

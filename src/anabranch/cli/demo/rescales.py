@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch.pipeline import Pipeline
-from anabranch.protocol.rescale_history import Finished
+from anabranch.protocol.rescale_history import FinishedRescale
 from anabranch.protocol.status import Status
 
 
@@ -27,7 +27,7 @@ def turns(workers: int) -> tuple[Turn, ...]:
 
 
 @dataclass(slots=True)
-class Course:
+class DemoRescales:
     """Where the demo is in its turns. ``spans``: first and last step of each, None while it moves.
 
     A turn is begun when the one before it is settled, however fast the orders come.
@@ -48,7 +48,7 @@ class Course:
         """Whether all turns are settled."""
         return len(self.spans) == len(self.turns) and self.going_to is None
 
-    def advance(self, pipeline: Pipeline, status: Status, share: float) -> Finished | None:
+    def advance(self, pipeline: Pipeline, status: Status, share: float) -> FinishedRescale | None:
         """Begin what is due, see what is settled: then it gives what that came to."""
         if self.going_to is not None:
             if status.rescale is not None:

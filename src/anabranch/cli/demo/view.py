@@ -65,7 +65,7 @@ class Frame:
         return sum(done.rows for done in self.history)
 
 
-class View(Protocol):
+class DemoView(Protocol):
     """Shows frames, as often as it is given one."""
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class View(Protocol):
         ...
 
 
-def view_for(console: Console) -> View:
+def view_for(console: Console) -> DemoView:
     """The view that suits where the output goes."""
     return LiveView(console) if console.is_terminal else LineView(console)
 

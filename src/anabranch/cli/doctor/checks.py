@@ -34,6 +34,6 @@ def warn(name: str, what: str, do: str) -> Check:
     return Check(name, Verdict.WARN, what, do)
 
 
-def fail(name: str, what: str, do: str) -> Check:
+def failed_check(name: str, what: str, do: str) -> Check:
     """Pipelines cannot run like this."""
     return Check(name, Verdict.FAIL, what, do)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from anabranch.cli.doctor.checks import Check, fail, ok, warn
+from anabranch.cli.doctor.checks import Check, failed_check, ok, warn
 from anabranch.cli.sizes import size
 
 GIB = 1 << 30
@@ -26,7 +26,7 @@ def directory_checks(directory: Path) -> Iterator[Check]:
     """All of them; none after one that makes the others pointless."""
     place = nearest(directory)
     if not place.is_dir():
-        yield fail("directory", f"{place} is no directory", "Name another directory.")
+        yield failed_check("directory", f"{place} is no directory", "Name another directory.")
         return
     yield room_check(place, shutil.disk_usage(place).free)
     try:
@@ -34,7 +34,7 @@ def directory_checks(directory: Path) -> Iterator[Check]:
             yield sync_check(Path(scratch))
             yield link_check(Path(scratch))
     except OSError as error:
-        yield fail(
+        yield failed_check(
             "directory",
             f"cannot write to {place}: {error.strerror or error}",
             "Let this user write there, or name another directory.",
@@ -50,7 +50,7 @@ def room_check(place: Path, free: int) -> Check:
     """State, staged output and checkpoints live there."""
     what = f"{size(free)} free in {place}"
     if free < GIB // 4:
-        return fail("room", what, "Make room: a pipeline stops when the disk is full.")
+        return failed_check("room", what, "Make room: a pipeline stops when the disk is full.")
     if free < 5 * GIB:
         return warn("room", what, "State, staged output and checkpoints must fit.")
     return ok("room", what)
@@ -82,5 +82,5 @@ def link_check(scratch: Path) -> Check:
         os.link(scratch / "linked", scratch / "link")
     except OSError as error:
         do = "Use a file system with hard links: ext4, xfs, btrfs, NFS; not FAT or exFAT."
-        return fail("hard links", error.strerror or str(error), do)
+        return failed_check("hard links", error.strerror or str(error), do)
     return ok("hard links", "work")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from anabranch.cli.doctor.checks import Check, fail, ok, warn
+from anabranch.cli.doctor.checks import Check, failed_check, ok, warn
 from anabranch.cli.sizes import size
 
 GIB = 1 << 30
@@ -35,7 +35,9 @@ def cores_check(cores: int) -> Check:
 def memory_check(available: int) -> Check:
     """The JVM takes a gigabyte, each Python worker some hundred megabytes."""
     if available < GIB // 2:
-        return fail("memory", f"{size(available)} free", "Spark needs 1 GiB at least: free some.")
+        return failed_check(
+            "memory", f"{size(available)} free", "Spark needs 1 GiB at least: free some."
+        )
     if available < 2 * GIB:
         return warn("memory", f"{size(available)} free", "2 GiB or more are better.")
     return ok("memory", f"{size(available)} free")
@@ -50,7 +52,7 @@ def loopback_check() -> Check:
                 server.accept()[0].close()
     except OSError as error:
         do = "Allow connections to 127.0.0.1: a firewall or a sandbox forbids them."
-        return fail("loopback", f"no port can be opened: {error.strerror or error}", do)
+        return failed_check("loopback", f"no port can be opened: {error.strerror or error}", do)
     return ok("loopback", "ports can be opened")
 
 

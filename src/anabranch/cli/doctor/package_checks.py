@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from anabranch.cli.doctor.checks import Check, fail, ok
+from anabranch.cli.doctor.checks import Check, failed_check, ok
 
 _REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)")
 _CLAUSE = re.compile(r"^(==|>=|<=|!=|<|>)\s*([0-9][0-9.]*?)(\.\*)?$")
@@ -26,7 +26,7 @@ def python_check(running: tuple[int, int, int]) -> Check:
     """Whether this Python is new enough."""
     text = ".".join(map(str, running))
     if running < (3, 11):
-        return fail("python", f"{text}, needs 3.11 or newer", "Install a newer Python.")
+        return failed_check("python", f"{text}, needs 3.11 or newer", "Install a newer Python.")
     return ok("python", f"{text}, {sys.executable}")
 
 
@@ -38,9 +38,13 @@ def package_check(requirement: str) -> Check:
     try:
         found = version(name)
     except PackageNotFoundError:
-        return fail(name, f"missing, needs {wanted}", f'Install it: pip install "{name}{wanted}".')
+        return failed_check(
+            name, f"missing, needs {wanted}", f'Install it: pip install "{name}{wanted}".'
+        )
     if not satisfies(found, wanted):
-        return fail(name, f"{found}, needs {wanted}", f'Install it: pip install "{name}{wanted}".')
+        return failed_check(
+            name, f"{found}, needs {wanted}", f'Install it: pip install "{name}{wanted}".'
+        )
     return ok(name, found)
 
 

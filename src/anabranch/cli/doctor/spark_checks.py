@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from anabranch.cli.doctor.checks import Check, fail, ok, warn
+from anabranch.cli.doctor.checks import Check, failed_check, ok, warn
 from anabranch.errors import AnabranchError
 
 OLDEST_JAVA = 17
@@ -43,15 +43,17 @@ def find_java() -> str | None:
 def java_check(java: str | None) -> Check:
     """Whether Java starts and is new enough."""
     if java is None:
-        return fail("java", "not found on the PATH, and JAVA_HOME is not set", _INSTALL)
+        return failed_check("java", "not found on the PATH, and JAVA_HOME is not set", _INSTALL)
     said = _run([java, "-version"])
     if isinstance(said, str):
-        return fail("java", f"{java} does not run: {said}", _INSTALL)
+        return failed_check("java", f"{java} does not run: {said}", _INSTALL)
     release = java_release(said.stderr + said.stdout)
     if release is None:
-        return fail("java", f"{java} does not say its version", _INSTALL)
+        return failed_check("java", f"{java} does not say its version", _INSTALL)
     if release < OLDEST_JAVA:
-        return fail("java", f"{java} is Java {release}; Spark needs {OLDEST_JAVA}", _INSTALL)
+        return failed_check(
+            "java", f"{java} is Java {release}; Spark needs {OLDEST_JAVA}", _INSTALL
+        )
     return ok("java", f"Java {release}, {java}")
 
 
@@ -74,7 +76,7 @@ def _module_check(java: str) -> Iterator[Check]:
     if re.search(rf"^{re.escape(MODULE)}\b", said.stdout, re.MULTILINE):
         yield ok("java modules", MODULE)
     else:
-        yield fail("java modules", f"{MODULE} is missing: Spark cannot start", _INSTALL)
+        yield failed_check("java modules", f"{MODULE} is missing: Spark cannot start", _INSTALL)
 
 
 def _home_check() -> Iterator[Check]:
@@ -82,7 +84,7 @@ def _home_check() -> Iterator[Check]:
     if home is None:
         return
     if not (Path(home) / "bin" / "spark-submit").exists():
-        yield fail("SPARK_HOME", f"{home} is no Spark", "Unset SPARK_HOME.")
+        yield failed_check("SPARK_HOME", f"{home} is no Spark", "Unset SPARK_HOME.")
         return
     try:
         wanted = version("pyspark")
@@ -90,7 +92,7 @@ def _home_check() -> Iterator[Check]:
         return
     jars = sorted(Path(home, "jars").glob("spark-core_*.jar"))
     if jars and not jars[0].stem.endswith(f"-{wanted}"):
-        yield fail(
+        yield failed_check(
             "SPARK_HOME",
             f"{home} has {jars[0].name}, the Python package is {wanted}",
             "Unset SPARK_HOME, or let it be a Spark of the same version.",
@@ -108,11 +110,11 @@ def interpreter_check() -> Check:
     said = _run([chosen, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
     do = f"Unset PYSPARK_PYTHON, or set it to {sys.executable}."
     if isinstance(said, str) or said.returncode != 0:
-        return fail(name, f"PYSPARK_PYTHON={chosen} does not run", do)
+        return failed_check(name, f"PYSPARK_PYTHON={chosen} does not run", do)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if said.stdout.strip() != here:
         what = f"PYSPARK_PYTHON={chosen} is Python {said.stdout.strip()}, this is {here}"
-        return fail(name, what, do)
+        return failed_check(name, what, do)
     return warn(name, f"PYSPARK_PYTHON={chosen} is another one than {sys.executable}", do)
 
 
@@ -123,10 +125,10 @@ def session_check() -> Check:
     try:
         said = run_trial()
     except AnabranchError as error:
-        return fail("spark", error.what, error.do or "See what Spark said above.")
+        return failed_check("spark", error.what, error.do or "See what Spark said above.")
     except Exception as error:
         text = f"{type(error).__name__}: {str(error)[:500]}"
-        return fail("spark", text, "See what Spark said above.")
+        return failed_check("spark", text, "See what Spark said above.")
     return ok("spark", said)
 
 

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from anabranch.coordinator.driver.checkpoint_files import JOURNAL_ROOM, files_of
+from anabranch.coordinator.driver.checkpoint_files import JOURNAL_ROOM, checkpoint_files
 from anabranch.coordinator.driver.journal_reader import read_checkpoints
 from anabranch.errors import MissingRun, NameTaken, NoPipeline, SnapshotExpired
 from anabranch.journal.journal import IdentityName, Journal
 from anabranch.protocol.sources import Source
 from anabranch.records.step import Checkpoint
 from anabranch.store.files import ensure_directory, list_names, store_errors, sync_files
-from anabranch.store.integrity import check_files
-from anabranch.store.integrity import files_of as needed_files
+from anabranch.store.integrity import check_files, state_files
 
 
-class Copied(msgspec.Struct, frozen=True):
+class CheckpointCopy(msgspec.Struct, frozen=True):
     """What was copied."""
 
     step: int
@@ -30,7 +29,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 def copy_checkpoint(
     directory: Path, step: int | None, target: Path, sources: Mapping[str, Source]
-) -> Copied:
+) -> CheckpointCopy:
     """Copy the files of a kept checkpoint, the newest unless told, to a new or empty directory.
 
     Only reads the original, which may run meanwhile. ``sources`` are those of the dataflow, by
@@ -43,12 +42,12 @@ def copy_checkpoint(
         raise NameTaken(
             "The directory to copy to is not empty", where=str(target), do="Name an empty one."
         )
-    names = files_of(checkpoint, sources)
+    names = checkpoint_files(checkpoint, sources)
     journal = [name for name in names if name.startswith(f"{JOURNAL_ROOM}/")]
     others = [name for name in names if not name.startswith(f"{JOURNAL_ROOM}/")]
     try:
         _copy(directory, target, others)
-        check_files(target, needed_files(checkpoint.states), whole=True)
+        check_files(target, state_files(checkpoint.states), whole=True)
         _copy(directory, target, journal)
     except (_Gone, MissingRun) as error:
         raise SnapshotExpired(
@@ -57,7 +56,7 @@ def copy_checkpoint(
             do="Copy a newer checkpoint to another directory.",
         ) from error
     size = sum((target / name).stat().st_size for name in names)
-    return Copied(checkpoint.step, checkpoint.branch, len(names), size)
+    return CheckpointCopy(checkpoint.step, checkpoint.branch, len(names), size)
 
 
 def _found(directory: Path, step: int | None) -> Checkpoint:

@@ -13,7 +13,7 @@ from anabranch.store.retention import LOG_ROOM
 JOURNAL_ROOM = "journal"
 
 
-def files_of(
+def checkpoint_files(
     checkpoint: Checkpoint, sources: Mapping[str, Source] | None = None
 ) -> tuple[str, ...]:
     """All files below the pipeline's directory that the checkpoint needs, sorted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from anabranch.coordinator.journal_view import Standing, commit_of
+from anabranch.coordinator.journal_view import JournalView, commit_of
 from anabranch.errors import CorruptEntry, MissingEntry
 from anabranch.journal.journal import (
     BranchName,
@@ -37,7 +37,7 @@ from anabranch.records.step import (
 )
 
 
-def read_standing(journal: Journal) -> Standing:
+def read_journal_view(journal: Journal) -> JournalView:
     """What the journal says. Reads only; what it relies on is durable afterwards.
 
     Raises ``CorruptEntry`` or ``MissingEntry`` when an entry that cannot be done without is damaged
@@ -73,14 +73,14 @@ class _Reader:
     branch: int
     stretches: tuple[Stretch, ...]
 
-    def standing(self) -> Standing:
+    def standing(self) -> JournalView:
         checkpoints, damaged = self.checkpoints()
         found = self._commit(checkpoints)
         commit = found.commit
         step = 0 if commit is None else commit.step
         published = self._published(commit)
         states, repairs = self._states(commit)
-        return Standing(
+        return JournalView(
             identity=self._identity(),
             branch=self.branch,
             commit=commit,

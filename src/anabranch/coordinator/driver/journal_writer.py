@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, assert_never
 
-from anabranch.coordinator.driver.journal_reader import read_standing, read_step
+from anabranch.coordinator.driver.journal_reader import read_journal_view, read_step
 from anabranch.coordinator.effects import (
     MakeBranch,
     ReadJournal,
@@ -29,16 +29,15 @@ from anabranch.coordinator.events import (
     CommitWritten,
     EffectFailed,
     Event,
-    Fenced,
     IdentityWritten,
     JournalRead,
     JournalTrimmed,
+    LeaderFenced,
     PlanWritten,
     RepairWritten,
     StepRead,
 )
-from anabranch.errors import AnabranchError, StoreError
-from anabranch.errors import Fenced as FencedError
+from anabranch.errors import AnabranchError, Fenced, StoreError
 from anabranch.journal.journal import (
     BranchName,
     CheckpointName,
@@ -75,7 +74,7 @@ from anabranch.records.step import (
     encode,
 )
 
-RecordEffect: TypeAlias = (
+JournalEffect: TypeAlias = (
     ReadJournal
     | WriteIdentity
     | WritePlan
@@ -91,7 +90,7 @@ RecordEffect: TypeAlias = (
 T = TypeVar("T", bound=Body)
 
 
-class Records:
+class JournalWriter:
     """The journal as the coordinator's driver uses it. Not shared between threads."""
 
     def __init__(self, journal: Journal, draw: Callable[[], str]) -> None:
@@ -102,20 +101,20 @@ class Records:
         self._unsure: dict[tuple[EntryName, bytes], str] = {}
         self._identity: Identity | None = None
 
-    def perform(self, effect: RecordEffect) -> Event | None:
+    def perform(self, effect: JournalEffect) -> Event | None:
         """Perform an effect; None if there is nothing to tell of it but that it is done."""
         try:
             return self._perform(effect)
-        except FencedError as error:
-            return Fenced(failure_of(error))
+        except Fenced as error:
+            return LeaderFenced(failure_of(error))
         except AnabranchError as error:
             return EffectFailed(effect, failure_of(error))
 
-    def _perform(self, effect: RecordEffect) -> Event | None:
+    def _perform(self, effect: JournalEffect) -> Event | None:
         event: Event | None = None
         match effect:
             case ReadJournal():
-                event = JournalRead(read_standing(self._journal))
+                event = JournalRead(read_journal_view(self._journal))
             case ReadStep(branch, step):
                 event = StepRead(*read_step(self._journal, branch, step))
             case WriteIdentity():
@@ -155,7 +154,7 @@ class Records:
             self._check_kept(CheckpointName(checkpoint.step, checkpoint.branch))
             branch = Branch(newest_branch(self._journal) + 1, *wanted)
             self._written(BranchName(branch.number), branch, decode_branch)
-        return BranchMade(read_standing(self._journal))
+        return BranchMade(read_journal_view(self._journal))
 
     def _check_kept(self, name: CheckpointName) -> None:
         """Raise ``MissingEntry`` where a branch would begin with a checkpoint that is not there.
@@ -219,7 +218,7 @@ class Records:
     def _overtaken(self, name: EntryName, floor: int) -> AnabranchError:
         where = str(self._journal.directory)
         if isinstance(name, PlanName | CommitName):  # the leader is always ahead of the floor
-            return FencedError(
+            return Fenced(
                 f"The journal has gone on to step {floor} without this process: {name} is over",
                 where=where,
                 do="End this one; the other goes on with everything that was committed.",

@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from anabranch.coordinator.calls import make_call
-from anabranch.coordinator.driver.ports import Leading, Nodes, Recorder
+from anabranch.coordinator.driver.ports import EffectWriter, LeaderElection, Nodes
 from anabranch.coordinator.driver.threads import Listener, Watch
 from anabranch.coordinator.effects import (
     Announce,
     Answer,
     Effect,
-    End,
+    EndPipeline,
     Fetch,
     FindNode,
     Give,
@@ -38,7 +38,7 @@ from anabranch.coordinator.events import (
     CommitWritten,
     EffectFailed,
     Event,
-    Fenced,
+    LeaderFenced,
     Led,
     Moment,
     NodeLost,
@@ -49,12 +49,11 @@ from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.rescaling import forecast_of
-from anabranch.coordinator.status_view import status_of
-from anabranch.errors import AnabranchError, InvalidRequest, QueryFailed
-from anabranch.errors import Fenced as FencedError
+from anabranch.coordinator.status_view import pipeline_status
+from anabranch.errors import AnabranchError, Fenced, InvalidRequest, QueryFailed
 from anabranch.protocol.failures import error_of, failure_of
-from anabranch.protocol.node import CloseOrder, Facts, Failure, Node
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.node import CloseOrder, Failure, Node, ProgramInfo
+from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import Status
 from anabranch.rescale.forecast import Forecast
 
@@ -67,8 +66,8 @@ class Driver:
     def __init__(
         self,
         machine: Machine,
-        records: Recorder,
-        leading: Leading,
+        records: EffectWriter,
+        leading: LeaderElection,
         nodes: Nodes,
         watch: Callable[[StepDone], None] | None = None,
         reached: Callable[[str, int], None] = lambda point, step: None,
@@ -141,14 +140,14 @@ class Driver:
     def status(self) -> Status:
         """What the pipeline is doing now."""
         with self._lock:
-            return status_of(self._machine.memory, time.monotonic())
+            return pipeline_status(self._machine.memory, time.monotonic())
 
-    def facts(self) -> Facts | None:
+    def facts(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded."""
         with self._lock:
             return self._machine.memory.facts
 
-    def forecast(self, wish: Wish) -> Forecast:
+    def forecast(self, wish: TargetRequest) -> Forecast:
         """What a rescale would come to; nothing is changed. ``OperationRefused``."""
         with self._lock:
             return forecast_of(self._machine.memory, wish)
@@ -266,7 +265,7 @@ class Driver:
                 if answers is not None:
                     answers.put(Answered(failure, step, profiles=profiles))
                 return None
-            case End():
+            case EndPipeline():
                 self._end()
                 return None
             case Lead(take_over):
@@ -297,8 +296,8 @@ class Driver:
                 self._node = self._nodes.replace(leader, effect.why)
             else:
                 self._node = self._nodes.find(leader)
-        except FencedError as error:
-            self._events.put(Fenced(failure_of(error)))
+        except Fenced as error:
+            self._events.put(LeaderFenced(failure_of(error)))
         except BaseException as error:
             self._node = None
             self._events.put(NodeLost(failure_of(error)))

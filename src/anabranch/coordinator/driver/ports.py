@@ -6,20 +6,20 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from anabranch.coordinator.driver.journal_writer import RecordEffect
+from anabranch.coordinator.driver.journal_writer import JournalEffect
 from anabranch.coordinator.events import Event
 from anabranch.protocol.node import Node
 
 
-class Recorder(Protocol):
+class EffectWriter(Protocol):
     """Whoever performs the effects that concern the journal."""
 
-    def perform(self, effect: RecordEffect) -> Event | None:
+    def perform(self, effect: JournalEffect) -> Event | None:
         """Perform an effect; gives its outcome, None if there is nothing to tell of it."""
         ...
 
 
-class Leading(Protocol):
+class LeaderElection(Protocol):
     """Whoever can make this process the leader."""
 
     def lead(self, take_over: bool) -> int:

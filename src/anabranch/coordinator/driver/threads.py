@@ -7,9 +7,8 @@ import threading
 from collections.abc import Callable
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.events import Event, Fenced, NodeLost, NodeTold
-from anabranch.errors import AnabranchError
-from anabranch.errors import Fenced as FencedError
+from anabranch.coordinator.events import Event, LeaderFenced, NodeLost, NodeTold
+from anabranch.errors import AnabranchError, Fenced
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Node
 
@@ -82,8 +81,8 @@ class Listener:
         while not self._stopped.is_set():
             try:
                 told = self._node.told(self._leader, seen, HEARTBEAT)
-            except FencedError as error:
-                self._tell(Fenced(failure_of(error)))
+            except Fenced as error:
+                self._tell(LeaderFenced(failure_of(error)))
                 return
             except AnabranchError as error:
                 if not self._alive():

@@ -7,19 +7,19 @@ by column. What is kept of each per key, and how, is in ``operators/aggregates``
 
 from anabranch.dataflow.aggregates.parse import parse_aggregate
 from anabranch.dataflow.aggregates.rules import (
-    carried,
+    carried_columns,
     is_nullable,
     refuse_collated,
     result_type,
 )
 from anabranch.dataflow.aggregates.sensitivity import order_matters
-from anabranch.dataflow.aggregates.value import Aggregate, Carried, Parameter
+from anabranch.dataflow.aggregates.value import AggregateCall, Carried, Parameter
 
 __all__ = [
-    "Aggregate",
+    "AggregateCall",
     "Carried",
     "Parameter",
-    "carried",
+    "carried_columns",
     "is_nullable",
     "order_matters",
     "parse_aggregate",

@@ -11,23 +11,23 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates.value import Aggregate, Carried, Types
+from anabranch.dataflow.aggregates.value import AggregateCall, Carried, Types
 
-Carrying = Callable[[Aggregate, Types], tuple[Carried, ...]]
+Carrying = Callable[[AggregateCall, Types], tuple[Carried, ...]]
 
 
-def as_given(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def as_given(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """The arguments."""
     pairs = zip(aggregate.arguments, types, strict=True)
     return tuple(_kept(aggregate, text, kind) for text, kind in pairs)
 
 
-def as_doubles(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def as_doubles(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """The arguments as floating numbers."""
     return tuple(_kept(aggregate, _double(text), pa.float64()) for text in aggregate.arguments)
 
 
-def counted(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def not_null(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """Something that is not NULL where no argument is NULL; nothing where every row counts."""
     if len(aggregate.arguments) == 1:
         return as_given(aggregate, types)
@@ -36,13 +36,13 @@ def counted(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
     return (_kept(aggregate, _where_all(aggregate, "true"), pa.bool_()),)
 
 
-def counted_if(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def true_or_null(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """True where the argument is true."""
     text = f"if({_own(aggregate.arguments[0])}, true, null)"
     return (_kept(aggregate, text, pa.bool_()),)
 
 
-def with_nulls(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def with_nulls(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """The argument, and whether its row counts where NULL may be the answer."""
     given = as_given(aggregate, types)
     ignores_nulls = aggregate.parameters[0]
@@ -51,13 +51,13 @@ def with_nulls(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
     return (*given, Carried(f"coalesce({_own(aggregate.condition)}, false)", pa.bool_()))
 
 
-def hashed(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def hashed(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """Spark's 64-bit hash of the value, which takes -0.0 for 0.0 and knows one NaN."""
     value = _own(aggregate.arguments[0])
     return (_kept(aggregate, f"if({value} is not null, xxhash64({value}), null)", pa.int64()),)
 
 
-def together(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def together(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """The arguments as one value, NULL where one of them is."""
     if len(types) == 1:
         return as_given(aggregate, types)
@@ -68,24 +68,24 @@ def together(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
     return (_kept(aggregate, text, struct),)
 
 
-def second_of_pair(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def second_of_pair(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """The second argument as a floating number where neither is NULL."""
     return (_kept(aggregate, _where_all(aggregate, _double(aggregate.arguments[1])), pa.float64()),)
 
 
-def first_of_pair(aggregate: Aggregate, types: Types) -> tuple[Carried, ...]:
+def first_of_pair(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     """The first argument as a floating number where neither is NULL."""
     return (_kept(aggregate, _where_all(aggregate, _double(aggregate.arguments[0])), pa.float64()),)
 
 
-def _where_all(aggregate: Aggregate, value: str) -> str:
+def _where_all(aggregate: AggregateCall, value: str) -> str:
     if not aggregate.arguments:
         return value
     there = " and ".join(f"{_own(text)} is not null" for text in aggregate.arguments)
     return f"if({there}, {value}, null)"
 
 
-def _kept(aggregate: Aggregate, text: str, kind: pa.DataType) -> Carried:
+def _kept(aggregate: AggregateCall, text: str, kind: pa.DataType) -> Carried:
     if aggregate.condition is None:
         return Carried(text, kind)
     return Carried(f"if({_own(aggregate.condition)}, {_own(text)}, null)", kind)

@@ -35,7 +35,7 @@ class Constant:
 
 def _percentage(text: str) -> Parameter | None:
     one = constants.number(text)
-    many = constants.numbers(text) if one is None else (one,)
+    many = constants.number_array(text) if one is None else (one,)
     if not many or not all(0 <= share <= 1 for share in many):
         return None
     return many if one is None else one
@@ -73,4 +73,4 @@ ACCURACY = Constant("an accuracy, a whole number above 0", _accuracy, 10000.0)
 HOW_MANY = Constant("a whole number from 1 to 100000", _how_many, False)
 RELATIVE_ERROR = Constant("a relative error from 0.0022 to 0.27", _relative_error, 0.05)
 DELIMITER = Constant("a delimiter in quotes", constants.string, "")
-FLAG = Constant("true or false", constants.truth, False)
+FLAG = Constant("true or false", constants.truth_value, False)

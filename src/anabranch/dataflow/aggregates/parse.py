@@ -6,7 +6,7 @@ import re
 
 from anabranch.dataflow.aggregates.refused import REFUSED
 from anabranch.dataflow.aggregates.rules import CALLABLE, MANY, RULES, WITHIN_GROUP, Rule
-from anabranch.dataflow.aggregates.value import Aggregate, Parameter
+from anabranch.dataflow.aggregates.value import AggregateCall, Parameter
 from anabranch.dataflow.sql.sql_text import Call, leading_call, single_call, split_arguments
 from anabranch.errors import InvalidAggregate
 
@@ -19,13 +19,13 @@ _FILTER = re.compile(r"(?is)filter\s*\(.*\)")
 _WHERE = re.compile(r"(?is)where\b\s*(?P<condition>.*\S)\s*")
 
 
-def parse_aggregate(text: str) -> Aggregate:
+def parse_aggregate(text: str) -> AggregateCall:
     """The aggregate that a text such as ``"sum(amount * 2) filter (where paid)"`` asks for.
 
     Raises ``InvalidAggregate``, naming the function, for anything but one call of a known one.
 
     >>> parse_aggregate("MEAN(amount)")
-    Aggregate(function='avg', arguments=('amount',), parameters=(), condition=None)
+    AggregateCall(function='avg', arguments=('amount',), parameters=(), condition=None)
     """
     found = leading_call(text)
     if found is None:
@@ -103,7 +103,7 @@ def _without_nulls_option(text: str) -> tuple[str, bool | None]:
 
 def _aggregate(
     call: Call, rule: Rule, nulls: bool | None, condition: str | None, text: str
-) -> Aggregate:
+) -> AggregateCall:
     inside, quantifier = call.argument, _QUANTIFIER.fullmatch(call.argument)
     if quantifier is not None:
         inside = quantifier["rest"].strip()
@@ -117,7 +117,7 @@ def _aggregate(
     elif rule.name == "count" and not given:
         raise _wrong_arguments(rule, text)
     arguments, constants = _split(rule, given, text)
-    return Aggregate(
+    return AggregateCall(
         rule.name, arguments, _with_nulls_option(rule, constants, nulls, text), condition
     )
 

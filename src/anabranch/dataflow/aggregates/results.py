@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates.value import Aggregate, Types
+from anabranch.dataflow.aggregates.value import AggregateCall, Types
 from anabranch.dataflow.types.schema import type_text
 from anabranch.dataflow.types.type_names import MAX_PRECISION
 from anabranch.errors import InvalidAggregate
 
 
-def bigint(aggregate: Aggregate, types: Types) -> pa.DataType:
+def bigint(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """A number of rows or values, of any type."""
     return pa.int64()
 
 
-def total(aggregate: Aggregate, types: Types) -> pa.DataType:
+def total(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """A sum: wide enough for many values."""
     kind = types[0]
     if pa.types.is_decimal(kind):
@@ -27,7 +27,7 @@ def total(aggregate: Aggregate, types: Types) -> pa.DataType:
     return double(aggregate, types)
 
 
-def mean(aggregate: Aggregate, types: Types) -> pa.DataType:
+def mean(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """A mean: a double, but of decimals a decimal."""
     kind = types[0]
     if pa.types.is_decimal(kind):
@@ -36,7 +36,7 @@ def mean(aggregate: Aggregate, types: Types) -> pa.DataType:
     return double(aggregate, types)
 
 
-def double(aggregate: Aggregate, types: Types) -> pa.DataType:
+def double(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """Something computed from numbers."""
     for place, kind in enumerate(types):
         if not _is_number(kind):
@@ -44,28 +44,28 @@ def double(aggregate: Aggregate, types: Types) -> pa.DataType:
     return pa.float64()
 
 
-def extreme(aggregate: Aggregate, types: Types) -> pa.DataType:
+def extreme(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """The least or the greatest of values that compare one by one."""
     if pa.types.is_nested(types[0]):
         raise _refused(aggregate, 0, types[0], "one of its fields or elements")
     return same(aggregate, types)
 
 
-def same(aggregate: Aggregate, types: Types) -> pa.DataType:
+def same(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """One of the values."""
     if pa.types.is_null(types[0]):
         raise _refused(aggregate, 0, types[0], "cast(null as int)")
     return types[0]
 
 
-def by_order(aggregate: Aggregate, types: Types) -> pa.DataType:
+def by_order(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """The value beside the least or the greatest one, or an array where several are wanted."""
     comparable(aggregate, types, 1)
     value = same(aggregate, types)
     return pa.list_(value) if aggregate.parameters[0] else value
 
 
-def comparable(aggregate: Aggregate, types: Types, place: int = 0) -> pa.DataType:
+def comparable(aggregate: AggregateCall, types: Types, place: int = 0) -> pa.DataType:
     """One of the values, which must compare with each other."""
     if _holds_map(types[place]):
         raise _refused(aggregate, place, types[place], "its entries: map_entries(…)")
@@ -74,56 +74,56 @@ def comparable(aggregate: Aggregate, types: Types, place: int = 0) -> pa.DataTyp
     return types[place]
 
 
-def truth(aggregate: Aggregate, types: Types) -> pa.DataType:
+def truth(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """A truth value of truth values."""
     if not pa.types.is_boolean(types[0]):
         raise _refused(aggregate, 0, types[0], "a condition")
     return types[0]
 
 
-def counted_if(aggregate: Aggregate, types: Types) -> pa.DataType:
+def counted_if(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """How often a condition is true."""
     truth(aggregate, types)
     return pa.int64()
 
 
-def counted_distinct(aggregate: Aggregate, types: Types) -> pa.DataType:
+def counted_distinct(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """How many different values, which must compare with each other."""
     for place in range(len(types)):
         comparable(aggregate, types, place)
     return pa.int64()
 
 
-def bits(aggregate: Aggregate, types: Types) -> pa.DataType:
+def bits(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """An integer of integers."""
     if not pa.types.is_integer(types[0]):
         raise _refused(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as bigint)")
     return types[0]
 
 
-def listed(aggregate: Aggregate, types: Types) -> pa.DataType:
+def listed(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """All values."""
     return pa.list_(same(aggregate, types))
 
 
-def set_of(aggregate: Aggregate, types: Types) -> pa.DataType:
+def set_of(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """All different values."""
     return pa.list_(comparable(aggregate, types))
 
 
-def text(aggregate: Aggregate, types: Types) -> pa.DataType:
+def text(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """Texts one after the other."""
     if not pa.types.is_string(types[0]):
         raise _refused(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as string)")
     return types[0]
 
 
-def percentiles(aggregate: Aggregate, types: Types) -> pa.DataType:
+def percentiles(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """One number, or an array where an array of percentages is given."""
     return _as_many(aggregate, double(aggregate, types))
 
 
-def quantiles(aggregate: Aggregate, types: Types) -> pa.DataType:
+def quantiles(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """One of the values, or an array of them where an array of percentages is given."""
     kind = types[0]
     if not (_is_number(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
@@ -131,10 +131,10 @@ def quantiles(aggregate: Aggregate, types: Types) -> pa.DataType:
     return _as_many(aggregate, kind)
 
 
-Result = Callable[[Aggregate, Types], pa.DataType]
+Result = Callable[[AggregateCall, Types], pa.DataType]
 
 
-def _as_many(aggregate: Aggregate, kind: pa.DataType) -> pa.DataType:
+def _as_many(aggregate: AggregateCall, kind: pa.DataType) -> pa.DataType:
     return pa.list_(kind) if isinstance(aggregate.parameters[0], tuple) else kind
 
 
@@ -151,7 +151,9 @@ def _holds_map(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind)) and _holds_map(kind.value_type)
 
 
-def _refused(aggregate: Aggregate, place: int, kind: pa.DataType, instead: str) -> InvalidAggregate:
+def _refused(
+    aggregate: AggregateCall, place: int, kind: pa.DataType, instead: str
+) -> InvalidAggregate:
     called = [*aggregate.arguments[:place], instead, *aggregate.arguments[place + 1 :]]
     return InvalidAggregate(
         f'{aggregate.function} is not defined for "{aggregate.arguments[place]}", '

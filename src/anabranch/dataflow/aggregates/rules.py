@@ -17,7 +17,7 @@ from anabranch.dataflow.aggregates.constant import (
     RELATIVE_ERROR,
     Constant,
 )
-from anabranch.dataflow.aggregates.value import Aggregate, Carried
+from anabranch.dataflow.aggregates.value import AggregateCall, Carried
 from anabranch.dataflow.types.schema import COLLATION
 from anabranch.errors import InvalidAggregate
 
@@ -87,7 +87,7 @@ _RULES = (
         results.bigint,
         least=0,
         most=MANY,
-        carrying=carrying.counted,
+        carrying=carrying.not_null,
         distinct="count_distinct",
         nullable=False,
     ),
@@ -105,7 +105,7 @@ _RULES = (
         "count_if",
         "count_if(condition)",
         results.counted_if,
-        carrying=carrying.counted_if,
+        carrying=carrying.true_or_null,
         nullable=False,
     ),
     Rule("sum", "sum(x)", results.total, distinct="sum_distinct"),
@@ -146,7 +146,7 @@ _RULES = (
         results.bigint,
         least=2,
         most=2,
-        carrying=carrying.counted,
+        carrying=carrying.not_null,
         nullable=False,
     ),
     _pair("regr_avgx", carrying.second_of_pair),
@@ -238,12 +238,14 @@ WITHIN_GROUP: Mapping[str, str] = {
 }
 
 
-def result_type(aggregate: Aggregate, types: Sequence[pa.DataType | None]) -> pa.DataType | None:
+def result_type(
+    aggregate: AggregateCall, types: Sequence[pa.DataType | None]
+) -> pa.DataType | None:
     """The type of the aggregate's column, as in Spark; None while an argument's is unknown.
 
     Raises ``InvalidAggregate`` for a type that the function is not defined for.
 
-    >>> print(result_type(Aggregate("sum", ("price",)), [pa.decimal128(10, 2)]))
+    >>> print(result_type(AggregateCall("sum", ("price",)), [pa.decimal128(10, 2)]))
     decimal128(20, 2)
     """
     rule = RULES[aggregate.function]
@@ -253,17 +255,17 @@ def result_type(aggregate: Aggregate, types: Sequence[pa.DataType | None]) -> pa
     return rule.result(aggregate, known)
 
 
-def carried(aggregate: Aggregate, types: Sequence[pa.DataType]) -> tuple[Carried, ...]:
+def carried_columns(aggregate: AggregateCall, types: Sequence[pa.DataType]) -> tuple[Carried, ...]:
     """The columns that travel to the operator, given the types of the arguments."""
     return RULES[aggregate.function].carrying(aggregate, tuple(types))
 
 
-def is_nullable(aggregate: Aggregate) -> bool:
+def is_nullable(aggregate: AggregateCall) -> bool:
     """Whether the column may hold NULL: all but counts and lists, for a key without values."""
     return RULES[aggregate.function].nullable
 
 
-def refuse_collated(aggregate: Aggregate, argument: pa.Field) -> None:
+def refuse_collated(aggregate: AggregateCall, argument: pa.Field) -> None:
     """Raise ``InvalidAggregate`` where strings with a collation would be kept or compared."""
     collation = (argument.metadata or {}).get(COLLATION)
     if collation is None or not RULES[aggregate.function].keeps_values:

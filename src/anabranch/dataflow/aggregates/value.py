@@ -13,7 +13,7 @@ Types: TypeAlias = tuple[pa.DataType, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AggregateCall:
     """One aggregate function, the SQL expressions it is over, its constants and its filter.
 
     ``function`` is the name of the function's rule: aliases are resolved, and ``f(distinct x)`` is

@@ -24,15 +24,15 @@ def number(text: str) -> float | None:
     return None if match is None else float(match["digits"])
 
 
-def truth(text: str) -> bool | None:
+def truth_value(text: str) -> bool | None:
     """The truth value that a text is, else None."""
     return _TRUTH.get(text.strip().lower())
 
 
-def numbers(text: str) -> tuple[float, ...] | None:
+def number_array(text: str) -> tuple[float, ...] | None:
     """The numbers of ``array(…)``, else None.
 
-    >>> numbers("array(0.25, 0.5)")
+    >>> number_array("array(0.25, 0.5)")
     (0.25, 0.5)
     """
     call = single_call(text)

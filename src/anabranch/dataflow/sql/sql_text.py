@@ -44,10 +44,10 @@ def quote(name: str) -> str:
     return f"`{escaped}`"
 
 
-def literal(text: str) -> str:
+def sql_literal(text: str) -> str:
     r"""The text as a string literal of Spark SQL.
 
-    >>> print(literal("it's"))
+    >>> print(sql_literal("it's"))
     'it\'s'
     """
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates import (
-    carried,
+    carried_columns,
     is_nullable,
     order_matters,
     parse_aggregate,
@@ -19,8 +19,8 @@ from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import batches_function_finding, function_finding
 from anabranch.dataflow.graph import (
     AggregateNode,
+    GraphNode,
     LocalNode,
-    Node,
     ProcessNode,
     StatefulBatchesNode,
     StatefulMapNode,
@@ -32,12 +32,12 @@ from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.order_by import order_findings
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
-from anabranch.dataflow.types.typed import AggregateColumn, TypedHandle, TypedNode
-from anabranch.dataflow.validation import Walk, new_row, output_row, read_schema
+from anabranch.dataflow.types.typed import TypedAggregate, TypedHandle, TypedNode
+from anabranch.dataflow.validation import Validation, new_row, output_row, read_schema
 from anabranch.errors import InvalidAggregate
 
 
-def stateful(walk: Walk, node: StatefulNode, before: TypedNode) -> TypedNode:
+def stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> TypedNode:
     """The node with its key, its state and its output, after what comes before it."""
     after = _in_region(walk, node, before)
     if node.order_by:
@@ -72,13 +72,13 @@ def _order_finding(node: StatefulNode, typed: TypedNode) -> Finding | None:
     )
 
 
-def _by_order(column: AggregateColumn) -> bool:
+def _by_order(column: TypedAggregate) -> bool:
     types = [kind for kind in column.argument_types if kind is not None]
-    travelling = carried(column.aggregate, types)
+    travelling = carried_columns(column.aggregate, types)
     return order_matters(column.aggregate.function, [each.type for each in travelling])
 
 
-def _in_region(walk: Walk, node: StatefulNode, after: TypedNode) -> TypedNode:
+def _in_region(walk: Validation, node: StatefulNode, after: TypedNode) -> TypedNode:
     """The node with a key to keep state by; reports where there is none."""
     if after.key is not None and after.next_key is None:
         return after
@@ -102,7 +102,7 @@ def _in_region(walk: Walk, node: StatefulNode, after: TypedNode) -> TypedNode:
     return replace(after, key=UNKNOWN_ROW, next_key=None)
 
 
-def _after_local(walk: Walk, node: Node) -> bool:
+def _after_local(walk: Validation, node: GraphNode) -> bool:
     while node.inputs:
         node = walk.graph.node(node.inputs[0])
         if isinstance(node, LocalNode):
@@ -110,7 +110,7 @@ def _after_local(walk: Walk, node: Node) -> bool:
     return False
 
 
-def _aggregate(walk: Walk, node: AggregateNode, after: TypedNode) -> TypedNode:
+def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> TypedNode:
     if not node.columns:
         walk.report(node, [Finding("it aggregates nothing", 'Name columns, e.g. n="count(*)".')])
     key = UNKNOWN_ROW if after.key is None else after.key
@@ -131,8 +131,8 @@ def _aggregate(walk: Walk, node: AggregateNode, after: TypedNode) -> TypedNode:
 
 
 def _aggregate_column(
-    walk: Walk, node: AggregateNode, row: RowType, name: str, text: str
-) -> AggregateColumn | None:
+    walk: Validation, node: AggregateNode, row: RowType, name: str, text: str
+) -> TypedAggregate | None:
     """One aggregate with its types, as far as they are known; None after a report."""
     try:
         aggregate = parse_aggregate(text)
@@ -157,11 +157,11 @@ def _aggregate_column(
         walk.report(node, [from_error(error, f'column "{name}": ', "Use another aggregate.")])
         return None
     result = None if type_ is None else pa.field(name, type_, nullable=is_nullable(aggregate))
-    return AggregateColumn(name, aggregate, types, result)
+    return TypedAggregate(name, aggregate, types, result)
 
 
 def _with_function(
-    walk: Walk, node: StatefulMapNode | StatefulBatchesNode, after: TypedNode
+    walk: Validation, node: StatefulMapNode | StatefulBatchesNode, after: TypedNode
 ) -> TypedNode:
     if isinstance(node, StatefulMapNode):
         walk.report(node, [function_finding(node.function)])
@@ -179,7 +179,7 @@ def _with_function(
     return replace(after, row=row, value=value)
 
 
-def _process(walk: Walk, node: ProcessNode, after: TypedNode) -> TypedNode:
+def _process(walk: Validation, node: ProcessNode, after: TypedNode) -> TypedNode:
     handles = []
     for attribute, handle in handles_of(node.process).items():
         findings = [name_finding(attribute)]
@@ -226,7 +226,7 @@ def _struct_finding(attribute: str, field: pa.Field) -> Finding | None:
     )
 
 
-def _check_states(walk: Walk, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:
+def _check_states(walk: Validation, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:
     """A handle's state has a name like an operator's: nobody else may have it."""
     for handle in handles:
         name = handle.state_of(node.name)

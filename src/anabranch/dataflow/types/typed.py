@@ -7,20 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates import Aggregate
-from anabranch.dataflow.graph import Graph, Node
+from anabranch.dataflow.aggregates import AggregateCall
+from anabranch.dataflow.graph import Graph, GraphNode
 from anabranch.dataflow.types.row_type import RowType
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateColumn:
+class TypedAggregate:
     """One column of an ``aggregate``: what it computes, over which types, giving which field.
 
     Types and field are None only where no analyzer was asked.
     """
 
     name: str
-    aggregate: Aggregate
+    aggregate: AggregateCall
     argument_types: tuple[pa.DataType | None, ...]
     field: pa.Field | None
 
@@ -54,13 +54,13 @@ class TypedNode:
     ``process``. ``ordered`` says whether it is known in which order its rows are.
     """
 
-    node: Node
+    node: GraphNode
     row: RowType
     key: RowType | None = None
     next_key: RowType | None = None
     region: int | None = None
     value: pa.Schema | None = None
-    aggregates: tuple[AggregateColumn, ...] = ()
+    aggregates: tuple[TypedAggregate, ...] = ()
     handles: tuple[TypedHandle, ...] = ()
     ordered: bool = True
 
@@ -94,7 +94,7 @@ class Typed:
         """The state schema of a ``stateful_map``; None stands for any value."""
         return self.nodes[id].value
 
-    def aggregates(self, id: int) -> tuple[AggregateColumn, ...]:
+    def aggregates(self, id: int) -> tuple[TypedAggregate, ...]:
         """The columns of an ``aggregate``, in order."""
         return self.nodes[id].aggregates
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.http.app_context import Board
+from anabranch.http.app_context import AppContext
 from anabranch.http.feed import Watcher
 from anabranch.http.openapi import answers
 from anabranch.http.parameters import strict_router
@@ -46,7 +46,7 @@ Longest = Annotated[
 ]
 
 
-def event_calls(board: Board) -> APIRouter:
+def event_calls(board: AppContext) -> APIRouter:
     """``events``."""
     calls = strict_router("looking")
 

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.protocol.rescale_history import Outcome
+from anabranch.protocol.rescale_history import RescaleOutcome
 from anabranch.protocol.status import Phase, RescaleStatus, Status
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -79,7 +79,7 @@ class Meter:
             ["outcome"],
             registry=self._registry,
         )
-        for outcome in Outcome:
+        for outcome in RescaleOutcome:
             self._ended.labels(outcome.value)
         self._in_rescale = False
         self._longest_seconds = 0.0

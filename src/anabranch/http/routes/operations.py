@@ -8,23 +8,23 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from anabranch.coordinator.operations import (
-    Load,
+    LoadCheckpoint,
     Operation,
-    Pause,
+    PausePipeline,
     PauseSource,
-    Shutdown,
-    Start,
+    ShutDownPipeline,
+    StartPipeline,
     StartSource,
     TakeCheckpoint,
 )
 from anabranch.coordinator.port import Answered
-from anabranch.http.app_context import Board
+from anabranch.http.app_context import AppContext
 from anabranch.http.body import read_body
 from anabranch.http.callers import Callers
 from anabranch.http.openapi import answers, body
 from anabranch.http.parameters import strict_router
 from anabranch.http.responses import json_response, problem_response
-from anabranch.http.responses_json import LONGEST_SECONDS, LoadRequest, OperationAnswer
+from anabranch.http.schemas import LONGEST_SECONDS, LoadRequest, OperationAnswer
 
 AT_ONCE_SECONDS = 0.5
 """How long calls wait that the coordinator answers at once: its thread may be busy so long."""
@@ -45,7 +45,7 @@ STILL_GOING_ON = {202: "Taken, and not over yet."}
 REFUSALS = (409, 507)
 
 
-def operation_calls(board: Board) -> APIRouter:
+def operation_calls(board: AppContext) -> APIRouter:
     """``start`` and ``pause``, also of a source, ``shutdown``, ``checkpoint`` and ``load``."""
     calls = strict_router("operations")
     said = answers(OperationAnswer, *REFUSALS, also=STILL_GOING_ON)
@@ -53,12 +53,12 @@ def operation_calls(board: Board) -> APIRouter:
     @calls.post("/start", responses=said, response_class=Response)
     async def start() -> Response:
         """Go on after a pause. Answers at once."""
-        return await _ask(board, board.quick, "start", Start(), AT_ONCE_SECONDS)
+        return await _ask(board, board.quick, "start", StartPipeline(), AT_ONCE_SECONDS)
 
     @calls.post("/pause", responses=said, response_class=Response)
     async def pause() -> Response:
         """Plan no further step. Answers at once; the step under way is finished."""
-        return await _ask(board, board.quick, "pause", Pause(), AT_ONCE_SECONDS)
+        return await _ask(board, board.quick, "pause", PausePipeline(), AT_ONCE_SECONDS)
 
     # Any text may stand for a source: one that is no name of any is refused with those there are.
     @calls.post("/input_endpoints/{source:path}/start", responses=said, response_class=Response)
@@ -85,7 +85,7 @@ def operation_calls(board: Board) -> APIRouter:
         With `at_once` the step under way is given up and no checkpoint is kept; nothing committed
         is lost. With `wait=false` it answers at once.
         """
-        asked = Shutdown(at_once=at_once)
+        asked = ShutDownPipeline(at_once=at_once)
         if not wait:
             return await _ask(board, board.quick, "shutdown", asked, 0)
         return await _ask(board, board.waiting, "shutdown", asked, seconds)
@@ -108,21 +108,21 @@ def operation_calls(board: Board) -> APIRouter:
         duplicates are accepted. Answers when the new branch is durable.
         """
         wanted = await read_body(request, LoadRequest)
-        asked = Load(wanted.step, wanted.accept_duplicates)
+        asked = LoadCheckpoint(wanted.step, wanted.accept_duplicates)
         return await _ask(board, board.waiting, "load", asked, seconds)
 
     return calls
 
 
 async def answered(
-    board: Board, callers: Callers, operation: Operation, seconds: float
+    board: AppContext, callers: Callers, operation: Operation, seconds: float
 ) -> Answered:
     """Ask the coordinator, without holding up the event loop."""
     return await callers.call(lambda: board.coordinator.ask(operation, seconds))
 
 
 async def _ask(
-    board: Board, callers: Callers, name: str, operation: Operation, seconds: float
+    board: AppContext, callers: Callers, name: str, operation: Operation, seconds: float
 ) -> Response:
     found = await answered(board, callers, operation, seconds)
     if found.failure is not None:

@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from anabranch.coordinator.operations import Profile
+from anabranch.coordinator.operations import ProfileWorker
 from anabranch.coordinator.port import Answered
-from anabranch.http.app_context import Board
+from anabranch.http.app_context import AppContext
 from anabranch.http.openapi import answers, ref
 from anabranch.http.parameters import strict_router
 from anabranch.http.profile_text import profile_text
 from anabranch.http.responses import json_response, problem_response
-from anabranch.http.responses_json import MOST_WORKERS, ProfileAnswer
 from anabranch.http.routes.operations import REFUSALS, Seconds, answered
-from anabranch.records.profiles import ProfileKind, ProfileWish
+from anabranch.http.schemas import MOST_WORKERS, ProfileAnswer
+from anabranch.records.profiles import ProfileKind, ProfileRequest
 
 Worker = Annotated[int, Query(ge=0, le=MOST_WORKERS, description="Whose tasks are looked at.")]
 Region = Annotated[
@@ -34,7 +34,7 @@ _FOUND = {
 }
 
 
-def profile_calls(board: Board) -> APIRouter:
+def profile_calls(board: AppContext) -> APIRouter:
     """``dump_profile`` and ``heap_profile``."""
     calls = strict_router("looking")
     waiting = {**_FOUND, "description": "Taken; no step has come that reads something."}
@@ -49,7 +49,7 @@ def profile_calls(board: Board) -> APIRouter:
         That step is slower for it. Answers when it is committed.
         """
         return await _profiled(
-            board, ProfileWish(ProfileKind.TIME, worker, region), format, seconds
+            board, ProfileRequest(ProfileKind.TIME, worker, region), format, seconds
         )
 
     @calls.get("/heap_profile", responses=said, response_class=Response)
@@ -61,16 +61,16 @@ def profile_calls(board: Board) -> APIRouter:
         That step is slower for it. Answers when it is committed.
         """
         return await _profiled(
-            board, ProfileWish(ProfileKind.HEAP, worker, region), format, seconds
+            board, ProfileRequest(ProfileKind.HEAP, worker, region), format, seconds
         )
 
     return calls
 
 
 async def _profiled(
-    board: Board, wish: ProfileWish, form: Literal["json", "text"], seconds: float
+    board: AppContext, wish: ProfileRequest, form: Literal["json", "text"], seconds: float
 ) -> Response:
-    found = await answered(board, board.waiting, Profile(wish), seconds)
+    found = await answered(board, board.waiting, ProfileWorker(wish), seconds)
     if found.failure is not None:
         return problem_response(found.failure)
     return _told(found, form)

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from anabranch.http.app_context import Board
+from anabranch.http.app_context import AppContext
 from anabranch.http.body import read_body
 from anabranch.http.openapi import answers, body, ref
 from anabranch.http.parameters import strict_router
-from anabranch.http.responses_json import QueryAnswer, QueryFormat, QueryRequest
+from anabranch.http.schemas import QueryAnswer, QueryFormat, QueryRequest
 from anabranch.http.text_table import text_table
 from anabranch.operators.state_json import json_text
 from anabranch.task.queries import STEP
@@ -38,7 +38,7 @@ _ROWS = {
 }
 
 
-def query_calls(board: Board) -> APIRouter:
+def query_calls(board: AppContext) -> APIRouter:
     """``query``."""
     calls = strict_router("looking")
 
@@ -60,7 +60,7 @@ def query_calls(board: Board) -> APIRouter:
             return found, encoded(found, wanted)
 
         table, content = await board.queries.call(run)
-        step = step_of(table)
+        step = result_step(table)
         headers = {} if step is None else {STEP_HEADER: str(step)}
         return Response(content, media_type=MEDIA_TYPES[wanted], headers=headers)
 
@@ -98,7 +98,7 @@ def _quality(parameters: list[str]) -> float:
     return 1.0
 
 
-def step_of(table: pa.Table) -> int | None:
+def result_step(table: pa.Table) -> int | None:
     """The step that a query saw, if its result says so."""
     found = (table.schema.metadata or {}).get(STEP)
     return None if found is None else int(found)
@@ -113,14 +113,14 @@ def encoded(table: pa.Table, wanted: QueryFormat) -> bytes:
                 writer.write_table(table)
             return bytes(sink.getvalue())
         case "text":
-            return text_table(table.column_names, rows_of(table)).encode()
+            return text_table(table.column_names, row_lists(table)).encode()
         case "json":
             columns = [{"name": field.name, "type": str(field.type)} for field in table.schema]
-            answer = {"step": step_of(table), "columns": columns, "rows": rows_of(table)}
+            answer = {"step": result_step(table), "columns": columns, "rows": row_lists(table)}
             return json_text(answer).encode()
 
 
-def rows_of(table: pa.Table) -> list[list[Any]]:
+def row_lists(table: pa.Table) -> list[list[Any]]:
     """Each row as a list; columns may have the same name."""
     columns = [column.to_pylist() for column in table.columns]
     return [list(row) for row in zip(*columns, strict=True)]

@@ -5,19 +5,26 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from anabranch.coordinator.operations import Rescaling
-from anabranch.http.app_context import Board
+from anabranch.coordinator.operations import RescalePipeline
+from anabranch.http.app_context import AppContext
 from anabranch.http.body import read_body
 from anabranch.http.openapi import answers, body
 from anabranch.http.parameters import strict_router
 from anabranch.http.responses import json_response, problem_response
-from anabranch.http.responses_json import RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest
 from anabranch.http.routes.operations import REFUSALS, STILL_GOING_ON, Seconds, answered
-from anabranch.protocol.rescale_requests import Cancel, Pause, Rebalance, Resume, Scale, Wish
-from anabranch.protocol.rescale_requests import Request as Asked
+from anabranch.http.schemas import RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest
+from anabranch.protocol.rescale_requests import (
+    CancelRescale,
+    PauseRescale,
+    Rebalance,
+    ResumeRescale,
+    Scale,
+    TargetRequest,
+)
+from anabranch.protocol.rescale_requests import RescaleRequest as Asked
 
 
-def scaling_calls(board: Board) -> APIRouter:
+def scaling_calls(board: AppContext) -> APIRouter:
     """``scale``, ``rebalance``, and what can be done to a rescale that is under way."""
     calls = strict_router("scaling")
     said = answers(ScaleAnswer, *REFUSALS, also=STILL_GOING_ON)
@@ -60,22 +67,24 @@ def scaling_calls(board: Board) -> APIRouter:
     @calls.post("/scale/pause", responses=said, response_class=Response)
     async def scale_pause(seconds: Seconds = 30) -> Response:
         """Hand no more bins over; rows go on. Bins that are on their way arrive."""
-        return await _ask(board, "scale pause", Pause(), seconds)
+        return await _ask(board, "scale pause", PauseRescale(), seconds)
 
     @calls.post("/scale/resume", responses=said, response_class=Response)
     async def scale_resume(seconds: Seconds = 30) -> Response:
         """Go on with a rescale that was paused."""
-        return await _ask(board, "scale resume", Resume(), seconds)
+        return await _ask(board, "scale resume", ResumeRescale(), seconds)
 
     @calls.post("/scale/cancel", responses=said, response_class=Response)
     async def scale_cancel(roll_back: bool = False, seconds: Seconds = 30) -> Response:
         """Leave the bins where they are; with `roll_back`, bring them back to where they were."""
-        return await _ask(board, "scale cancel", Cancel(roll_back), seconds)
+        return await _ask(board, "scale cancel", CancelRescale(roll_back), seconds)
 
     return calls
 
 
-async def _wanted(board: Board, name: str, wish: Wish, dry_run: bool, seconds: float) -> Response:
+async def _wanted(
+    board: AppContext, name: str, wish: TargetRequest, dry_run: bool, seconds: float
+) -> Response:
     if not dry_run:
         return await _ask(board, name, wish, seconds)
     found = await board.quick.call(lambda: board.coordinator.forecast(wish))
@@ -83,8 +92,8 @@ async def _wanted(board: Board, name: str, wish: Wish, dry_run: bool, seconds: f
     return json_response(ScaleAnswer(name, True, None, status, found))
 
 
-async def _ask(board: Board, name: str, asked: Asked, seconds: float) -> Response:
-    found = await answered(board, board.waiting, Rescaling(asked), seconds)
+async def _ask(board: AppContext, name: str, asked: Asked, seconds: float) -> Response:
+    found = await answered(board, board.waiting, RescalePipeline(asked), seconds)
     if found.failure is not None:
         return problem_response(found.failure)
     answer = ScaleAnswer(name, not found.waiting, found.step, await board.status())

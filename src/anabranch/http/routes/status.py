@@ -8,11 +8,12 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from anabranch.errors import CoordinatorStarting
-from anabranch.http.app_context import Board
+from anabranch.http.app_context import AppContext
 from anabranch.http.openapi import answers
 from anabranch.http.parameters import strict_router
 from anabranch.http.responses import json_response, problem_response
-from anabranch.http.responses_json import (
+from anabranch.http.routes.metrics import CONTENT_TYPE
+from anabranch.http.schemas import (
     Checkpoints,
     GraphEdge,
     Health,
@@ -21,13 +22,12 @@ from anabranch.http.responses_json import (
     SourceRegion,
     Stats,
 )
-from anabranch.http.routes.metrics import CONTENT_TYPE
 from anabranch.http.stats import stats_of
-from anabranch.protocol.node import Facts, Failure
+from anabranch.protocol.node import Failure, ProgramInfo
 from anabranch.protocol.status import Phase, SourceStatus, Status
 
 
-def reading_calls(board: Board) -> APIRouter:
+def reading_calls(board: AppContext) -> APIRouter:
     """All calls that answer at once and change nothing."""
     calls = strict_router("looking")
 
@@ -83,7 +83,7 @@ def reading_calls(board: Board) -> APIRouter:
     return calls
 
 
-def metadata_of(facts: Facts, status: Status) -> Metadata:
+def metadata_of(facts: ProgramInfo, status: Status) -> Metadata:
     """The dataflow as its node knows it, each region with its workers."""
     spread = {region.region: region for region in status.regions}
     return Metadata(
@@ -111,7 +111,7 @@ def metadata_of(facts: Facts, status: Status) -> Metadata:
     )
 
 
-def _source_region(facts: Facts, source: SourceStatus) -> SourceRegion:
+def _source_region(facts: ProgramInfo, source: SourceStatus) -> SourceRegion:
     return SourceRegion(
         source.source,
         "python" if source.source in facts.partitions else "jvm",

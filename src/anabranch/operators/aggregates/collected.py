@@ -12,20 +12,20 @@ from anabranch.operators import reduce
 from anabranch.operators.aggregates.lists import (
     Flat,
     flat,
-    joined,
+    join_flat,
     lengths_of,
     offsets_of,
     one_zero,
 )
-from anabranch.operators.aggregates.port import Given, Segments, State
-from anabranch.operators.aggregates.sums import mean, mean_sum_kind
+from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
+from anabranch.operators.aggregates.sums import divide_sums, mean_sum_kind
 
 
 @dataclass(frozen=True, slots=True)
 class CollectList:
     """``collect_list``: all values but NULL, in the order of the rows."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The list."""
@@ -34,7 +34,7 @@ class CollectList:
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """Append."""
         values, owner = step.present()
-        everything = joined(flat(before), Flat((values,), owner))
+        everything = join_flat(flat(before), Flat((values,), owner))
         return everything.by_owner().lists(len(step), step.where)
 
     def shown(self, kept: State, where: str) -> pa.Array:
@@ -46,7 +46,7 @@ class CollectList:
 class Joined:
     """``listagg``: texts one after the other, in the order of the rows, a delimiter between."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The text so far."""
@@ -71,7 +71,7 @@ class Distinct:
     ``collect_set`` shows it. NaN is one value, and so are 0.0 and -0.0.
     """
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The set as a sorted list."""
@@ -81,7 +81,7 @@ class Distinct:
         """Add what is new to the sets."""
         values, owner = step.present()
         arrived = Flat((one_zero(values),), owner).distinct()
-        everything = joined(flat(before), arrived)
+        everything = join_flat(flat(before), arrived)
         merged = arrived if everything is arrived else everything.distinct()
         return merged.lists(len(step), step.where)
 
@@ -98,7 +98,7 @@ class Distinct:
             return _sums(kept[0], self.given.result, where)
         sums = _sums(kept[0], mean_sum_kind(self.given.kinds[0]), where)
         counts = pa.array(lengths_of(kept[0]), type=pa.int64())
-        return mean(sums, counts, self.given.result, where)
+        return divide_sums(sums, counts, self.given.result, where)
 
 
 def _sums(lists: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
@@ -108,12 +108,12 @@ def _sums(lists: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     if not some.any():
         return pa.nulls(len(lists), kind)
     starts = offsets_of(found.owner, len(lists))[:-1][some]
-    sums = reduce.total(found.values, starts, kind, where)
+    sums = reduce.sum_segments(found.values, starts, kind, where)
     place = np.cumsum(some) - 1
     return sums.take(pa.array(place, mask=~some))
 
 
-def _joined_texts(texts: Flat, owners: int, given: Given, where: str) -> pa.Array:
+def _joined_texts(texts: Flat, owners: int, given: FunctionSpec, where: str) -> pa.Array:
     """The texts of each owner as one; NULL where there is none."""
     lists = texts.lists(owners, where)[0]
     rows = pc.binary_join(lists, given.parameters[0])

@@ -10,21 +10,21 @@ import pyarrow as pa
 from anabranch.operators.aggregates.lists import (
     Flat,
     flat,
-    joined,
+    join_flat,
     lengths_of,
     offsets_of,
     one_zero,
 )
-from anabranch.operators.aggregates.port import Given, Int64s, Segments, State, where_not
+from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Segments, State, where_not
 
 MEDIAN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class ValueCounts:
     """What follows from the different values, sorted, and how often each came."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The values and their counts, two lists of one length."""
@@ -34,7 +34,7 @@ class Counted:
         """Add the step's counts."""
         values, owner = step.present()
         ones = pa.array(np.ones(len(values), dtype=np.int64))
-        everything = joined(flat(before), Flat((one_zero(values), ones), owner))
+        everything = join_flat(flat(before), Flat((one_zero(values), ones), owner))
         order, new = everything.order_by_value()
         counts = everything.columns[1].to_numpy()[order]
         summed = np.add.reduceat(counts, np.flatnonzero(new)) if len(order) else counts

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.port import Given, Segments, State
+from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
     """Counts what is not NULL; every row where nothing travels."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The number."""
@@ -24,7 +24,7 @@ class Count:
         """Add the step's rows."""
         column = step.columns[0] if step.columns else None
         found = reduce.count(column, step.shape.starts, step.shape.rows)
-        return [reduce.added(before[0], pa.array(found, type=pa.int64()), step.where)]
+        return [reduce.add_columns(before[0], pa.array(found, type=pa.int64()), step.where)]
 
     def shown(self, kept: State, where: str) -> pa.Array:
         """The number."""

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.constant import precision_of
-from anabranch.operators.aggregates.lists import Flat, flat, joined
+from anabranch.operators.aggregates.lists import Flat, flat, join_flat
 from anabranch.operators.aggregates.moments import Floats
-from anabranch.operators.aggregates.port import Given, Int64s, Segments, State
+from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Segments, State
 
 _ZEROS = 64
 """More than any register can hold."""
@@ -30,7 +30,7 @@ _SHORT = 9
 class DistinctEstimate:
     """An estimate from hashes that travel in place of the values."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The registers that are not empty."""
@@ -41,7 +41,7 @@ class DistinctEstimate:
         hashes, owner = step.present()
         registers = register_codes(hashes.to_numpy().view(np.uint64), self._bits)
         arrived = Flat((pa.array(registers).cast(self._kind),), owner)
-        everything = joined(flat(before), arrived)
+        everything = join_flat(flat(before), arrived)
         codes = everything.values.to_numpy().astype(np.int64)
         order = np.lexsort((codes, everything.owner))
         codes, owners = codes[order] // _ZEROS, everything.owner[order]

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.lists import Flat, flat, joined, lengths_of, offsets_of
-from anabranch.operators.aggregates.port import Given, Segments, State, numbers, valid
+from anabranch.operators.aggregates.lists import Flat, flat, join_flat, lengths_of, offsets_of
+from anabranch.operators.aggregates.port import FunctionSpec, Segments, State, numbers, valid
 from anabranch.operators.order.sort_columns import codes
 from anabranch.records.layout import nullable
 
@@ -22,7 +22,7 @@ from anabranch.records.layout import nullable
 class Extreme:
     """``min``, ``max`` and their like for truth values, ``bool_and`` and ``bool_or``."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The value."""
@@ -31,8 +31,12 @@ class Extreme:
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """The lesser or greater of what was and what came."""
         if self.given.function in ("min", "bool_and"):
-            return [reduce.lesser(before[0], reduce.least(step.values, step.shape.starts))]
-        return [reduce.greater(before[0], reduce.greatest(step.values, step.shape.starts))]
+            return [
+                reduce.lesser(before[0], reduce.least_of_segments(step.values, step.shape.starts))
+            ]
+        return [
+            reduce.greater(before[0], reduce.greatest_of_segments(step.values, step.shape.starts))
+        ]
 
     def shown(self, kept: State, where: str) -> pa.Array:
         """The value."""
@@ -46,7 +50,7 @@ class BestBy:
     With a number, the values beside so many of the least or greatest, in that order.
     """
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The values and what they were chosen by."""
@@ -59,7 +63,7 @@ class BestBy:
         """Choose among what was and what came."""
         counts = np.flatnonzero(valid(step.columns[1]))
         arrived = Flat(step.columns, step.shape.segment).take(counts)
-        everything = joined(flat(before), arrived)
+        everything = join_flat(flat(before), arrived)
         by, owner = codes(everything.columns[1]), everything.owner
         # Inverting the bits of numbers turns their order around.
         upwards = by if self.given.function == "min_by" else ~by
@@ -93,10 +97,10 @@ _BITS: dict[str, tuple[int, _Reduceat, Callable[..., pa.Array]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bits:
+class BitwiseExtreme:
     """``bit_and``, ``bit_or``, ``bit_xor``."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The bits."""

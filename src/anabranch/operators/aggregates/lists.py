@@ -91,7 +91,7 @@ def lengths_of(lists: pa.Array) -> Int64s:
     return found
 
 
-def joined(first: Flat, second: Flat) -> Flat:
+def join_flat(first: Flat, second: Flat) -> Flat:
     """All rows of both, unsorted, those of the first before those of the second."""
     if not len(first):
         return second

@@ -14,7 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.port import Given, Segments, State, numbers, valid, where_not
+from anabranch.operators.aggregates.port import (
+    FunctionSpec,
+    Segments,
+    State,
+    numbers,
+    valid,
+    where_not,
+)
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -30,7 +37,7 @@ class Moments:
     third and fourth powers of the deviations from it.
     """
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """Number, mean and as many moments as the function needs."""

@@ -10,7 +10,14 @@ import pyarrow.compute as pc
 
 from anabranch.operators import reduce
 from anabranch.operators.aggregates.moments import Floats, deviations
-from anabranch.operators.aggregates.port import Given, Mask, Segments, State, numbers, where_not
+from anabranch.operators.aggregates.port import (
+    FunctionSpec,
+    Mask,
+    Segments,
+    State,
+    numbers,
+    where_not,
+)
 
 _COVARIANCES = ("covar_pop", "covar_samp", "regr_sxy")
 
@@ -23,7 +30,7 @@ class Pairs:
     for covariances, the sums of their squares. A pair with a NULL in it does not count.
     """
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """Number, means and moments."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from anabranch.operators.aggregates.port import Given, Mask, Segments, State, valid
+from anabranch.operators.aggregates.port import FunctionSpec, Mask, Segments, State, valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Picked:
     Unless NULLs are ignored, NULL is a value like any other, and ``seen`` tells it from none.
     """
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The value, and whether there is one where that cannot be told from it."""

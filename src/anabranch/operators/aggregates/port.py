@@ -20,7 +20,7 @@ State: TypeAlias = Sequence[pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FunctionSpec:
     """What a function is made from: the types of what travels to it, its result, its constants."""
 
     function: str
@@ -101,7 +101,7 @@ class Function(Protocol):
         ...
 
 
-Make: TypeAlias = Callable[[Given], Function]
+Make: TypeAlias = Callable[[FunctionSpec], Function]
 
 
 def valid(column: pa.Array) -> Mask:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch.operators.aggregates.collected import CollectList, Distinct, Joined
-from anabranch.operators.aggregates.counted import Counted
+from anabranch.operators.aggregates.counted import ValueCounts
 from anabranch.operators.aggregates.counts import Count
 from anabranch.operators.aggregates.estimate import DistinctEstimate
-from anabranch.operators.aggregates.extremes import BestBy, Bits, Extreme
+from anabranch.operators.aggregates.extremes import BestBy, BitwiseExtreme, Extreme
 from anabranch.operators.aggregates.moments import Moments
 from anabranch.operators.aggregates.pairs import Pairs
 from anabranch.operators.aggregates.picked import Picked
-from anabranch.operators.aggregates.port import Function, Given, Make
+from anabranch.operators.aggregates.port import Function, FunctionSpec, Make
 from anabranch.operators.aggregates.sketch import QuantileSketch
 from anabranch.operators.aggregates.sums import Mean, Sum
 
@@ -22,7 +22,7 @@ _NAMES: tuple[tuple[Make, tuple[str, ...]], ...] = (
     (Mean, ("avg", "regr_avgx", "regr_avgy")),
     (Extreme, ("min", "max", "bool_and", "bool_or")),
     (BestBy, ("min_by", "max_by")),
-    (Bits, ("bit_and", "bit_or", "bit_xor")),
+    (BitwiseExtreme, ("bit_and", "bit_or", "bit_xor")),
     (Moments, ("var_samp", "var_pop", "stddev_samp", "stddev_pop", "skewness", "kurtosis")),
     (Moments, ("regr_sxx", "regr_syy")),
     (Pairs, ("covar_pop", "covar_samp", "corr", "regr_sxy")),
@@ -32,13 +32,13 @@ _NAMES: tuple[tuple[Make, tuple[str, ...]], ...] = (
     (Joined, ("listagg",)),
     (Distinct, ("collect_set", "count_distinct", "sum_distinct", "avg_distinct")),
     (Distinct, ("listagg_distinct",)),
-    (Counted, ("mode", "percentile", "percentile_disc", "median")),
+    (ValueCounts, ("mode", "percentile", "percentile_disc", "median")),
     (QuantileSketch, ("approx_percentile",)),
     (DistinctEstimate, ("approx_count_distinct",)),
 )
 FUNCTIONS: Mapping[str, Make] = {name: make for make, names in _NAMES for name in names}
 
 
-def make(given: Given) -> Function:
+def make(given: FunctionSpec) -> Function:
     """The function that keeps what is asked for."""
     return FUNCTIONS[given.function](given)

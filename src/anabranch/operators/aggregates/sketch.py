@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from anabranch.operators.aggregates.counted import side_by_side
 from anabranch.operators.aggregates.lists import Flat, flat, offsets_of
-from anabranch.operators.aggregates.port import Given, Int64s, Mask, Segments, State
+from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Mask, Segments, State
 from anabranch.operators.order.sort_columns import codes
 
 _ROUNDS = 64
@@ -36,7 +36,7 @@ class Summaries:
 class QuantileSketch:
     """A summary per key; the rank of what is shown is off by at most rows / accuracy."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The summary: three lists of one length."""

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.port import Given, Segments, State
+from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
     """A sum, kept in the type that is shown."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The sum."""
@@ -24,8 +24,8 @@ class Sum:
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """Add the step's sum."""
-        part = reduce.total(step.values, step.shape.starts, self.given.result, step.where)
-        return [reduce.added(before[0], part, step.where)]
+        part = reduce.sum_segments(step.values, step.shape.starts, self.given.result, step.where)
+        return [reduce.add_columns(before[0], part, step.where)]
 
     def shown(self, kept: State, where: str) -> pa.Array:
         """The sum."""
@@ -36,7 +36,7 @@ class Sum:
 class Mean:
     """A mean, kept as sum and count."""
 
-    given: Given
+    given: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The sum, in a type that does not overflow, and the number of values."""
@@ -44,16 +44,16 @@ class Mean:
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """Add the step's sum and count."""
-        part = reduce.total(step.values, step.shape.starts, before[0].type, step.where)
+        part = reduce.sum_segments(step.values, step.shape.starts, before[0].type, step.where)
         counts = reduce.count(step.values, step.shape.starts, step.shape.rows)
         return [
-            reduce.added(before[0], part, step.where),
-            reduce.added(before[1], pa.array(counts, type=pa.int64()), step.where),
+            reduce.add_columns(before[0], part, step.where),
+            reduce.add_columns(before[1], pa.array(counts, type=pa.int64()), step.where),
         ]
 
     def shown(self, kept: State, where: str) -> pa.Array:
         """Sum over count."""
-        return mean(kept[0], kept[1], self.given.result, where)
+        return divide_sums(kept[0], kept[1], self.given.result, where)
 
 
 def mean_sum_kind(argument: pa.DataType) -> pa.DataType:
@@ -63,7 +63,7 @@ def mean_sum_kind(argument: pa.DataType) -> pa.DataType:
     return reduce.WHOLE_SUM if pa.types.is_integer(argument) else pa.float64()
 
 
-def mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
+def divide_sums(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     """Sum over count; NULL where there was no value."""
     some = pc.if_else(pc.greater(counts, 0), counts, pa.scalar(None, counts.type))
     if pa.types.is_decimal(kind):

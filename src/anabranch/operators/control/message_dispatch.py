@@ -14,7 +14,7 @@ import pyarrow as pa
 from anabranch.messages import Barrier, Message, Registered, ScaleDown, ScaleUp
 from anabranch.operators.control.hand_over import Acquisition, Collection, Interrogation
 from anabranch.operators.control.messaging import Heard
-from anabranch.operators.dead_letter import Failure
+from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.key_rows import walk
 from anabranch.operators.process import METHODS, ProcessOperator, Work
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
@@ -40,7 +40,7 @@ class Attending:
         states: Mapping[str, KeyedEntries],
         keys: pa.Schema,
         bins: int,
-        dead: list[Failure] | None,
+        dead: list[RowFailure] | None,
     ) -> None:
         self._operator = operator
         self._rows = rows

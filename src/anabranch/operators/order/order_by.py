@@ -17,8 +17,8 @@ from anabranch.dataflow.graph import AggregateNode, StatefulNode
 from anabranch.dataflow.order_by import OrderColumn
 from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.digest import row_hashes
-from anabranch.operators.order import sortable_ints as words
-from anabranch.operators.order.row_order import READER_COLUMNS, Order
+from anabranch.operators.order import sortable_ints
+from anabranch.operators.order.row_order import READER_COLUMNS, RowOrder
 from anabranch.operators.rows import Rows
 
 Int64s = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ class Ordering:
         else:
             columns.append(_content(rows))
             columns.append(_occurrences(columns))
-        return Rows(rows.values, rows.hashes, rows.keys, Order(tuple(columns)))
+        return Rows(rows.values, rows.hashes, rows.keys, RowOrder(tuple(columns)))
 
 
 def ordering_of(typed: Typed, node: StatefulNode) -> Ordering | None:
@@ -80,7 +80,7 @@ def order_fields(typed: Typed, node: StatefulNode) -> Sequence[tuple[str, pa.Fie
 
 def _parts(column: pa.ChunkedArray, wanted: OrderColumn) -> tuple[Int64s, Int64s]:
     """Whether there is a value, and the value, as numbers that compare as the order wants."""
-    word = words.to_words(_whole(column))
+    word = sortable_ints.to_words(_whole(column))
     assert word is not None
     numbers: Int64s = word.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     some: Int64s = word.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
@@ -96,7 +96,7 @@ def _content(rows: Rows) -> Int64s:
 def _hashable(column: pa.Array) -> pa.Array:
     """The column, or one that tells its values apart also where they are floating."""
     if pa.types.is_floating(column.type):
-        return words.to_words(column)
+        return sortable_ints.to_words(column)
     if pa.types.is_nested(column.type):
         return pa.array([repr(value) for value in column.to_pylist()], type=pa.string())
     return column

@@ -20,7 +20,7 @@ READER_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RowOrder:
     """The order of each row of a batch: columns of equal length, the first weighs most."""
 
     columns: tuple[Int64s, ...]
@@ -29,21 +29,21 @@ class Order:
         """How many rows there are."""
         return len(self.columns[0])
 
-    def take(self, places: npt.NDArray[np.int64]) -> Order:
+    def take(self, places: npt.NDArray[np.int64]) -> RowOrder:
         """The order of the rows at these places."""
-        return Order(tuple(column[places] for column in self.columns))
+        return RowOrder(tuple(column[places] for column in self.columns))
 
-    def child(self, parents: Int64s, digits: Int64s) -> Order:
+    def child(self, parents: Int64s, digits: Int64s) -> RowOrder:
         """The order of rows that calls made: of row ``parents[i]``, its ``digits[i]``-th output."""
-        return Order((*(column[parents] for column in self.columns), digits))
+        return RowOrder((*(column[parents] for column in self.columns), digits))
 
-    def padded(self, digits: int) -> Order:
+    def padded(self, digits: int) -> RowOrder:
         """The same order with so many digits behind the reader's columns; new ones are zero."""
         width = READER_COLUMNS + digits
         return (
             self
             if len(self.columns) >= width
-            else Order(tuple(_digit(self, place) for place in range(width)))
+            else RowOrder(tuple(_digit(self, place) for place in range(width)))
         )
 
     def permutation(self) -> Int64s | None:
@@ -52,7 +52,7 @@ class Order:
         Rows arrive as a few sequences that are sorted in themselves (one per task that sent some),
         so the usual case is a sort of the sequences' first rows; anything else is sorted in full.
 
-        >>> Order((np.array([2, 2, 1]), np.array([0, 1, 7]))).permutation().tolist()
+        >>> RowOrder((np.array([2, 2, 1]), np.array([0, 1, 7]))).permutation().tolist()
         [2, 0, 1]
         """
         if len(self) == 0:
@@ -62,7 +62,7 @@ class Order:
             return None
         return self._joined(falls) if self._apart(falls) else _lexsort(self.columns)
 
-    def smallest(self, order: Int64s, starts: Int64s) -> Order:
+    def smallest(self, order: Int64s, starts: Int64s) -> RowOrder:
         """The least order of each segment of ``order``; segment *i* begins at ``starts[i]``."""
         ranks = np.empty(len(self), dtype=np.int64)
         sorted_places = self.permutation()
@@ -103,18 +103,18 @@ class Order:
         return np.concatenate([np.arange(starts[i], ends[i]) for i in by_first])
 
 
-def concatenate(orders: Sequence[Order]) -> Order:
+def concatenate(orders: Sequence[RowOrder]) -> RowOrder:
     """Several batches' orders as one; where digits are missing they are zero.
 
-    >>> joined = concatenate([Order((np.array([1]),)), Order((np.array([2]), np.array([5])))])
+    >>> joined = concatenate([RowOrder((np.array([1]),)), RowOrder((np.array([2]), np.array([5])))])
     >>> [column.tolist() for column in joined.columns]
     [[1, 2], [0, 5]]
     """
     width = max(len(order.columns) for order in orders)
-    return Order(tuple(np.concatenate([_digit(o, i) for o in orders]) for i in range(width)))
+    return RowOrder(tuple(np.concatenate([_digit(o, i) for o in orders]) for i in range(width)))
 
 
-def _digit(order: Order, place: int) -> Int64s:
+def _digit(order: RowOrder, place: int) -> Int64s:
     if place < len(order.columns):
         return order.columns[place]
     return np.zeros(len(order), dtype=np.int64)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.operators.order import sortable_ints as words
+from anabranch.operators.order import sortable_ints
 
 Int64s = npt.NDArray[np.int64]
 
@@ -26,7 +26,7 @@ def codes(column: pa.Array) -> Int64s:
     >>> codes(pa.array(["b", "a", "b"])).tolist()
     [1, 0, 1]
     """
-    plain = words.to_words(column)
+    plain = sortable_ints.to_words(column)
     if plain is not None:
         dense: Int64s = plain.to_numpy(zero_copy_only=False).astype(np.int64)
         return dense

@@ -40,12 +40,12 @@ def from_words(words: pa.Array, kind: pa.DataType) -> pa.Array:
     return bits.view(kind)
 
 
-def least(kind: pa.DataType) -> int:
+def least_int(kind: pa.DataType) -> int:
     """The least word of a type."""
     return int(np.iinfo(kind.to_pandas_dtype()).min)
 
 
-def greatest(kind: pa.DataType) -> int:
+def greatest_int(kind: pa.DataType) -> int:
     """The greatest word of a type."""
     return int(np.iinfo(kind.to_pandas_dtype()).max)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import msgspec
 
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.records.shares import Shares
-from anabranch.rescale.migration import Course, Intent, Reports, View
+from anabranch.rescale.migration import Intent, Migration, MigrationView, Reports
 from anabranch.rescale.phases.moving import Moving
 from anabranch.rescale.phases.settled import Settled
 from anabranch.rescale.rounds import usual_seconds
@@ -22,7 +22,7 @@ class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
     ``origin`` is the assignment to roll back to: the last one that was settled.
     """
 
-    wish: Wish
+    wish: TargetRequest
     origin: tuple[Shares, ...]
     answered: bool = False
     waited: int = 0
@@ -32,12 +32,12 @@ class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
         """A step is needed to ask, and then to begin."""
         return True
 
-    def plan(self, view: View) -> Intent:
+    def plan(self, view: MigrationView) -> Intent:
         """Ask; when all have answered, or enough steps were waited for it, make the target."""
         if not self.answered and self.waited < view.settings.answer_steps:
             return Intent(ask=True)
         target = target_for(self.wish, view.placement, view.loads)
-        course = Course(target, usual_seconds(view.recent))
+        course = Migration(target, usual_seconds(view.recent))
         return replace(course.intent(view), course=course)
 
     def after(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.protocol.rescale_history import Outcome
-from anabranch.protocol.rescale_requests import Wish
+from anabranch.protocol.rescale_history import RescaleOutcome
+from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.records.shares import Shares
-from anabranch.rescale.migration import Course, Intent, Reports, View
+from anabranch.rescale.migration import Intent, Migration, MigrationView, Reports
 from anabranch.rescale.phases.settled import Settled
 from anabranch.rescale.step_moves import StepMoves
 
@@ -15,16 +15,16 @@ from anabranch.rescale.step_moves import StepMoves
 class Moving(msgspec.Struct, frozen=True, tag="moving"):
     """Bins are on their way to the target; ``origin`` is the assignment to roll back to."""
 
-    wish: Wish
+    wish: TargetRequest
     origin: tuple[Shares, ...]
-    course: Course
+    course: Migration
 
     @property
     def pending(self) -> bool:
         """Steps are needed, also without input."""
         return True
 
-    def plan(self, view: View) -> Intent:
+    def plan(self, view: MigrationView) -> Intent:
         """The next round."""
         return self.course.intent(view)
 
@@ -34,5 +34,5 @@ class Moving(msgspec.Struct, frozen=True, tag="moving"):
         if ours:
             course = course.after(moves, reports)
         if course.is_done(moves.placement, moves.collect):
-            return Settled(self.wish, Outcome.SETTLED, course.moved)
+            return Settled(self.wish, RescaleOutcome.SETTLED, course.moved)
         return Moving(self.wish, self.origin, course)

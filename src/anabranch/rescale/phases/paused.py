@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.rescale.migration import Intent, Reports, View
+from anabranch.rescale.migration import Intent, MigrationView, Reports
 from anabranch.rescale.phases.interrogating import Interrogating
 from anabranch.rescale.phases.moving import Moving
 from anabranch.rescale.phases.rolling_back import RollingBack
@@ -22,7 +22,7 @@ class Paused(msgspec.Struct, frozen=True, tag="paused"):
         """No step is needed."""
         return False
 
-    def plan(self, view: View) -> Intent:
+    def plan(self, view: MigrationView) -> Intent:
         """Nothing new."""
         return Intent()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.protocol.rescale_history import Outcome
-from anabranch.protocol.rescale_requests import Wish
-from anabranch.rescale.migration import Course, Intent, Reports, View
+from anabranch.protocol.rescale_history import RescaleOutcome
+from anabranch.protocol.rescale_requests import TargetRequest
+from anabranch.rescale.migration import Intent, Migration, MigrationView, Reports
 from anabranch.rescale.phases.settled import Settled
 from anabranch.rescale.step_moves import StepMoves
 
@@ -14,15 +14,15 @@ from anabranch.rescale.step_moves import StepMoves
 class RollingBack(msgspec.Struct, frozen=True, tag="rolling_back"):
     """Bins return to where they were, by the same way as they came: the target is the origin."""
 
-    wish: Wish
-    course: Course
+    wish: TargetRequest
+    course: Migration
 
     @property
     def pending(self) -> bool:
         """Steps are needed, also without input."""
         return True
 
-    def plan(self, view: View) -> Intent:
+    def plan(self, view: MigrationView) -> Intent:
         """The next round."""
         return self.course.intent(view)
 
@@ -32,5 +32,5 @@ class RollingBack(msgspec.Struct, frozen=True, tag="rolling_back"):
         if ours:
             course = course.after(moves, reports)
         if course.is_done(moves.placement, moves.collect):
-            return Settled(self.wish, Outcome.ROLLED_BACK, course.moved)
+            return Settled(self.wish, RescaleOutcome.ROLLED_BACK, course.moved)
         return RollingBack(self.wish, course)

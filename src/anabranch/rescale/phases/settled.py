@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.protocol.rescale_history import Moved, Outcome
-from anabranch.protocol.rescale_requests import Wish
-from anabranch.rescale.migration import Intent, Reports, View
+from anabranch.protocol.rescale_history import MovedTotals, RescaleOutcome
+from anabranch.protocol.rescale_requests import TargetRequest
+from anabranch.rescale.migration import Intent, MigrationView, Reports
 from anabranch.rescale.phases.steady import Steady
 from anabranch.rescale.step_moves import StepMoves
 
@@ -14,16 +14,16 @@ from anabranch.rescale.step_moves import StepMoves
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
     """Every bin is where it is to stay. In one more step, workers without bins get ``Shutdown``."""
 
-    wish: Wish
-    outcome: Outcome
-    moved: Moved
+    wish: TargetRequest
+    outcome: RescaleOutcome
+    moved: MovedTotals
 
     @property
     def pending(self) -> bool:
         """One step more; whoever reopened with other workers may wait until there is input."""
-        return self.outcome is not Outcome.REOPENED
+        return self.outcome is not RescaleOutcome.REOPENED
 
-    def plan(self, view: View) -> Intent:
+    def plan(self, view: MigrationView) -> Intent:
         """Tell the workers that have no bins."""
         return Intent(settle=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.rescale.migration import Intent, Reports, View
+from anabranch.rescale.migration import Intent, MigrationView, Reports
 from anabranch.rescale.step_moves import StepMoves
 
 
@@ -16,7 +16,7 @@ class Steady(msgspec.Struct, frozen=True, tag="steady"):
         """No step is needed."""
         return False
 
-    def plan(self, view: View) -> Intent:
+    def plan(self, view: MigrationView) -> Intent:
         """Nothing."""
         return Intent()
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from anabranch.errors import QueryTooLarge
 from anabranch.plan.state_view import StateView, bin_ranges
-from anabranch.spark.failure import carried
+from anabranch.spark.failure import carrying_errors
 from anabranch.spark.step.assembly import Assembly
 from anabranch.task.queries import QueryLimits
 from anabranch.task.state_reader import read_view
@@ -29,7 +29,7 @@ def _read_bins(
     view: StateView, store: str, parts: int, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of the ranges of bins with these numbers."""
-    with carried():
+    with carrying_errors():
         ranges = bin_ranges(view.bins, parts)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
@@ -40,7 +40,7 @@ def within_limits(
     limits: QueryLimits, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In a task: the rows as they come, until they are too many."""
-    with carried():
+    with carrying_errors():
         rows = size = 0
         for batch in batches:
             rows += batch.num_rows

@@ -39,7 +39,7 @@ from anabranch.sources.python_data_source import (
     KIND,
     OffsetPosition,
     PythonDataSource,
-    read_position,
+    read_offsets,
 )
 from anabranch.spark.step.rows import BATCH_ROWS
 
@@ -93,7 +93,7 @@ class DataSourceEnumerator:
 
     def acknowledge(self, position: bytes) -> None:
         """Tell the reader up to where everything is committed."""
-        offset = read_position(position).offset
+        offset = read_offsets(position).offset
         if offset == self._acknowledged:
             return
         with self._asking("commit"):
@@ -131,7 +131,7 @@ class DataSourceEnumerator:
         return encode_position(OffsetPosition(source=KIND, name=self._format, offset=self._offset))
 
     def _kept(self, position: bytes) -> str:
-        kept = read_position(position)
+        kept = read_offsets(position)
         if kept.name != self._format:
             raise ChangedDataflow(
                 f"Source {self._name!r} was the data source {kept.name!r} so far and is now "

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from anabranch.dataflow.graph import Graph, Node, SourceNode
+from anabranch.dataflow.graph import Graph, GraphNode, SourceNode
 from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import ReadFailed
 from anabranch.operators.error_text import short
@@ -54,7 +54,7 @@ class SparkSources:
         return [each for part in parts for each in self._opened[name].partitions(part)]
 
 
-def _with_schema(node: Node, spark: SparkSession) -> Node:
+def _with_schema(node: GraphNode, spark: SparkSession) -> GraphNode:
     if not isinstance(node, SourceNode):
         return node
     source = node.source

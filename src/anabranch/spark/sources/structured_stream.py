@@ -50,9 +50,9 @@ from anabranch.sources.structured_stream import (
     encode_marker,
     file_name,
     marker_name,
-    read_position,
+    read_batch_position,
 )
-from anabranch.spark.failure import brief, carried, quietly, rebuilt
+from anabranch.spark.failure import brief, carrying_errors, quietly, rebuilt
 from anabranch.store.files import (
     create_bulk,
     create_file,
@@ -94,7 +94,7 @@ class StreamEnumerator:
         self._forgotten = 0
         self._next = 0
         if position is not None:
-            kept = read_position(position)
+            kept = read_batch_position(position)
             self._next = kept.next
             self._refuse_other_query(kept.query)
 
@@ -118,7 +118,7 @@ class StreamEnumerator:
 
     def forget(self, positions: Sequence[bytes]) -> None:
         """Remove the batches that all of these positions have passed."""
-        floor = min(read_position(position).next for position in positions)
+        floor = min(read_batch_position(position).next for position in positions)
         if floor <= self._forgotten:
             return
         room = self._room()
@@ -298,7 +298,7 @@ def log_task(
     store: str, room: str, batch: int, arriving: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write a partition of a batch to a file of its own; yield its name, rows and bytes."""
-    with carried():
+    with carrying_errors():
         table = pa.Table.from_batches(got) if (got := list(arriving)) else None
         if table is None or not table.num_rows:
             return

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from anabranch.dataflow.graph import SourceNode
 from anabranch.messages import FileTags
-from anabranch.plan.boundary import seats
+from anabranch.plan.boundary import seats_of_level
 from anabranch.records.slices import FileSlice, RangeSlice
 from anabranch.records.step import Input, Plan
 from anabranch.sources.python_data_source import PythonDataSource
@@ -85,7 +85,9 @@ class Inputs:
         inputs = {given.source: given for given in plan.inputs}
         boundary = self._program.boundary(level)
         wanted = boundary.wanted()
-        partitions = seats(boundary.level, plan).partitions if boundary.level.exchange else 1
+        partitions = (
+            seats_of_level(boundary.level, plan).partitions if boundary.level.exchange else 1
+        )
         files: list[tuple[SourceNode, tuple[FileSlice, ...]]] = []
         orders: list[ReadOrder] = []
         for number, node in enumerate(self._program.physical.sources()):

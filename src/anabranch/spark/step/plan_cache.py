@@ -1,6 +1,6 @@
 """Physical plans that are kept: a step runs by the plan of an earlier one, over other files.
 
-Of two steps Spark's plans differ in what is ``Given`` here and in nothing else: what tasks are told
+Of two steps Spark's plans differ in what is ``PlanInputs`` here and in nothing else: what tasks are told
 stands in blanks, and where bins are in tables that are written later. So the plan is made once, and
 every step gets a copy of it that knows nothing of what the others ran. See
 ``docs/decisions/0009``.
@@ -50,7 +50,7 @@ Place = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PlanInputs:
     """What the plans of two steps differ in.
 
     ``files`` are indexes of files and ``rows`` are RDDs, one task for each partition of theirs;
@@ -126,7 +126,7 @@ class Planned:
         self._to_seq = java_class(gateway.jvm, PYTHON_UTILS).toSeq
 
     @classmethod
-    def of(cls, frame: DataFrame, given: Given) -> Planned | None:
+    def of(cls, frame: DataFrame, given: PlanInputs) -> Planned | None:
         """The plan of a DataFrame over what is given; None where it cannot be used again.
 
         With one partition behind an exchange, it can be used for one partition only.
@@ -138,7 +138,7 @@ class Planned:
         part = _Taking(spark, given).taken(root)
         return None if part is None else cls(spark, part, root.schema())
 
-    def over(self, given: Given) -> DataFrame:
+    def over(self, given: PlanInputs) -> DataFrame:
         """The same query over something else."""
         # A node takes its settings from the session that is active when it is made.
         use_session(self._spark)
@@ -155,7 +155,7 @@ class Plans:
         self._kept: OrderedDict[Hashable, Planned | _Standing] = OrderedDict()
 
     def frame(
-        self, shape: Hashable, given: Given | None, make: Callable[[], DataFrame | None]
+        self, shape: Hashable, given: PlanInputs | None, make: Callable[[], DataFrame | None]
     ) -> DataFrame | None:
         """The query of this shape over what is given, which ``make`` makes in Spark's own way.
 
@@ -199,7 +199,7 @@ class _Standing(Enum):
 class _Taking:
     """Takes a plan apart."""
 
-    def __init__(self, spark: SparkSession, given: Given) -> None:
+    def __init__(self, spark: SparkSession, given: PlanInputs) -> None:
         context = spark.sparkContext
         self._partitions = given.partitions
         self._jvm: Java = context._jvm
@@ -280,7 +280,7 @@ class _Taking:
 class _Copying:
     """Puts a plan together again, over something else."""
 
-    def __init__(self, spark: SparkSession, to_seq: Java, given: Given) -> None:
+    def __init__(self, spark: SparkSession, to_seq: Java, given: PlanInputs) -> None:
         self._given = given
         gateway: Java = spark.sparkContext._gateway
         self._client: Java = gateway._gateway_client

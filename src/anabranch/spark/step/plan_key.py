@@ -15,7 +15,7 @@ from anabranch.spark.step.reading import ReadOrder
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class PlanKey:
     """The step that a query is for: all that it depends on. Which bins are where is not in it.
 
     ``shape`` is what its plan depends on; ``read_tasks`` is their number, by level.
@@ -34,7 +34,7 @@ class Occasion:
 class StepQuery:
     """A step as a query that gives its reports, and the blanks that are to be filled before."""
 
-    occasion: Occasion
+    occasion: PlanKey
     frame: DataFrame
     blanks: Blanks | None
     orders: tuple[tuple[Blanks, tuple[ReadOrder, ...]], ...]

@@ -27,7 +27,7 @@ from anabranch.records.step import Plan
 from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark_path
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import read_by_spark
-from anabranch.spark.failure import carried
+from anabranch.spark.failure import carrying_errors
 from anabranch.spark.sources.data_source import read_partition
 from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.rows import batches, pack_notes, pack_rows, reader_order
@@ -154,7 +154,7 @@ def encoded_orders(orders: Sequence[ReadOrder]) -> list[tuple[int, bytes]]:
 def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Read what the orders say; yield rows and notes."""
     task_begins()
-    with carried():
+    with carrying_errors():
         orders = [
             _decode_order(order) for batch in arriving for order in batch.column(0).to_pylist()
         ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from anabranch.errors import ReadFailed
 from anabranch.messages import Attempt, Control, Report, decode
-from anabranch.operators.order.row_order import Order
+from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import (
     FROM,
@@ -67,7 +67,7 @@ def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
         rows = pa.table({"_": pa.nulls(some.num_rows)})
     order = None
     if edge.ordered:
-        order = Order(tuple(_numbers(some.column(name)) for name in order_names(edge.digits)))
+        order = RowOrder(tuple(_numbers(some.column(name)) for name in order_names(edge.digits)))
     if edge.region is None:
         return Rows(rows, order=order)
     hashes = _numbers(some.column(HASH)).view(np.uint64)
@@ -80,7 +80,7 @@ def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
     return Rows(rows, hashes, keys, order)
 
 
-def number_files(order: Order, source: int, tags: Sequence[int]) -> Order:
+def number_files(order: RowOrder, source: int, tags: Sequence[int]) -> RowOrder:
     """Put the files' planned numbers in the place of the tags by which rows name their file."""
     known = np.array(tags, dtype=np.int64)
     by_tag = np.argsort(known)
@@ -95,10 +95,10 @@ def number_files(order: Order, source: int, tags: Sequence[int]) -> Order:
             "that was not foreseen.",
         )
     numbers = by_tag[found].astype(np.int64) + (np.int64(source) << SOURCE_SHIFT)
-    return Order((numbers, *order.columns[1:]))
+    return RowOrder((numbers, *order.columns[1:]))
 
 
-def number_transformed(order: Order, tags: Mapping[int, Sequence[int]]) -> Order:
+def number_transformed(order: RowOrder, tags: Mapping[int, Sequence[int]]) -> RowOrder:
     """The same for rows behind a transform: those that name their file name its source too."""
     first = order.columns[0].copy()
     left = (first & UNNUMBERED) != 0
@@ -108,11 +108,11 @@ def number_transformed(order: Order, tags: Mapping[int, Sequence[int]]) -> Order
     for source, known in tags.items():
         own = left & (source_of == source)
         seen = first[own] & ((1 << SOURCE_SHIFT) - 1)
-        first[own] = number_files(Order((seen,)), source, known).columns[0]
+        first[own] = number_files(RowOrder((seen,)), source, known).columns[0]
         left &= ~own
     if left.any():
-        number_files(Order((first[left],)), int(source_of[left][0]), ())
-    return Order((first, *order.columns[1:]))
+        number_files(RowOrder((first[left],)), int(source_of[left][0]), ())
+    return RowOrder((first, *order.columns[1:]))
 
 
 def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows: Rows) -> pa.Table:
@@ -151,11 +151,11 @@ def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def reader_order(source: int, partition: int, start: int, count: int) -> Order:
+def reader_order(source: int, partition: int, start: int, count: int) -> RowOrder:
     """The order of rows that a Python source read from one of its partitions."""
     first = np.full(count, (source << SOURCE_SHIFT) + partition, dtype=np.int64)
     position = np.arange(start, start + count, dtype=np.int64)
-    return Order((first, position, np.zeros(count, dtype=np.int64)))
+    return RowOrder((first, position, np.zeros(count, dtype=np.int64)))
 
 
 def _filled(

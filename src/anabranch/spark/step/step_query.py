@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.dataflow.graph import SourceNode
 from anabranch.messages import encode
-from anabranch.plan.boundary import Boundary, Seats, seats
+from anabranch.plan.boundary import Boundary, Seats, seats_of_level
 from anabranch.plan.sql import Crossing
 from anabranch.records.step import OperatorState, Plan
 from anabranch.sources.python_data_source import PythonDataSource
@@ -27,8 +27,8 @@ from anabranch.spark.sources.opening import SparkSources
 from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.inputs import Found, Inputs, LevelInput, indexes_of
 from anabranch.spark.step.late_rows import AT, TOLD, Blanks
-from anabranch.spark.step.plan_cache import Given, Place, Plans
-from anabranch.spark.step.plan_key import Occasion, StepQuery, reads_of
+from anabranch.spark.step.plan_cache import Place, PlanInputs, Plans
+from anabranch.spark.step.plan_key import PlanKey, StepQuery, reads_of
 from anabranch.spark.step.reading import (
     READ_ORDER,
     ReadOrder,
@@ -48,7 +48,7 @@ LEAST_CONTROLS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class LevelQuery:
     """A view over rows for a level, whose rows they are, and the query that brings them there.
 
     The query is None where only a transform gets the rows.
@@ -135,8 +135,8 @@ class StepQueries:
                 [(control_part(self._program, first, c), encode(c)) for c in controls]
             )
 
-    def _occasion(self, plan: Plan, inputs: Sequence[LevelInput]) -> Occasion:
-        return Occasion(
+    def _occasion(self, plan: Plan, inputs: Sequence[LevelInput]) -> PlanKey:
+        return PlanKey(
             plan.step,
             plan.revision,
             plan.ending,
@@ -149,15 +149,15 @@ class StepQueries:
     def _fixed(self, seating: Sequence[Seats]) -> tuple[Hashable, ...]:
         """What of the seats stands in the query: where rows without a key go, and how many hear."""
         loose = (
-            seats.groups
-            for level, seats in zip(self._program.physical.levels, seating, strict=True)
+            seats_of_level.groups
+            for level, seats_of_level in zip(self._program.physical.levels, seating, strict=True)
             if level.exchange and any(group.region is None for group in level.groups)
         )
         return (_room(self._hearing(seating, 1)), *loose)
 
     def _given(
         self, seating: Sequence[Seats], inputs: Sequence[LevelInput], found: Found
-    ) -> Given | None:
+    ) -> PlanInputs | None:
         """What a plan is given that serves other steps, too."""
         indexes = indexes_of(found)
         if indexes is None:
@@ -169,7 +169,7 @@ class StepQueries:
         }
         levels = reversed(self._program.physical.levels[1:])
         partitions = tuple(seating[level.number].partitions for level in levels if level.exchange)
-        return Given(indexes, orders, partitions)
+        return PlanInputs(indexes, orders, partitions)
 
     def _orders(
         self, inputs: Sequence[LevelInput]
@@ -199,7 +199,7 @@ class StepQueries:
         found: Found,
     ) -> DataFrame | None:
         physical = self._program.physical
-        before: list[Feed] = []
+        before: list[LevelQuery] = []
         job: DataFrame | None = None
         for level in physical.levels[1:]:
             crossing = self._crossing(level.number, table)
@@ -228,7 +228,7 @@ class StepQueries:
         """Every level's seats; a level without an exchange sits where the one before sat."""
         found = [Seats(())]
         for level in self._program.physical.levels[1:]:
-            seated = seats(level, plan)
+            seated = seats_of_level(level, plan)
             found.append(seated if level.exchange or level.number == 1 else found[-1])
         return tuple(found)
 
@@ -257,7 +257,7 @@ class StepQueries:
         boundary = self._program.boundary(level)
         return Crossing(boundary, table[level])
 
-    def _transforms(self, crossing: Crossing, feeds: Sequence[Feed]) -> list[str]:
+    def _transforms(self, crossing: Crossing, feeds: Sequence[LevelQuery]) -> list[str]:
         """What brings the rows of transforms to a level, one query each."""
         if not crossing.boundary.transforms:
             return []
@@ -272,24 +272,26 @@ class StepQueries:
             if transform in crossing.boundary.producers()
         ]
 
-    def _read(self, plan: Plan, crossing: Crossing, given: LevelInput, found: Found) -> list[Feed]:
+    def _read(
+        self, plan: Plan, crossing: Crossing, given: LevelInput, found: Found
+    ) -> list[LevelQuery]:
         """The views of the sources' rows."""
         feeds = [self._files(node, crossing, found) for node, _ in given.files]
         if given.orders:
             feeds.append(self._python(plan, crossing, len(given.orders)))
         return feeds
 
-    def _files(self, node: SourceNode, crossing: Crossing, found: Found) -> Feed:
+    def _files(self, node: SourceNode, crossing: Crossing, found: Found) -> LevelQuery:
         level = crossing.boundary.level.number
         view = f"_ab_source_{node.id}_{level}"
         self._assembly.view(self._inputs.rows(node, level, found), view)
         if node.id not in crossing.boundary.producers():
-            return Feed(view, (node.id,), None)
+            return LevelQuery(view, (node.id,), None)
         key = (view, crossing.seats)
         text = self._text(key, lambda: crossing.from_source(node.id, view))
-        return Feed(view, (node.id,), text)
+        return LevelQuery(view, (node.id,), text)
 
-    def _python(self, plan: Plan, crossing: Crossing, tasks: int) -> Feed:
+    def _python(self, plan: Plan, crossing: Crossing, tasks: int) -> LevelQuery:
         boundary = crossing.boundary
         producers = python_producers(boundary)
         spec = self._spec(plan, boundary.level.number - 1)
@@ -304,7 +306,7 @@ class StepQueries:
 
     def _tasks(
         self, df: DataFrame, plan: Plan, arriving: Boundary, following: Crossing
-    ) -> list[Feed]:
+    ) -> list[LevelQuery]:
         """Run a level's tasks; the view of their rows."""
         level = arriving.level
         boundary = following.boundary
@@ -318,7 +320,7 @@ class StepQueries:
 
     def _emitted(
         self, rows: DataFrame, view: str, crossing: Crossing, producers: Sequence[int]
-    ) -> Feed:
+    ) -> LevelQuery:
         """What Python tasks emitted, for the level and for the transforms before it."""
         boundary = crossing.boundary
         if not boundary.transformed().isdisjoint(producers):
@@ -327,7 +329,7 @@ class StepQueries:
         key = (view, crossing.seats)
         taken = [producer for producer in producers if producer in boundary.producers()]
         text = self._text(key, lambda: crossing.from_tasks(taken, view))
-        return Feed(view, tuple(producers), text)
+        return LevelQuery(view, tuple(producers), text)
 
     def _text(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
         """A query that changes with the seats alone."""

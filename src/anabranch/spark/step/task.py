@@ -22,7 +22,7 @@ from anabranch.plan.boundary import NOTE
 from anabranch.plan.physical import Edge
 from anabranch.records.bins import BinSet
 from anabranch.spark.code import load_program
-from anabranch.spark.failure import carried
+from anabranch.spark.failure import carrying_errors
 from anabranch.spark.step.rows import (
     batches,
     number_files,
@@ -74,7 +74,7 @@ class TaskSpec:
 def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run one worker's share of a level; yield its rows and notes."""
     task_begins()
-    with carried():
+    with carrying_errors():
         started = time.perf_counter()
         table = _drained(arriving)
         if table is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeAlias
 
-from anabranch.testing.cluster.processes import CoordinatorProcess, NodeProcess
+from anabranch.testing.cluster.processes import CoordinatorProcess, SimulatedNode
 
 
 class Kind(StrEnum):
@@ -27,12 +27,12 @@ class Kind(StrEnum):
 OF_EXECUTORS = frozenset({Kind.LATE, Kind.ORPHAN})
 """What is done by processes that outlive the node."""
 
-Action: TypeAlias = tuple[Kind, CoordinatorProcess | NodeProcess | None]
+Action: TypeAlias = tuple[Kind, CoordinatorProcess | SimulatedNode | None]
 """What, and by which process; None: by nobody of the cluster."""
 
 
 def of_coordinator(
-    each: CoordinatorProcess, node: NodeProcess | None, now: float, found: list[Action]
+    each: CoordinatorProcess, node: SimulatedNode | None, now: float, found: list[Action]
 ) -> None:
     """Add what a coordinator can do next. ``node`` is the one that lives."""
     if each.effects or each.outcomes or each.inbox or each.stopped:
@@ -52,7 +52,7 @@ def of_coordinator(
         found.append((Kind.WAKE, each))
 
 
-def of_node(node: NodeProcess, now: float, found: list[Action]) -> None:
+def of_node(node: SimulatedNode, now: float, found: list[Action]) -> None:
     """Add what a node can do next; its work comes as often as that of two coordinators."""
     if node.has_work(now):
         found += ((Kind.WORK, node), (Kind.WORK, node))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.coordinator.calls import make_call
 from anabranch.coordinator.effects import Fetch, Give, ReplaceNode, Take
-from anabranch.coordinator.events import EffectFailed, Event, Fenced, NodeLost, NodeTold
-from anabranch.errors import Fenced as FencedError
+from anabranch.coordinator.events import EffectFailed, Event, LeaderFenced, NodeLost, NodeTold
+from anabranch.errors import Fenced
 from anabranch.node.core import NodeCore
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Failure
@@ -60,8 +60,8 @@ class Calls:
                 cluster.node.core.told(each.leader)
                 if isinstance(effect, ReplaceNode):
                     cluster.kill_node()
-        except FencedError as error:
-            each.inbox.append(Fenced(failure_of(error)))
+        except Fenced as error:
+            each.inbox.append(LeaderFenced(failure_of(error)))
             return
         each.node = cluster.node or cluster.start_node()
         each.heard_beat, each.heard_at = -1, cluster.clock.seconds
@@ -74,9 +74,9 @@ class Calls:
         each.heard_beat, each.heard_at = node.core.beat, self._cluster.clock.seconds
         try:
             each.tellings.append(node.core.told(each.leader))
-        except FencedError as error:
+        except Fenced as error:
             each.node = None
-            each.inbox.append(Fenced(failure_of(error)))
+            each.inbox.append(LeaderFenced(failure_of(error)))
 
     def deliver(self, each: CoordinatorProcess) -> None:
         """Deliver the oldest telling, or, now and then, one again or before its turn."""

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
-from anabranch.coordinator.driver.journal_writer import Records
+from anabranch.coordinator.driver.journal_writer import JournalWriter
 from anabranch.coordinator.events import Asked, Begun, TimePassed
 from anabranch.coordinator.machine import Machine
-from anabranch.coordinator.operations import Operation, Start
+from anabranch.coordinator.operations import Operation, StartPipeline
 from anabranch.errors import AnabranchError
 from anabranch.journal.leadership import Leadership
 from anabranch.runs.run_file import forget_runs
@@ -32,7 +32,7 @@ from anabranch.testing.cluster.fault_injection import Trouble
 from anabranch.testing.cluster.faults import CALM, Weather, drawn_settings
 from anabranch.testing.cluster.node_work import NodeWork
 from anabranch.testing.cluster.ownership import Ownership
-from anabranch.testing.cluster.processes import CoordinatorProcess, NodeProcess
+from anabranch.testing.cluster.processes import CoordinatorProcess, SimulatedNode
 from anabranch.testing.cluster.rules import Broken, Rules
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
 from anabranch.testing.plane.step_memo import StepMemo
@@ -77,7 +77,7 @@ class SimulatedCluster:
         self.weather = Weather.drawn(self.random) if weather is None else weather
         self.trouble = Trouble(self)
         self.coordinators: list[CoordinatorProcess] = []
-        self.node: NodeProcess | None = None
+        self.node: SimulatedNode | None = None
         #: attempts of nodes that are gone
         self.orphans: deque[Callable[[], None]] = deque()
         self.history: deque[tuple[int, float, str, str]] = deque(maxlen=3000)
@@ -128,7 +128,7 @@ class SimulatedCluster:
         self.disk.spent_seconds = 0.0
         self._act(kind, process)
 
-    def _act(self, kind: Kind, process: CoordinatorProcess | NodeProcess | None) -> None:
+    def _act(self, kind: Kind, process: CoordinatorProcess | SimulatedNode | None) -> None:
         """Do something as a process, which may be its end."""
         name = "world" if process is None else process.name
         before = self.disk.switch("executor" if kind in OF_EXECUTORS else name)
@@ -139,7 +139,7 @@ class SimulatedCluster:
         finally:
             self.disk.switch(before)
 
-    def _do(self, kind: Kind, process: CoordinatorProcess | NodeProcess | None) -> None:
+    def _do(self, kind: Kind, process: CoordinatorProcess | SimulatedNode | None) -> None:
         if isinstance(process, CoordinatorProcess):
             if kind is not Kind.THINK and kind is not Kind.CALL:
                 self.note(process.name, kind)
@@ -190,7 +190,7 @@ class SimulatedCluster:
             self.node.stuck = None
         for each in self.coordinators:
             each.frozen = False
-            self.ask(each, Start())
+            self.ask(each, StartPipeline())
 
     def _orphan(self) -> None:
         work = self.orphans.popleft()
@@ -210,14 +210,14 @@ class SimulatedCluster:
             validate=True,
         )
         leadership = Leadership(self.store / "journal")
-        records = Records(leadership.journal, self._draw)
+        records = JournalWriter(leadership.journal, self._draw)
         made = CoordinatorProcess(self._named("coordinator"), machine, leadership, records)
         made.inbox.append(Begun())
         self.coordinators.append(made)
         self._starts_at = self.clock.seconds + self.random.random() * 3
         return made
 
-    def start_node(self) -> NodeProcess:
+    def start_node(self) -> SimulatedNode:
         """Begin another node."""
         self.node = self._nodes.start(self._named("node"))
         return self.node
@@ -270,7 +270,7 @@ class SimulatedCluster:
             self.orphans.extend(self.node.plane.late)
             self.end_node(self.node)
 
-    def end_node(self, node: NodeProcess) -> None:
+    def end_node(self, node: SimulatedNode) -> None:
         """A node's process is over."""
         self.disk.kill(node.name)
         self.node = None

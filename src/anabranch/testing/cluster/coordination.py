@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.coordinator.driver.journal_writer import RecordEffect
+from anabranch.coordinator.driver.journal_writer import JournalEffect
 from anabranch.coordinator.effects import (
     Announce,
     Answer,
     Effect,
-    End,
+    EndPipeline,
     Fetch,
     FindNode,
     Give,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 CALM_FAILURES = 3
 """So often a pipeline may fail from what went wrong before, once nothing does any more."""
 
-_LOCAL = (Give, Take, Fetch, FindNode, ReplaceNode, Announce, Answer, End)
+_LOCAL = (Give, Take, Fetch, FindNode, ReplaceNode, Announce, Answer, EndPipeline)
 """Effects that only put something into a queue of their own process.
 
 Nobody else can tell whether something happened before or after such an effect, nor whether the
@@ -116,7 +116,7 @@ class Coordination:
                 pass
             case Answer(number):
                 each.waiting.discard(number)
-            case End():
+            case EndPipeline():
                 each.ended = True
             case Lead(take_over):
                 return self._lead(each, effect, take_over)
@@ -124,7 +124,7 @@ class Coordination:
                 return self._record(each, effect)
         return None
 
-    def _record(self, each: CoordinatorProcess, effect: RecordEffect) -> Event | None:
+    def _record(self, each: CoordinatorProcess, effect: JournalEffect) -> Event | None:
         """Perform an effect on the journal, in the middle of which the process may freeze."""
         if each.freezes is None:
             outcome = each.records.perform(effect)

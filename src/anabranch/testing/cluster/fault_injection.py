@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.coordinator.operations import (
-    Load,
+    LoadCheckpoint,
     Operation,
-    Pause,
-    Rescaling,
-    Shutdown,
-    Start,
+    PausePipeline,
+    RescalePipeline,
+    ShutDownPipeline,
+    StartPipeline,
     TakeCheckpoint,
 )
 from anabranch.errors import AnabranchError
@@ -177,14 +177,14 @@ class Trouble:
             return
         kept = [each.step for each in one.machine.memory.standing.checkpoints]
         wishes: list[Callable[[], Operation]] = [
-            Pause,
-            Start,
-            Start,
+            PausePipeline,
+            StartPipeline,
+            StartPipeline,
             TakeCheckpoint,
             TakeCheckpoint,
-            Shutdown,
-            lambda: Shutdown(at_once=True),
-            lambda: Load(self._random.choice(kept or [0])),
+            ShutDownPipeline,
+            lambda: ShutDownPipeline(at_once=True),
+            lambda: LoadCheckpoint(self._random.choice(kept or [0])),
         ]
         self._cluster.ask(one, self._random.choice(wishes)())
 
@@ -193,7 +193,7 @@ class Trouble:
         one = self._cluster.leading()
         if one is not None and one.machine.memory.step:
             asked = drawn_request(self._random, one.machine.memory)
-            self._cluster.ask(one, Rescaling(asked))
+            self._cluster.ask(one, RescalePipeline(asked))
 
     def _damage(self) -> None:
         """Remove or shorten a file of the state, or of a checkpoint that is not the newest.

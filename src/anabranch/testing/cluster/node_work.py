@@ -12,7 +12,7 @@ from anabranch.messages import Report
 from anabranch.node.core import NodeCore
 from anabranch.protocol.sources import NO_LIMIT, Batch, Enumerator, Limit, Source, SourceLog
 from anabranch.records.step import OperatorState, Plan
-from anabranch.testing.cluster.processes import NodeProcess
+from anabranch.testing.cluster.processes import SimulatedNode
 from anabranch.testing.cluster.rules import Rules
 from anabranch.testing.plane.memory_plane import MemoryPlane
 
@@ -27,7 +27,7 @@ class NodeWork:
         """No node is there yet."""
         self._cluster = cluster
 
-    def start(self, name: str) -> NodeProcess:
+    def start(self, name: str) -> SimulatedNode:
         """A node that has opened nothing."""
         cluster = self._cluster
         plane = _WatchedPlane(
@@ -49,9 +49,9 @@ class NodeWork:
             grace_seconds=62.0,
             reached=self._reached,
         )
-        return NodeProcess(name, core, plane)
+        return SimulatedNode(name, core, plane)
 
-    def work(self, node: NodeProcess) -> None:
+    def work(self, node: SimulatedNode) -> None:
         """Do one piece of work, of whichever kind has something to do."""
         cluster = self._cluster
         kinds = node.work(cluster.clock.seconds)

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from anabranch.coordinator.driver.journal_writer import Records
+from anabranch.coordinator.driver.journal_writer import JournalWriter
 from anabranch.coordinator.effects import Effect, Fetch, FindNode, Give, ReplaceNode, Take
 from anabranch.coordinator.events import Event
 from anabranch.coordinator.machine import Machine
 from anabranch.journal.leadership import Leadership
 from anabranch.node.core import NodeCore
-from anabranch.protocol.node import Told
+from anabranch.protocol.node import NodeReport
 from anabranch.testing.cluster.freezing import Freezable
 from anabranch.testing.plane.memory_plane import MemoryPlane
 
@@ -32,7 +32,7 @@ HEARTBEAT = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class NodeProcess:
+class SimulatedNode:
     """A node.
 
     ``idle`` says when each kind of work had nothing to do; until ``stuck`` no step makes progress.
@@ -88,15 +88,15 @@ class CoordinatorProcess:
     name: str
     machine: Machine
     leadership: Leadership
-    records: Records
+    records: JournalWriter
     effects: deque[Effect] = field(default_factory=deque)
     outcomes: deque[Event] = field(default_factory=deque)
     inbox: deque[Event] = field(default_factory=deque)
     calls: deque[Give | Take | Fetch] = field(default_factory=deque)
     finding: deque[FindNode | ReplaceNode] = field(default_factory=deque)
-    node: NodeProcess | None = None
+    node: SimulatedNode | None = None
     #: tellings on their way, the beat and the time of the last one
-    tellings: list[Told] = field(default_factory=list)
+    tellings: list[NodeReport] = field(default_factory=list)
     heard_beat: int = -1
     heard_at: float = 0.0
     wakes: float | None = None

@@ -7,31 +7,36 @@ from random import Random
 from anabranch.coordinator.memory import Memory
 from anabranch.protocol.rescale_requests import (
     Balance,
-    Cancel,
-    Pause,
+    CancelRescale,
+    PauseRescale,
     Rebalance,
-    Request,
-    Resume,
+    RescaleRequest,
+    ResumeRescale,
     Scale,
 )
 from anabranch.records.shares import members
 from anabranch.rescale.phases import Settled, Steady
-from anabranch.rescale.rounds import RescaleSettings, Way
+from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 
 MOST = 5
 """Up to so many workers are asked for; some scenarios have fewer keys."""
 
 
-def drawn_request(random: Random, memory: Memory) -> Request:
+def drawn_request(random: Random, memory: Memory) -> RescaleRequest:
     """Anything that somebody may ask for now; most of it makes sense."""
     under_way = not isinstance(memory.rescale.phase, Steady | Settled)
     if under_way and random.random() < 0.6:
-        changes: tuple[Request, ...] = (Cancel(), Cancel(roll_back=True), Pause(), Resume())
+        changes: tuple[RescaleRequest, ...] = (
+            CancelRescale(),
+            CancelRescale(roll_back=True),
+            PauseRescale(),
+            ResumeRescale(),
+        )
         return random.choice(changes)
     return _wish(random, memory)
 
 
-def _wish(random: Random, memory: Memory) -> Request:
+def _wish(random: Random, memory: Memory) -> RescaleRequest:
     commit = memory.standing.commit
     placement = () if commit is None else commit.placement
     workers = members(placement) or (0,)
@@ -52,7 +57,7 @@ def _wish(random: Random, memory: Memory) -> Request:
 def drawn_rescaling(random: Random) -> RescaleSettings:
     """How bins are moved: all ways, with and without waiting for answers and copies."""
     return RescaleSettings(
-        way=random.choice(tuple(Way)),
+        way=random.choice(tuple(MovePolicy)),
         prefetch=random.random() < 0.3,
         answer_steps=random.choice((0, 1, 2)),
         prefetch_steps=random.choice((0, 1)),

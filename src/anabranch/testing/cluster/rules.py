@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from anabranch.coordinator.journal_view import Standing
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.journal.entry_names import CommitName
 from anabranch.messages import Report
 from anabranch.records.run_list import files
@@ -86,7 +86,7 @@ class Rules:
         self.named.update(file.name for file in commit.staged)
         self.positions.update((each.source, bytes(each.position)) for each in commit.positions)
 
-    def branched(self, standing: Standing) -> None:
+    def branched(self, standing: JournalView) -> None:
         """The pipeline went back to a checkpoint."""
         self._stands(standing)
         self.published = {sink: min(s, self.step) for sink, s in self.published.items()}
@@ -108,7 +108,7 @@ class Rules:
             runs = (run for report in reports for state in report.states for run in state.runs)
             self.replayed |= files(tuple(runs))
 
-    def found(self, standing: Standing) -> None:
+    def found(self, standing: JournalView) -> None:
         """A coordinator has read the journal: nothing that was committed may be missing."""
         where = (standing.branch, standing.step)
         require(
@@ -133,7 +133,7 @@ class Rules:
         gone = sorted(name for name in needed if not (self.store / name).exists())
         require(not gone, f"checkpoint {checkpoint.step} is kept without its files {gone}")
 
-    def _stands(self, standing: Standing) -> None:
+    def _stands(self, standing: JournalView) -> None:
         self.branch, self.step = standing.branch, standing.step
         self.states = standing.states if standing.commit is not None else None
         self.ownership.line.cut(standing.step)

@@ -20,7 +20,7 @@ from anabranch.store.disk import disk, use_disk
 from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace
 from anabranch.task.worker_home import Homes
-from anabranch.testing.plane.exchange import Arrived, Exchange, Share, ordered, owned_bins
+from anabranch.testing.plane.exchange import Arrived, Exchange, TaskShare, ordered, owned_bins
 from anabranch.testing.plane.step_memo import (
     DoneStep,
     DoneTask,
@@ -100,7 +100,7 @@ class ComputedStep:
 
     def _task(self, level: Level, group: Group, worker: int) -> tuple[DoneTask, Report]:
         control = self._control(level, group, worker)
-        share = Share(
+        share = TaskShare(
             None if group.region is None else control.owned, self._plan.unkeyed_workers, worker
         )
         arrived = [

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.dataflow.graph import KeyByNode
-from anabranch.operators.order.row_order import Order, concatenate
+from anabranch.operators.order.row_order import RowOrder, concatenate
 from anabranch.operators.rows import Rows
 from anabranch.plan.physical import Edge
 from anabranch.records.bins import BinSet, bin_of
@@ -35,7 +35,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TaskShare:
     """Which rows are a task's: those of its bins, or, outside of regions, every n-th."""
 
     owned: BinSet | None
@@ -73,7 +73,7 @@ class Exchange:
         """A task gave rows."""
         self._made.setdefault(producer, []).append((rows, token))
 
-    def arriving(self, edge: Edge, share: Share) -> Arrived:
+    def arriving(self, edge: Edge, share: TaskShare) -> Arrived:
         """The rows that come over an edge to a task."""
         pieces = self._made.get(edge.producer, [])
         tokens = tuple([token for _, token in pieces])
@@ -139,7 +139,7 @@ def ordered(batch: pa.RecordBatch, number: int, part: RangeSlice) -> Rows:
     size = batch.num_rows
     first = np.full(size, (number << 32) + part.partition, dtype=np.int64)
     position = np.arange(part.start, part.start + size, dtype=np.int64)
-    order = Order((first, position, np.zeros(size, dtype=np.int64)))
+    order = RowOrder((first, position, np.zeros(size, dtype=np.int64)))
     return Rows(pa.Table.from_batches([batch]), order=order)
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.protocol.node import NodeFacts, SinkFacts
-from anabranch.protocol.rescale_history import Finished
+from anabranch.protocol.node import GraphNodeInfo, SinkInfo
+from anabranch.protocol.rescale_history import FinishedRescale
 from anabranch.protocol.rescale_requests import Balance
 from anabranch.protocol.status import (
     CheckpointStatus,
@@ -41,7 +41,7 @@ LAST_STEP = (1 << 53) - 1
 QueryFormat = Literal["json", "arrow", "text"]
 
 
-class Problem(msgspec.Struct, frozen=True):
+class ProblemDocument(msgspec.Struct, frozen=True):
     """An error (RFC 9457): ``code`` is that of ``anabranch.errors``, ``do`` says what to do."""
 
     type: str
@@ -110,7 +110,7 @@ class Rescales(msgspec.Struct, frozen=True):
     """The rescale that is under way, if one is, and the last that are over, oldest first."""
 
     rescale: RescaleStatus | None
-    history: tuple[Finished, ...]
+    history: tuple[FinishedRescale, ...]
 
 
 class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,7 +126,7 @@ class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_SECONDS)] | None = None
 
 
-class Column(msgspec.Struct, frozen=True):
+class ResultColumn(msgspec.Struct, frozen=True):
     """A column of a query's result; the type as Arrow names it."""
 
     name: str
@@ -137,7 +137,7 @@ class QueryAnswer(msgspec.Struct, frozen=True):
     """The rows of a query, each a list with one value per column; ``step`` is what it saw."""
 
     step: int | None
-    columns: list[Column]
+    columns: list[ResultColumn]
     rows: list[list[Any]]
 
 
@@ -202,11 +202,11 @@ class Metadata(msgspec.Struct, frozen=True):
     bins: int
     sources: tuple[str, ...]
     regions: tuple[RegionFacts, ...]
-    sinks: tuple[SinkFacts, ...]
+    sinks: tuple[SinkInfo, ...]
     endings: tuple[str, ...]
     releasing: str = ""
     source_regions: tuple[SourceRegion, ...] = ()
-    nodes: tuple[NodeFacts, ...] = ()
+    nodes: tuple[GraphNodeInfo, ...] = ()
     edges: tuple[GraphEdge, ...] = ()
 
 
