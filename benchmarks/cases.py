@@ -111,10 +111,10 @@ def _rescale(sizes: Sizes) -> Iterator[Case]:
             "bins": wanted.bins,
         }
         ways = WAYS if base is wanted.base else WAYS[:1]
-        for way in ways:
-            runs = wanted.runs if way == WAYS[0] and base is wanted.base else 1
-            options = {**shape, "way": way, "runs": runs}
-            yield Case(data, way, "benchmarks.rescale", data, 0, sizes.case_seconds, options)
+        for policy in ways:
+            runs = wanted.runs if policy == WAYS[0] and base is wanted.base else 1
+            options = {**shape, "way": policy, "runs": runs}
+            yield Case(data, policy, "benchmarks.rescale", data, 0, sizes.case_seconds, options)
         store = {**shape, "store": "rocksdb"}
         yield Case(data, "offline", "benchmarks.offline", data, 0, sizes.case_seconds, store)
 

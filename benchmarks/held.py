@@ -62,14 +62,14 @@ def measure(spec: Spec) -> Outcome:
     many, until = _steps(spec, "many", "many", most, to_the_end=False)
     few, _ = _steps(spec, "few", "few", len(many), to_the_end=True)
     merged = until.merged_after
-    facts: dict[str, Fact] = {
+    info: dict[str, Fact] = {
         "steps": len(many),
         "base merged after": f"{merged} steps" if merged else "not within these steps",
         "base files": len(until.base),
     }
-    facts |= _told("many", many)
-    facts |= _told("few", few)
-    return Outcome((*many, *few), time.perf_counter() - started, merged is None, facts)
+    info |= _told("many", many)
+    info |= _told("few", few)
+    return Outcome((*many, *few), time.perf_counter() - started, merged is None, info)
 
 
 def _steps(

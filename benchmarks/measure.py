@@ -24,13 +24,13 @@ class Outcome(msgspec.Struct, frozen=True):
     """What a case's process reports.
 
     ``cut`` says that time was up before the input was; ``seconds`` is the time from the start of
-    the first batch until everything was written, ``facts`` is whatever else the case found out.
+    the first batch until everything was written, ``info`` is whatever else the case found out.
     """
 
     batches: tuple[Batch, ...]
     seconds: float
     cut: bool = False
-    facts: dict[str, Fact] = {}
+    info: dict[str, Fact] = {}
 
 
 @dataclass(frozen=True, slots=True)

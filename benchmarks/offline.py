@@ -43,12 +43,12 @@ def measure(spec: Spec) -> Outcome:
     again = _start(spark, spec)
     again.awaitTermination()
     done, following = _with_rows(query), _with_rows(again)
-    facts: dict[str, Fact] = {
+    info: dict[str, Fact] = {
         "outage": _end(following[0]) - _end(done[-1]),
         "repartition": repartitioned - ended,
         "state partitions": following[-1]["stateOperators"][0]["numShufflePartitions"],
     }
-    return Outcome((*batches(query), *batches(again)), time.perf_counter() - began, False, facts)
+    return Outcome((*batches(query), *batches(again)), time.perf_counter() - began, False, info)
 
 
 def _give(spec: Spec, files: Sequence[Path]) -> None:

@@ -172,7 +172,7 @@ def _cut(result: Result) -> str:
     if result.outcome is None or not result.outcome.cut:
         return ""
     unfinished = " (not one was done: less than this)"
-    return unfinished if "unfinished" in result.outcome.facts else " (cut by time)"
+    return unfinished if "unfinished" in result.outcome.info else " (cut by time)"
 
 
 def _label(result: Result) -> str:
@@ -208,17 +208,17 @@ def _held(results: Results) -> Iterable[str]:
     if result.outcome is None:
         yield result.failure
         return
-    facts = result.outcome.facts
+    info = result.outcome.info
     yield (
-        f"Batches of 100 k rows, each changing 100 k different keys, {facts['steps']:.0f} steps. "
-        f"No file of the loaded base ({facts['base files']:.0f} files) was left in the run list "
-        f"after: {facts['base merged after']}. Look-up, write and merge are means of the two "
+        f"Batches of 100 k rows, each changing 100 k different keys, {info['steps']:.0f} steps. "
+        f"No file of the loaded base ({info['base files']:.0f} files) was left in the run list "
+        f"after: {info['base merged after']}. Look-up, write and merge are means of the two "
         "workers; merging is without writing the result."
     )
     heads = ("ms", "10 M held", "100 k held", "ratio")
     rows = []
     for name, what in _HELD_NAMES.items():
-        many, few = float(facts[f"many: {name}"]), float(facts[f"few: {name}"])
+        many, few = float(info[f"many: {name}"]), float(info[f"few: {name}"])
         ratio = ratio_text(many / few) if few else ""
         rows.append((what, milliseconds(many), milliseconds(few), ratio))
     yield table(heads, rows, right=(1, 2, 3))

@@ -29,7 +29,7 @@ class Run:
     """One rescale: the steps around it and what it came to."""
 
     batches: tuple[Batch, ...]
-    facts: dict[str, Fact]
+    info: dict[str, Fact]
 
 
 def measure(spec: Spec) -> Outcome:
@@ -42,10 +42,10 @@ def measure(spec: Spec) -> Outcome:
         if runs and spent / len(runs) * number > spec.seconds:
             break
         runs.append(_run(spec, Path(spec.work) / str(number)))
-    facts: dict[str, Fact] = {"runs": len(runs)}
+    info: dict[str, Fact] = {"runs": len(runs)}
     for number, run in enumerate(runs, start=1):
-        facts |= {f"{number}: {name}": value for name, value in run.facts.items()}
-    return Outcome(runs[0].batches, time.perf_counter() - started, False, facts)
+        info |= {f"{number}: {name}": value for name, value in run.info.items()}
+    return Outcome(runs[0].batches, time.perf_counter() - started, False, info)
 
 
 def _run(spec: Spec, home: Path) -> Run:
@@ -60,7 +60,7 @@ def _run(spec: Spec, home: Path) -> Run:
         master=MASTER,
         spark_conf=COMMON_CONF,
         isolate_workers=True,
-        settings=ab.Settings(rescale=RescaleSettings(way=MovePolicy(spec.text("way")))),
+        settings=ab.Settings(rescale=RescaleSettings(policy=MovePolicy(spec.text("way")))),
         watch=recorder.watch,
         reached=recorder.reached,
     )
@@ -97,7 +97,7 @@ def _told(recorder: Recorder, before: int, asked: int, ended: int, pipeline: ab.
     published = [recorder.point(PUBLISHED, step) for step in range(asked, ended + 1)]
     gaps = [late - early for early, late in pairwise(published)]
     [finished] = pipeline.scale_history()
-    facts: dict[str, Fact] = {
+    info: dict[str, Fact] = {
         "longest step": max(batch.seconds for batch in during),
         "longest usual step": max(batch.seconds for batch in usual),
         "longest gap": max(gaps),
@@ -111,7 +111,7 @@ def _told(recorder: Recorder, before: int, asked: int, ended: int, pipeline: ab.
         Batch(each.rows, each.seconds, {**each.parts, DURING: float(asked <= place < ended)})
         for place, each in enumerate(batches)
     )
-    return Run(marked[before:], facts)
+    return Run(marked[before:], info)
 
 
 if __name__ == "__main__":

@@ -44,12 +44,12 @@ def _runs(results: Results) -> str:
     heads = (*times, "bins moved", "MiB held by them", "MiB copied")
     rows = []
     for workload, keys in _NAMES.items():
-        for way in WAYS:
-            for run in rescale_runs(results, f"{workload}/{way}"):
+        for policy in WAYS:
+            for run in rescale_runs(results, f"{workload}/{policy}"):
                 longest, usual = float(run["longest step"]), float(run["longest usual step"])
                 rows.append(
                     (
-                        f"`{way}`, {keys}",
+                        f"`{policy}`, {keys}",
                         milliseconds(longest),
                         milliseconds(usual),
                         ratio_text(longest / usual),
@@ -76,7 +76,7 @@ def _offline(results: Results) -> str:
         gaps = [float(run["longest gap"]) for run in rescale_runs(results, f"{workload}/batched")]
         if outcome is None or not gaps:
             continue
-        outage, ours = float(outcome.facts["outage"]), sorted(gaps)[len(gaps) // 2]
+        outage, ours = float(outcome.info["outage"]), sorted(gaps)[len(gaps) // 2]
         rows.append((keys, f"{outage:.1f}", f"{ours:.2f}", f"1/{outage / ours:.0f}"))
     heads = ("", "outage of Spark's own way, s", "longest gap of ours, s", "ratio")
     return table(heads, rows, right=(1, 2, 3)) if rows else ""
@@ -84,5 +84,5 @@ def _offline(results: Results) -> str:
 
 def picture(results: Results) -> str:
     """The steps of the three settings, as SVG; nothing where none was measured."""
-    found = [results.find(f"rescale-1m/{way}") for way in WAYS]
+    found = [results.find(f"rescale-1m/{policy}") for policy in WAYS]
     return steps_picture([each for each in found if each is not None and each.batches()])

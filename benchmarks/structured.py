@@ -104,11 +104,11 @@ def _cut(done: tuple[Batch, ...], spec: Spec) -> Outcome:
 
     Where not even one batch was, that batch stands with the time given: its rate is lower.
     """
-    facts: dict[str, Fact] = {}
+    info: dict[str, Fact] = {}
     if not done:
         done = (Batch(spec.number("rows"), spec.seconds),)
-        facts = {"unfinished": "not one batch was done when time was up: less than this"}
-    return Outcome(done, sum(batch.seconds for batch in done), True, facts)
+        info = {"unfinished": "not one batch was done when time was up: less than this"}
+    return Outcome(done, sum(batch.seconds for batch in done), True, info)
 
 
 def batches(query: StreamingQuery) -> tuple[Batch, ...]:

@@ -56,7 +56,7 @@ def held_ratio(results: Results) -> float | None:
     outcome = _result(results, "held/ours").outcome
     if outcome is None:
         return None
-    return float(outcome.facts["many: mean"]) / float(outcome.facts["few: mean"])
+    return float(outcome.info["many: mean"]) / float(outcome.info["few: mean"])
 
 
 def longest_step_ratio(results: Results) -> float | None:
@@ -74,7 +74,7 @@ def gap_ratio(keys: str) -> Callable[[Results], float | None]:
         theirs = _result(results, f"rescale-{keys}/offline").outcome
         if theirs is None or not runs:
             return None
-        return median(float(run["longest gap"]) for run in runs) / float(theirs.facts["outage"])
+        return median(float(run["longest gap"]) for run in runs) / float(theirs.info["outage"])
 
     return ratio
 
@@ -85,10 +85,10 @@ def rescale_runs(results: Results, name: str) -> list[dict[str, Fact]]:
     if outcome is None:
         return []
     found: list[dict[str, Fact]] = []
-    for number in range(1, int(outcome.facts["runs"]) + 1):
+    for number in range(1, int(outcome.info["runs"]) + 1):
         start = f"{number}: "
-        facts = outcome.facts.items()
-        found.append({n.removeprefix(start): v for n, v in facts if n.startswith(start)})
+        info = outcome.info.items()
+        found.append({n.removeprefix(start): v for n, v in info if n.startswith(start)})
     return found
 
 

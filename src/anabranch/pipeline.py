@@ -256,10 +256,12 @@ class Pipeline:
             raise missing_or_expired(error, self._node.snapshot) from error
 
     def _wanted(
-        self, wish: TargetRequest, dry_run: bool, timeout: float | None
+        self, request: TargetRequest, dry_run: bool, timeout: float | None
     ) -> Status | Forecast:
         return (
-            self._driver.forecast(wish) if dry_run else self._asked(RescalePipeline(wish), timeout)
+            self._driver.forecast(request)
+            if dry_run
+            else self._asked(RescalePipeline(request), timeout)
         )
 
     def _asked(self, operation: Operation, timeout: float | None) -> Status:

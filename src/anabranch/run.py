@@ -139,7 +139,7 @@ def serve(
     check_access(host, token)
     path = directory.absolute()
     ensure_directory(path)
-    wish = None if rewind is None else LoadCheckpoint(rewind, accept_duplicates)
+    request = None if rewind is None else LoadCheckpoint(rewind, accept_duplicates)
     nodes: InlineNode | NodeProcess
     if inline:
         grace = settings.grace_seconds
@@ -172,7 +172,7 @@ def serve(
         nodes,
         code=None if inline else code_of(flow),
         take_over=take_over,
-        rewind=wish,
+        rewind=request,
         watch=watch,
     )
     return served(driver, path, host, port, token, settings.query_seconds)

@@ -28,7 +28,7 @@ def test_every_batch_is_a_step_with_its_parts(
     outcome = ours.measure(spec)
     assert [batch.rows for batch in outcome.batches] == [60, 60, 60]
     assert outcome.cut is False
-    assert outcome.facts["keys"] == 20
+    assert outcome.info["keys"] == 20
     for batch in outcome.batches:
         told = batch.parts
         assert told["plan"] + told["run"] + told["commit"] + told["after"] == pytest.approx(
@@ -67,10 +67,10 @@ def test_held_keys_are_measured_until_the_base_is_merged(
     spec = Spec(str(tmp_path / "data"), str(tmp_path / "work"), "", 120.0, {**options})
     outcome = held.measure(spec)
     # So little state is one young run, which the first step after the loading absorbs.
-    assert outcome.facts["base merged after"] == "1 steps"
-    assert outcome.facts["steps"] == 1
+    assert outcome.info["base merged after"] == "1 steps"
+    assert outcome.info["steps"] == 1
     assert [batch.rows for batch in outcome.batches] == [30, 30]
-    assert float(outcome.facts["many: merge, longest"]) > 0
+    assert float(outcome.info["many: merge, longest"]) > 0
 
 
 @pytest.mark.soak
@@ -104,14 +104,14 @@ def test_a_rescale_is_measured_with_the_steps_around_it(
     options["bins"] = 16
     spec = Spec(str(tmp_path / "data"), str(tmp_path / "work"), "", 6000.0, options)
     outcome = rescale.measure(spec)
-    assert outcome.facts["runs"] == 2
+    assert outcome.info["runs"] == 2
     for number in (1, 2):
-        assert outcome.facts[f"{number}: bins"] == 8
-        assert float(outcome.facts[f"{number}: keys"]) > 50
-        assert float(outcome.facts[f"{number}: copied"]) > 0
-        assert float(outcome.facts[f"{number}: longest gap"]) > 0
+        assert outcome.info[f"{number}: bins"] == 8
+        assert float(outcome.info[f"{number}: keys"]) > 50
+        assert float(outcome.info[f"{number}: copied"]) > 0
+        assert float(outcome.info[f"{number}: longest gap"]) > 0
     during = [batch.parts["during"] for batch in outcome.batches]
-    assert sum(during) == outcome.facts["1: steps"]
+    assert sum(during) == outcome.info["1: steps"]
     assert during[:3] == [0.0] * 3
     assert during[-3:] == [0.0] * 3
     assert {batch.rows for batch in outcome.batches} == {20}

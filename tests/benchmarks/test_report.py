@@ -67,10 +67,10 @@ def test_a_missed_target_says_where_the_time_goes(monkeypatch: pytest.MonkeyPatc
 def test_held_keys_compare_mean_steps() -> None:
     names = ["mean", "median", "low", "high", "lookup", "write"]
     names += ["merge, longest", "merge, all steps"]
-    facts: dict[str, Fact] = {f"many: {name}": 0.36 for name in names}
-    facts |= {f"few: {name}": 0.3 for name in names}
-    facts |= {"steps": 70, "base files": 5, "base merged after": "70 steps"}
-    found = run(Result("held", "ours", 0, Outcome((Batch(1, 1.0),), 1.0, False, facts)))
+    info: dict[str, Fact] = {f"many: {name}": 0.36 for name in names}
+    info |= {f"few: {name}": 0.3 for name in names}
+    info |= {"steps": 70, "base files": 5, "base merged after": "70 steps"}
+    found = run(Result("held", "ours", 0, Outcome((Batch(1, 1.0),), 1.0, False, info)))
     assert held_ratio(found) == pytest.approx(1.2)
     assert "| step, mean (merges included) | 360 | 300 | 1.20× |" in render(found)
 
@@ -92,10 +92,10 @@ def test_no_batch_done_is_said() -> None:
 def rescale(name: str, seconds: float, gap: float, copied: float | None = None) -> Result:
     workload, _, subject = name.partition("/")
     batches = tuple(Batch(100, 0.2, {"during": float(4 <= n < 6)}) for n in range(10))
-    facts: dict[str, Fact] = {"runs": 1, "1: longest step": seconds, "1: longest usual step": 0.2}
-    facts |= {"1: longest gap": gap, "1: steps": 2, "1: bins": 8, "1: keys": 9, "1: bytes": 2**20}
-    facts |= {} if copied is None else {"1: copied": copied}
-    return Result(workload, subject, 0, Outcome(batches, 2.0, False, facts))
+    info: dict[str, Fact] = {"runs": 1, "1: longest step": seconds, "1: longest usual step": 0.2}
+    info |= {"1: longest gap": gap, "1: steps": 2, "1: bins": 8, "1: keys": 9, "1: bytes": 2**20}
+    info |= {} if copied is None else {"1: copied": copied}
+    return Result(workload, subject, 0, Outcome(batches, 2.0, False, info))
 
 
 def offline(name: str, outage: float) -> Result:

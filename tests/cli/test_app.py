@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from anabranch.cli import app as cli
 from anabranch.cli.demo import command as demo
 from anabranch.cli.demo import flow as demo_flow
-from anabranch.cli.demo.command import Wish, run_demo
+from anabranch.cli.demo.command import DemoOptions, run_demo
 from anabranch.cli.demo.view import Frame, LineView
 from anabranch.errors import DiskFull
 
@@ -62,7 +62,7 @@ def test_a_directory_with_something_in_it_is_not_touched(tmp_path: Path) -> None
 def test_an_error_is_printed_with_its_code_and_ends_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(wish: Wish, console: Console) -> int:
+    def full(request: DemoOptions, console: Console) -> int:
         raise DiskFull("There is no space left", where="/x", do="Make room.")
 
     monkeypatch.setattr("anabranch.cli.demo.command.run_demo", full)
@@ -123,7 +123,7 @@ def test_a_wrong_result_is_found_told_loudly_and_ends_with_1(
 
     monkeypatch.setattr(demo_flow, "add", forgetful)
     out = io.StringIO()
-    code = run_demo(Wish(2_000, 1, 2, None), Console(file=out, width=200))
+    code = run_demo(DemoOptions(2_000, 1, 2, None), Console(file=out, width=200))
     assert code == 1
     assert "THE RESULT IS WRONG" in out.getvalue()
     assert re.search(r"running totals written +2,000 rows +[\d,]+ missing, such as", out.getvalue())
@@ -145,7 +145,7 @@ def test_an_interrupted_demo_ends_politely_and_leaves_nothing(
 
     monkeypatch.setattr(demo, "view_for", Impatient)
     out = io.StringIO()
-    code = run_demo(Wish(1_000, 100, 2, None), Console(file=out, width=200))
+    code = run_demo(DemoOptions(1_000, 100, 2, None), Console(file=out, width=200))
     assert code == 130
     assert re.search(r"^Stopped after step \d+; nothing was checked\.$", out.getvalue(), re.M)
     assert "Checking" not in out.getvalue()

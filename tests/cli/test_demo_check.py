@@ -111,7 +111,7 @@ def repeat_a_tier(result: Result) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "part", "told"),
+    ("spoil", "part", "report"),
     [
         (spoil_kept_total, 1, "1 missing, such as ('bob', 2, 300); 1 too many"),
         (forget_a_customer, 1, "1 missing, such as ('bob', 2, 300)"),
@@ -121,12 +121,12 @@ def repeat_a_tier(result: Result) -> None:
     ],
 )
 def test_a_wrong_part_is_found_and_only_that(
-    result: Result, spoil: Callable[[Result], None], part: int, told: str
+    result: Result, spoil: Callable[[Result], None], part: int, report: str
 ) -> None:
     spoil(result)
     compared = result.check()
     assert [number for number, c in enumerate(compared) if not c.equal] == [part]
-    assert str(compared[part].difference).startswith(told)
+    assert str(compared[part].difference).startswith(report)
 
 
 @pytest.mark.parametrize(

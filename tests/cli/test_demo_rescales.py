@@ -13,10 +13,10 @@ from tests.node.test_live_rescale import Story
 def test_up_and_down_each_when_the_one_before_is_settled(tmp_path: Path) -> None:
     story = Story(4)
     pipeline = Engine(story.program(MemorySink(), MemorySink()), tmp_path).start().pipeline
-    course, seen, over = DemoRescales(turns(2)), [], []
-    while not course.is_over:
+    migration, seen, over = DemoRescales(turns(2)), [], []
+    while not migration.is_over:
         status = pipeline.status()
-        found = course.advance(pipeline, status, status.rows / len(story.rows))
+        found = migration.advance(pipeline, status, status.rows / len(story.rows))
         if found is not None:
             over.append(found)
             seen.append(len(set(status.regions[0].bins)))
@@ -24,10 +24,10 @@ def test_up_and_down_each_when_the_one_before_is_settled(tmp_path: Path) -> None
     pipeline.shutdown()
     assert seen == [4, 1]
     assert [each.outcome for each in over] == ["settled", "settled"]
-    (first, last), (second, end) = course.spans
+    (first, last), (second, end) = migration.spans
     assert last is not None
     assert end is not None
     assert 1 < first < last < second < end
-    assert [course.moved_in(step) for step in (first - 1, first, last, end, end + 1)] == [
+    assert [migration.moved_in(step) for step in (first - 1, first, last, end, end + 1)] == [
         *(False, True, True, True, False)
     ]

@@ -30,7 +30,7 @@ def frame(steps: int, phase: str = "Orders arrive", *, finished: bool = False) -
 MOVING = RescaleStatus(
     number=1,
     phase="moving",
-    wish=Scale(4),
+    request=Scale(4),
     waiting={"by-customer": 48},
     in_hand_over={"by-customer": 16},
     moved_bins=16,

@@ -132,12 +132,12 @@ def test_by_address_and_token(running: Running) -> None:
 
 def test_watch_prints_until_the_end(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "WATCH_SECONDS", 0.05)
-    status, told = running.little.status, 0
+    status, report = running.little.status, 0
 
     def counted() -> Status:
-        nonlocal told
-        told += 1
-        if told == 3:
+        nonlocal report
+        report += 1
+        if report == 3:
             threading.Thread(target=running.little.ask, args=(ShutDownPipeline(), 0)).start()
         return status()
 

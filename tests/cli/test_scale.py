@@ -66,7 +66,7 @@ def test_scale_waits_and_says_what_was_moved(running: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wish"),
+    ("arguments", "asked"),
     [
         (("--region", "by-step", "3"), Scale(None, (("by-step", 3),))),
         (("3", "--region", "by-step"), Scale(None, (("by-step", 3),))),
@@ -76,10 +76,10 @@ def test_scale_waits_and_says_what_was_moved(running: Running) -> None:
         (("to", "4", "--by", "load"), Scale(4, by=Balance.LOAD)),
     ],
 )
-def test_what_is_asked_for(running: Running, arguments: tuple[str, ...], wish: Scale) -> None:
+def test_what_is_asked_for(running: Running, arguments: tuple[str, ...], asked: Scale) -> None:
     said = running("scale", *arguments, "--no-wait")
     assert said == "It is under way: see `anabranch scale status`.\n"
-    assert running.little.asked == [RescalePipeline(wish)]
+    assert running.little.asked == [RescalePipeline(asked)]
 
 
 def test_a_dry_run(running: Running) -> None:
@@ -107,8 +107,8 @@ def test_pause_status_resume_cancel_history(running: Running) -> None:
     lines = running("scale", "history").splitlines()
     assert [line.split()[0] for line in lines] == ["rescale", "1", "2"]
     assert "rolled-back" in lines[2]
-    told = json.loads(running("scale", "history", "--json"))
-    assert [each["outcome"] for each in told] == ["settled", "rolled-back"]
+    report = json.loads(running("scale", "history", "--json"))
+    assert [each["outcome"] for each in report] == ["settled", "rolled-back"]
     running("rebalance", "by-step", "--by", "bins")
     assert [each.request for each in running.little.asked if isinstance(each, RescalePipeline)] == [
         *(
@@ -181,7 +181,7 @@ def test_json_says_that_it_is_not_done(
 ) -> None:
     meanwhile(running, monkeypatch, "scale", asked, late=False)
     found = json.loads(running("scale", "4", "--json", code=3))
-    assert (found["done"], found["status"]["rescales"][0]["wish"]["workers"]) == (False, 4)
+    assert (found["done"], found["status"]["rescales"][0]["request"]["workers"]) == (False, 4)
 
 
 def test_a_resumed_rescale_that_is_replaced_ends_with_3(

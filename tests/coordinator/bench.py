@@ -18,7 +18,7 @@ from anabranch.coordinator.events import (
     JournalRead,
     Led,
     Moment,
-    NodeTold,
+    NodeReported,
     PlanWritten,
     ResultFetched,
     TimePassed,
@@ -134,7 +134,7 @@ def result(step: int, revision: int = 0, **changes: Any) -> StepResult:
     return msgspec.structs.replace(made, **changes)
 
 
-def standing(step: int, **changes: Any) -> JournalView:
+def journal(step: int, **changes: Any) -> JournalView:
     made: dict[str, Any] = {"identity": IDENTITY}
     if step:
         made |= {"commit": commit(step), "states": state(step), "published": {"out": step}}
@@ -174,8 +174,8 @@ class Bench:
     def _now(self) -> Moment:
         return Moment(self.seconds, int(self.seconds * 1e9))
 
-    def told(self, state: Closed | Open | Running, **said: Any) -> list[Effect]:
-        return self.send(NodeTold(self.telling(state, **said)))
+    def report(self, state: Closed | Open | Running, **said: Any) -> list[Effect]:
+        return self.send(NodeReported(self.telling(state, **said)))
 
     def telling(self, state: Closed | Open | Running, **said: Any) -> NodeReport:
         self.version += 1
@@ -187,7 +187,7 @@ class Bench:
             FACTS,
             state,
             opened=self.opened,
-            branch=self.machine.memory.standing.branch,
+            branch=self.machine.memory.journal.branch,
             stands=WITHOUT_RUNS,
             reached=WITHOUT_RUNS,
         )
@@ -205,28 +205,28 @@ class Bench:
     def open(self, at: JournalView) -> list[Effect]:
         """Up to open state, with a node that was just started."""
         self.begin(at)
-        effects = self.told(Closed())
+        effects = self.report(Closed())
         if at.identity is None:
             effects = self.send(IdentityWritten(IDENTITY))
         order = order_of(effects, OpenOrder)
         self.opened = order.number
-        return self.told(Open(order.step), published={"out": order.step})
+        return self.report(Open(order.step), published={"out": order.step})
 
     def verified(self, step: int, asked: int, failure: Failure | None = None) -> list[Effect]:
         """The node has read the files of a checkpoint that somebody wants to load."""
         at = self.machine.memory.step
         checked = Checked(step, 3, 3, failure, asked)
-        return self.told(Open(at), checked=checked, published={"out": at})
+        return self.report(Open(at), checked=checked, published={"out": at})
 
     def step(self, number: int) -> list[Effect]:
         """One whole step, from the offer to the commit."""
         before = {"published": {"out": number - 1}}
-        self.told(Open(number - 1), offer=self.offer(number), **before)
+        self.report(Open(number - 1), offer=self.offer(number), **before)
         effects = self.send(InputTaken(number, read(number)))
         planned = plan(number, clock_ns=int(self.seconds * 1e9))
         effects = self.send(PlanWritten(planned))
         assert order_of(effects, StepOrder).plan == planned
-        self.told(Open(number), done=Done(number, 0), **before)
+        self.report(Open(number), done=Done(number, 0), **before)
         self.send(ResultFetched(result(number)))
         return self.send(CommitWritten(commit(number), ours=True))
 

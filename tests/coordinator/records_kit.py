@@ -107,10 +107,10 @@ class Office:
     def perform(self, effect: JournalEffect) -> object:
         return self.records.perform(effect)
 
-    def standing(self) -> JournalView:
+    def view(self) -> JournalView:
         event = self.perform(ReadJournal())
         assert isinstance(event, JournalRead), event
-        return event.standing
+        return event.journal
 
     def identify(self) -> None:
         self.perform(WriteIdentity("orders", 2))
@@ -134,7 +134,7 @@ class Office:
     def rewind(self, to: Checkpoint) -> JournalView:
         event = self.perform(MakeBranch(to))
         assert isinstance(event, BranchMade), event
-        return event.standing
+        return event.journal
 
     def trim(self, branch: int, below: int, *checkpoints: int) -> None:
         assert self.perform(Trim(branch, below, checkpoints)) == JournalTrimmed(tuple(checkpoints))

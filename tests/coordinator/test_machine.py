@@ -34,7 +34,7 @@ from anabranch.coordinator.events import (
     JournalTrimmed,
     LeaderFenced,
     NodeLost,
-    NodeTold,
+    NodeReported,
     PlanWritten,
     RepairWritten,
     ResultFetched,
@@ -84,6 +84,7 @@ from tests.coordinator.bench import (
     checkpoint,
     commit,
     counts,
+    journal,
     kinds,
     order_of,
     orders_of,
@@ -91,7 +92,6 @@ from tests.coordinator.bench import (
     read,
     result,
     staged,
-    standing,
     state,
 )
 
@@ -105,11 +105,11 @@ UNREACHABLE = Failure("node.unreachable", "No answer")
 def test_a_new_directory_gets_an_identity_and_is_created() -> None:
     bench = Bench()
     assert bench.begin(JournalView()) == [FindNode()]
-    assert bench.told(Closed()) == [WriteIdentity("orders", 4)]
+    assert bench.report(Closed()) == [WriteIdentity("orders", 4)]
     order = order_of(bench.send(IdentityWritten(IDENTITY)), OpenOrder)
     assert (order.step, order.states, order.pipeline) == (0, None, "pipeline-1")
     bench.opened = order.number
-    bench.told(Open(0))
+    bench.report(Open(0))
     assert isinstance(bench.machine.memory.phase, Idle)
 
 
@@ -136,13 +136,13 @@ def test_a_directory_that_is_not_ours_is_refused_and_named(
 ) -> None:
     bench = Bench(options={"directory": "pipelines/orders"})
     identity = msgspec.structs.replace(IDENTITY, **theirs)
-    bench.begin(standing(3, identity=identity) if known else JournalView())
-    effects = bench.told(Closed())
+    bench.begin(journal(3, identity=identity) if known else JournalView())
+    effects = bench.report(Closed())
     if not known:
         assert effects == [WriteIdentity("orders", 4)]
         effects = bench.send(IdentityWritten(identity))
     assert not [order for order in orders_of(effects) if isinstance(order, OpenOrder)]
-    (end,) = [e for e in bench.told(Closed()) if isinstance(e, EndPipeline)]
+    (end,) = [e for e in bench.report(Closed()) if isinstance(e, EndPipeline)]
     assert end.failure is not None
     assert (end.failure.code, end.failure.what) == (code, what)
     assert end.failure.where == "pipelines/orders"
@@ -152,39 +152,39 @@ def test_a_directory_that_is_not_ours_is_refused_and_named(
 
 def test_state_is_opened_where_the_journal_stands() -> None:
     bench = Bench()
-    bench.begin(standing(7))
-    order = order_of(bench.told(Closed()), OpenOrder)
+    bench.begin(journal(7))
+    order = order_of(bench.report(Closed()), OpenOrder)
     assert (order.step, order.states, order.positions) == (7, state(7), commit(7).positions)
     assert not order.whole
 
 
 def test_a_node_that_stands_where_the_journal_does_goes_on() -> None:
     bench = Bench()
-    bench.begin(standing(7, outputs=(Output(7, staged(7)),), published={"out": 6}))
+    bench.begin(journal(7, outputs=(Output(7, staged(7)),), published={"out": 6}))
     bench.opened = 5
-    effects = bench.told(Open(7), published={"out": 6})
+    effects = bench.report(Open(7), published={"out": 6})
     assert [(o.step, o.output.step) for o in orders_of(effects)] == [(7, 7)]
     assert isinstance(bench.machine.memory.phase, Idle)
-    assert bench.told(Open(7), offer=bench.offer(8), published={"out": 6}) == [Take(8)]
+    assert bench.report(Open(7), offer=bench.offer(8), published={"out": 6}) == [Take(8)]
 
 
 def test_a_step_that_runs_is_waited_for_and_not_run_twice() -> None:
     bench = Bench()
-    bench.begin(standing(7, plan=plan(8)))
+    bench.begin(journal(7, plan=plan(8)))
     bench.opened = 5
-    effects = bench.told(Running(8, 0))
+    effects = bench.report(Running(8, 0))
     assert StepOrder not in map(type, orders_of(effects))
-    assert bench.told(Open(8), done=Done(8, 0)) == [Fetch(8, 0)]
+    assert bench.report(Open(8), done=Done(8, 0)) == [Fetch(8, 0)]
     (written,) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
 
 
 def test_a_finished_step_is_adopted() -> None:
     bench = Bench()
-    bench.begin(standing(7, plan=plan(8)))
+    bench.begin(journal(7, plan=plan(8)))
     bench.opened = 5
-    bench.told(Open(8), done=Done(8, 0))
-    assert bench.told(Open(8), done=Done(8, 0)) == [Fetch(8, 0)]
+    bench.report(Open(8), done=Done(8, 0))
+    assert bench.report(Open(8), done=Done(8, 0)) == [Fetch(8, 0)]
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_finished_step_is_adopted() -> None:
 )
 def test_a_node_that_stands_elsewhere_opens_again(state: Open | Running | Closed) -> None:
     bench = Bench()
-    bench.begin(standing(7, plan=plan(8)))
-    assert order_of(bench.told(state), OpenOrder).step == 7
+    bench.begin(journal(7, plan=plan(8)))
+    assert order_of(bench.report(state), OpenOrder).step == 7
 
 
 @pytest.mark.parametrize(
@@ -211,25 +211,25 @@ def test_a_node_that_one_who_was_replaced_has_led_elsewhere_opens_again(
     state: Open | Running, said: dict[str, Any]
 ) -> None:
     bench = Bench()
-    bench.begin(standing(7, plan=plan(8)))
-    order = order_of(bench.told(state, **said), OpenOrder)
+    bench.begin(journal(7, plan=plan(8)))
+    order = order_of(bench.report(state, **said), OpenOrder)
     assert (order.step, order.branch) == (7, 0)
 
 
 def test_a_node_in_the_middle_of_a_replay_opens_again() -> None:
     bench = Bench()
-    bench.begin(standing(7))
-    assert order_of(bench.told(Open(7), replaying=True), OpenOrder).step == 7
+    bench.begin(journal(7))
+    assert order_of(bench.report(Open(7), replaying=True), OpenOrder).step == 7
 
 
 def test_a_node_with_other_code_is_replaced_and_the_plan_revised() -> None:
     bench = Bench(options={"code": "c2"})
-    bench.begin(standing(7, plan=plan(8)))
-    (replaced,) = bench.told(Running(8, 0))
+    bench.begin(journal(7, plan=plan(8)))
+    (replaced,) = bench.report(Running(8, 0))
     assert isinstance(replaced, ReplaceNode)
-    bench.boot, facts = "b2", msgspec.structs.replace(FACTS, code="c2")
-    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
-    (written,) = bench.told(Open(7), facts=facts)
+    bench.boot, info = "b2", msgspec.structs.replace(FACTS, code="c2")
+    bench.opened = order_of(bench.report(Closed(), info=info), OpenOrder).number
+    (written,) = bench.report(Open(7), info=info)
     assert isinstance(written, WritePlan)
     assert (written.plan.revision, written.plan.code) == (1, "c2")
     assert written.plan.inputs == read(8)
@@ -237,9 +237,9 @@ def test_a_node_with_other_code_is_replaced_and_the_plan_revised() -> None:
 
 def test_another_number_of_workers_makes_a_revision_with_the_same_input() -> None:
     bench = Bench(Settings(workers=4))
-    bench.begin(standing(7, plan=plan(8)))
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    (written,) = bench.told(Open(7))
+    bench.begin(journal(7, plan=plan(8)))
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    (written,) = bench.report(Open(7))
     assert isinstance(written, WritePlan)
     assert written.plan.placement[0].workers == (0, 1, 2, 3)
     assert (written.plan.revision, written.plan.inputs, written.plan.clock_ns) == (1, read(8), 8000)
@@ -250,29 +250,29 @@ def test_another_number_of_workers_makes_a_revision_with_the_same_input() -> Non
 
 def test_a_step_from_its_offer_to_its_commit() -> None:
     bench = Bench()
-    bench.open(standing(0, identity=None))
-    assert bench.told(Open(0), offer=bench.offer(1)) == [Take(1)]
+    bench.open(journal(0, identity=None))
+    assert bench.report(Open(0), offer=bench.offer(1)) == [Take(1)]
     bench.seconds = 5.0
     (written,) = bench.send(InputTaken(1, read(1)))
     assert isinstance(written, WritePlan)
     assert (written.plan.step, written.plan.clock_ns) == (1, 5_000_000_000)
     assert order_of(bench.send(PlanWritten(written.plan)), StepOrder).plan == written.plan
-    assert bench.told(Running(1, 0)) == []
-    assert bench.told(Open(1), done=Done(1, 0)) == [Fetch(1, 0)]
+    assert bench.report(Running(1, 0)) == []
+    assert bench.report(Open(1), done=Done(1, 0)) == [Fetch(1, 0)]
     (made,) = bench.send(ResultFetched(result(1)))
     assert isinstance(made, WriteCommit)
     assert (made.commit.states, made.commit.positions) == (state(1), commit(1).positions)
     effects = bench.send(CommitWritten(made.commit, ours=True))
     assert order_of(effects, CommitOrder).output == Output(1, staged(1))
     assert bench.machine.memory.outputs.keys() == {1}
-    bench.told(Open(1), published={"out": 1})
+    bench.report(Open(1), published={"out": 1})
     assert not bench.machine.memory.outputs
 
 
 def test_the_clock_never_goes_back() -> None:
     bench = Bench()
-    bench.open(standing(7))
-    bench.told(Open(7), offer=bench.offer(8))
+    bench.open(journal(7))
+    bench.report(Open(7), offer=bench.offer(8))
     (written,) = bench.send(InputTaken(8, read(8)))
     assert isinstance(written, WritePlan)
     assert written.plan.clock_ns == commit(7).clock_ns
@@ -280,8 +280,8 @@ def test_the_clock_never_goes_back() -> None:
 
 def test_a_plan_of_somebody_else_is_run_instead() -> None:
     bench = Bench()
-    bench.open(standing(7))
-    bench.told(Open(7), offer=bench.offer(8))
+    bench.open(journal(7))
+    bench.report(Open(7), offer=bench.offer(8))
     bench.send(InputTaken(8, read(8)))
     theirs = plan(8, clock_ns=99_000)
     assert order_of(bench.send(PlanWritten(theirs)), StepOrder).plan == theirs
@@ -289,11 +289,11 @@ def test_a_plan_of_somebody_else_is_run_instead() -> None:
 
 def test_a_commit_of_another_attempt_is_adopted_and_opened() -> None:
     bench = Bench()
-    bench.open(standing(7))
-    bench.told(Open(7), offer=bench.offer(8))
+    bench.open(journal(7))
+    bench.report(Open(7), offer=bench.offer(8))
     bench.send(InputTaken(8, read(8)))
     bench.send(PlanWritten(plan(8)))
-    bench.told(Open(8), done=Done(8, 0))
+    bench.report(Open(8), done=Done(8, 0))
     bench.send(ResultFetched(result(8)))
     effects = bench.send(CommitWritten(commit(8, states=state(80)), ours=False))
     order = order_of(effects, OpenOrder)
@@ -302,11 +302,11 @@ def test_a_commit_of_another_attempt_is_adopted_and_opened() -> None:
 
 def test_late_doubled_and_old_tellings_change_nothing() -> None:
     bench = Bench()
-    bench.open(standing(7))
+    bench.open(journal(7))
     old = bench.telling(Open(7), offer=bench.offer(8, 3))
     bench.step(8)
     before = bench.machine.memory.phase
-    assert bench.send(NodeTold(old)) == []
+    assert bench.send(NodeReported(old)) == []
     assert bench.send(ResultFetched(result(8))) == []
     assert bench.send(InputTaken(8, read(8))) == []
     assert bench.send(CommitWritten(commit(8), ours=True)) == []
@@ -315,8 +315,8 @@ def test_late_doubled_and_old_tellings_change_nothing() -> None:
 
 def test_rows_wait_for_company_or_for_their_timer() -> None:
     bench = Bench(Settings(min_rows=100, max_delay_seconds=2.0))
-    bench.open(standing(7))
-    assert bench.told(Open(7), offer=bench.offer(8, 5)) == []
+    bench.open(journal(7))
+    assert bench.report(Open(7), offer=bench.offer(8, 5)) == []
     assert bench.machine.wakes_at() == 2.0
     bench.seconds = 1.9
     assert bench.send(TimePassed()) == []
@@ -326,54 +326,54 @@ def test_rows_wait_for_company_or_for_their_timer() -> None:
 
 def test_enough_rows_do_not_wait() -> None:
     bench = Bench(Settings(min_rows=100, max_delay_seconds=2.0))
-    bench.open(standing(7))
-    assert bench.told(Open(7), offer=bench.offer(8, 100)) == [Take(8)]
+    bench.open(journal(7))
+    assert bench.report(Open(7), offer=bench.offer(8, 100)) == [Take(8)]
 
 
 def test_a_tick_takes_a_step_without_input() -> None:
     bench = Bench(Settings(tick_seconds=10.0))
-    bench.open(standing(7))
+    bench.open(journal(7))
     bench.seconds = 10.0
     assert bench.send(TimePassed()) == [Take(8)]
 
 
 def test_too_much_unpublished_output_stops_the_steps_and_names_the_sink() -> None:
     bench = Bench(Settings(max_unpublished_steps=2))
-    bench.open(standing(7))
+    bench.open(journal(7))
     bench.step(8)
     stuck = {"published": {"out": 7}}
-    bench.told(Open(8), offer=bench.offer(9), **stuck)
+    bench.report(Open(8), offer=bench.offer(9), **stuck)
     bench.send(InputTaken(9, read(9)))
     bench.send(PlanWritten(plan(9, clock_ns=9000)))
-    bench.told(Open(9), done=Done(9, 0), **stuck)
+    bench.report(Open(9), done=Done(9, 0), **stuck)
     bench.send(ResultFetched(result(9)))
     bench.send(CommitWritten(commit(9), ours=True))
-    assert bench.told(Open(9), offer=bench.offer(10), **stuck) == []
+    assert bench.report(Open(9), offer=bench.offer(10), **stuck) == []
     assert "'out'" in (pipeline_status(bench.machine.memory, 0.0).waiting_for or "")
-    going = bench.told(Open(9), offer=bench.offer(10), published={"out": 8})
+    going = bench.report(Open(9), offer=bench.offer(10), published={"out": 8})
     assert going == [Take(10)]
 
 
 def test_operators_are_told_of_the_end_one_a_step_then_all_is_over() -> None:
     bench = Bench()
-    facts = msgspec.structs.replace(FACTS, endings=("first", "second"))
-    bench.begin(standing(7))
-    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
+    info = msgspec.structs.replace(FACTS, endings=("first", "second"))
+    bench.begin(journal(7))
+    bench.opened = order_of(bench.report(Closed(), info=info), OpenOrder).number
     over = bench.offer(8, 0, ended=True)
-    bench.told(Open(7), facts=facts)
+    bench.report(Open(7), info=info)
     for number, ending in ((8, "first"), (9, "second")):
-        said = {"facts": facts, "published": {"out": number - 1}}
+        said = {"info": info, "published": {"out": number - 1}}
         offer = msgspec.structs.replace(over, step=number)
-        assert bench.told(Open(number - 1), offer=offer, **said) == [Take(number)]
+        assert bench.report(Open(number - 1), offer=offer, **said) == [Take(number)]
         (written,) = bench.send(InputTaken(number, ()))
         assert isinstance(written, WritePlan)
         assert written.plan.ending == ending
         bench.send(PlanWritten(written.plan))
-        bench.told(Open(number), done=Done(number, 0), **said)
+        bench.report(Open(number), done=Done(number, 0), **said)
         bench.send(ResultFetched(result(number)))
         bench.send(CommitWritten(commit(number, ending=ending), ours=True))
     final = msgspec.structs.replace(over, step=10)
-    effects = bench.told(Open(9), offer=final, facts=facts, published={"out": 9})
+    effects = bench.report(Open(9), offer=final, info=info, published={"out": 9})
     assert kinds(effects) == ["CheckOrder"]
 
 
@@ -382,33 +382,33 @@ def test_operators_are_told_of_the_end_one_a_step_then_all_is_over() -> None:
 
 def test_a_step_that_fails_ends_the_pipeline_with_its_reason() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     failure = Failure("step.user_function", "ValueError", "operator 'total'")
-    effects = bench.told(Open(7), failed_step=StepFailure(8, 0, failure))
+    effects = bench.report(Open(7), failed_step=StepFailure(8, 0, failure))
     assert orders_of(effects) == [CloseOrder(exit=True)]
-    assert bench.told(Closed()) == [WritePublished(0, 7), EndPipeline(failure)]
+    assert bench.report(Closed()) == [WritePublished(0, 7), EndPipeline(failure)]
     assert phase_of(bench.machine.memory) is Phase.FAILED
 
 
 def test_lost_state_sends_all_back_to_a_checkpoint_and_replays() -> None:
     kept = (checkpoint(3), checkpoint(5))
     bench = Bench()
-    bench.begin(standing(7, plan=plan(8), checkpoints=kept, replayable=4))
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    order = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder)
+    bench.begin(journal(7, plan=plan(8), checkpoints=kept, replayable=4))
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    order = order_of(bench.report(Closed(), failed_open=LOST), OpenOrder)
     assert (order.step, order.states, order.whole) == (5, state(5), True)
     # That one is damaged too: the next older one is used.
     bench.opened = order.number
-    order = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder)
+    order = order_of(bench.report(Closed(), failed_open=LOST), OpenOrder)
     assert order.step == 3
     assert order.positions == commit(7).positions
     bench.opened = order.number
-    effects = bench.told(Open(3))
+    effects = bench.report(Open(3))
     for step in (4, 5, 6, 7):
         assert effects[-1] == ReadStep(0, step)
         ordered = order_of(bench.send(StepRead(plan(step), commit(step))), StepOrder)
         assert ordered.plan.inputs == read(step)
-        bench.told(Open(step), done=Done(step, 0))
+        bench.report(Open(step), done=Done(step, 0))
         effects = bench.send(ResultFetched(result(step, states=state(step + 100))))
         assert order_of(effects, CommitOrder).replayed
     (repair,) = [e for e in effects if isinstance(e, WriteRepair)]
@@ -416,30 +416,30 @@ def test_lost_state_sends_all_back_to_a_checkpoint_and_replays() -> None:
     assert repair.repair.states == state(107)
     effects = bench.send(RepairWritten(repair.repair))
     assert order_of(effects, StepOrder).plan == plan(8)
-    assert bench.machine.memory.standing.states == state(107)
+    assert bench.machine.memory.journal.states == state(107)
 
 
 def test_lost_state_during_a_step_sends_back_too() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8), checkpoints=(checkpoint(5),), replayable=6))
-    effects = bench.told(Open(7), failed_step=StepFailure(8, 0, LOST))
+    bench.open(journal(7, plan=plan(8), checkpoints=(checkpoint(5),), replayable=6))
+    effects = bench.report(Open(7), failed_step=StepFailure(8, 0, LOST))
     order = order_of(effects, OpenOrder)
     assert (order.step, order.whole) == (5, True)
 
 
 def test_without_checkpoints_everything_is_replayed_from_the_beginning() -> None:
     bench = Bench()
-    bench.open(standing(2, plan=plan(3)))
-    effects = bench.told(Open(2), failed_step=StepFailure(3, 0, LOST))
+    bench.open(journal(2, plan=plan(3)))
+    effects = bench.report(Open(2), failed_step=StepFailure(3, 0, LOST))
     order = order_of(effects, OpenOrder)
     assert (order.step, order.states) == (0, None)
 
 
 def test_without_anything_to_replay_from_it_fails_and_says_so() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8), replayable=6))
-    bench.told(Open(7), failed_step=StepFailure(8, 0, LOST))
-    end = bench.told(Closed())[-1]
+    bench.open(journal(7, plan=plan(8), replayable=6))
+    bench.report(Open(7), failed_step=StepFailure(8, 0, LOST))
+    end = bench.report(Closed())[-1]
     assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert "No checkpoint is left" in (end.failure.do or "")
@@ -448,18 +448,18 @@ def test_without_anything_to_replay_from_it_fails_and_says_so() -> None:
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_replay_that_differs_stops_unless_it_is_accepted(accepted: bool) -> None:
     bench = Bench(Settings(accept_divergence=accepted))
-    bench.begin(standing(7, checkpoints=(checkpoint(6),), replayable=7))
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    bench.opened = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder).number
-    bench.told(Open(6))
+    bench.begin(journal(7, checkpoints=(checkpoint(6),), replayable=7))
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    bench.opened = order_of(bench.report(Closed(), failed_open=LOST), OpenOrder).number
+    bench.report(Open(6))
     bench.send(StepRead(plan(7), commit(7)))
-    bench.told(Open(7), done=Done(7, 0))
+    bench.report(Open(7), done=Done(7, 0))
     effects = bench.send(ResultFetched(result(7, counts=counts(8))))
     if accepted:
         (repair,) = [e.repair for e in effects if isinstance(e, WriteRepair)]
         assert repair.diverged == ("step 7: sink out, bin 0",)
     else:
-        end = bench.told(Closed())[-1]
+        end = bench.report(Closed())[-1]
         assert isinstance(end, EndPipeline)
         assert end.failure is not None
         assert end.failure.code == "step.diverged"
@@ -468,16 +468,16 @@ def test_a_replay_that_differs_stops_unless_it_is_accepted(accepted: bool) -> No
 
 def test_a_fenced_coordinator_ends_without_touching_the_node() -> None:
     bench = Bench()
-    bench.open(standing(7))
+    bench.open(journal(7))
     failure = Failure("coordinator.fenced", "Another one leads")
     assert bench.send(LeaderFenced(failure)) == [EndPipeline(failure)]
-    assert bench.told(Open(7), offer=bench.offer(8)) == []
+    assert bench.report(Open(7), offer=bench.offer(8)) == []
 
 
 def test_an_order_that_did_not_arrive_is_given_again() -> None:
     bench = Bench()
-    bench.open(standing(7))
-    bench.told(Open(7), offer=bench.offer(8))
+    bench.open(journal(7))
+    bench.report(Open(7), offer=bench.offer(8))
     bench.send(InputTaken(8, read(8)))
     (given,) = bench.send(PlanWritten(plan(8)))
     assert bench.send(EffectFailed(given, UNREACHABLE)) == []
@@ -487,59 +487,59 @@ def test_an_order_that_did_not_arrive_is_given_again() -> None:
 
 def test_an_order_that_left_no_trace_is_given_again_with_the_commit_before_it() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     bench.seconds = 10.0
-    effects = bench.told(Open(7))
+    effects = bench.report(Open(7))
     assert [type(order) for order in orders_of(effects)] == [CommitOrder, StepOrder]
-    assert bench.told(Open(7)) == []
+    assert bench.report(Open(7)) == []
 
 
 def test_a_silent_node_is_replaced() -> None:
     bench = Bench()
-    bench.open(standing(7))
+    bench.open(journal(7))
     bench.seconds = 30.0
     (replaced,) = bench.send(TimePassed())
     assert isinstance(replaced, ReplaceNode)
     bench.boot = "b2"
-    assert order_of(bench.told(Closed()), OpenOrder).step == 7
+    assert order_of(bench.report(Closed()), OpenOrder).step == 7
 
 
 def test_a_lost_node_is_started_again_a_few_times_only() -> None:
     bench = Bench(Settings(node_restarts=2))
-    bench.open(standing(7))
+    bench.open(journal(7))
     gone = Failure("node.unreachable", "The process has ended")
     for number in range(2):
         assert bench.send(NodeLost(gone)) == [FindNode()]
         bench.boot = f"again-{number}"
-        bench.told(Closed())
+        bench.report(Closed())
     assert bench.send(NodeLost(gone)) == [EndPipeline(gone)]
 
 
 def test_a_commit_makes_up_for_lost_nodes() -> None:
     bench = Bench(Settings(node_restarts=1))
-    bench.open(standing(7))
+    bench.open(journal(7))
     gone = Failure("node.unreachable", "The process has ended")
     for step in (8, 9, 10):
         assert bench.send(NodeLost(gone)) == [FindNode()]
         bench.boot = f"again-{step}"
-        bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-        bench.told(Open(step - 1))
+        bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+        bench.report(Open(step - 1))
         bench.step(step)
     assert bench.machine.memory.step == 10
 
 
 def test_a_node_that_tells_why_it_cannot_start_is_not_started_again() -> None:
     bench = Bench()
-    bench.begin(standing(7))
+    bench.begin(journal(7))
     failure = Failure("dataflow.invalid", "Two operators have one name")
     assert bench.send(NodeLost(failure)) == [EndPipeline(failure)]
 
 
 def test_a_step_beyond_its_deadline_is_cancelled_then_the_node_replaced() -> None:
     bench = Bench(Settings(deadlines=Deadlines(step=60.0, cancel=5.0)))
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     for bench.seconds in (20.0, 40.0, 59.0):
-        assert bench.told(Running(8, 0)) == []
+        assert bench.report(Running(8, 0)) == []
     bench.seconds = 60.0
     assert orders_of(bench.send(TimePassed())) == [CancelOrder(8)]
     bench.seconds = 65.0
@@ -549,16 +549,16 @@ def test_a_step_beyond_its_deadline_is_cancelled_then_the_node_replaced() -> Non
 
 def test_a_cancelled_step_fails_with_its_deadline() -> None:
     bench = Bench(Settings(deadlines=Deadlines(step=60.0)))
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     bench.seconds = 29.0
-    bench.told(Running(8, 0))
+    bench.report(Running(8, 0))
     bench.seconds = 58.0
-    bench.told(Running(8, 0))
+    bench.report(Running(8, 0))
     bench.seconds = 60.0
     bench.send(TimePassed())
     cancelled = Failure("step.cancelled", "Cancelled")
-    bench.told(Open(7), failed_step=StepFailure(8, 0, cancelled))
-    end = bench.told(Closed())[-1]
+    bench.report(Open(7), failed_step=StepFailure(8, 0, cancelled))
+    end = bench.report(Closed())[-1]
     assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert end.failure.code == "step.timeout"
@@ -569,13 +569,13 @@ def test_a_cancelled_step_fails_with_its_deadline() -> None:
 
 def test_pause_answers_at_once_and_the_step_is_finished() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     assert bench.send(Asked(1, PausePipeline())) == [Answer(1, step=7)]
     assert phase_of(bench.machine.memory) is Phase.PAUSING
-    bench.told(Open(8), done=Done(8, 0))
+    bench.report(Open(8), done=Done(8, 0))
     bench.send(ResultFetched(result(8)))
     bench.send(CommitWritten(commit(8), ours=True))
-    assert bench.told(Open(8), offer=bench.offer(9), published={"out": 8}) == []
+    assert bench.report(Open(8), offer=bench.offer(9), published={"out": 8}) == []
     assert phase_of(bench.machine.memory) is Phase.PAUSED
     assert bench.send(Asked(2, StartPipeline())) == [Answer(2, step=8), Take(9)]
 
@@ -583,12 +583,12 @@ def test_pause_answers_at_once_and_the_step_is_finished() -> None:
 def test_a_checkpoint_is_checked_written_and_older_ones_are_dropped() -> None:
     bench = Bench(Settings(keep_checkpoints=2))
     kept = (checkpoint(3), checkpoint(5))
-    bench.open(standing(7, checkpoints=kept, replayable=4))
+    bench.open(journal(7, checkpoints=kept, replayable=4))
     (check,) = orders_of(bench.send(Asked(1, TakeCheckpoint())))
     assert (check.step, check.states) == (7, state(7))
-    assert bench.told(Open(7), checked=Checked(7, 4, 2)) == []
+    assert bench.report(Open(7), checked=Checked(7, 4, 2)) == []
     assert pipeline_status(bench.machine.memory, 0.0).checkpoint is not None
-    (written,) = bench.told(Open(7), checked=Checked(7, 4, 4))
+    (written,) = bench.report(Open(7), checked=Checked(7, 4, 4))
     assert isinstance(written, WriteCheckpoint)
     effects = bench.send(CheckpointWritten(written.checkpoint))
     assert effects[0] == Answer(1, step=7)
@@ -600,9 +600,9 @@ def test_a_checkpoint_is_checked_written_and_older_ones_are_dropped() -> None:
 
 def test_a_checkpoint_that_could_not_be_trimmed_keeps_its_files_until_it_is() -> None:
     bench = Bench(Settings(keep_checkpoints=2))
-    bench.open(standing(7, checkpoints=(checkpoint(3), checkpoint(5)), replayable=4))
+    bench.open(journal(7, checkpoints=(checkpoint(3), checkpoint(5)), replayable=4))
     bench.send(Asked(1, TakeCheckpoint()))
-    bench.told(Open(7), checked=Checked(7, 4, 4))
+    bench.report(Open(7), checked=Checked(7, 4, 4))
     bench.send(CheckpointWritten(checkpoint(7)))
     full = Failure("store.disk_full", "Cannot create: No space left on device")
     assert bench.send(EffectFailed(Trim(0, 0, (5, 7)), full)) == []
@@ -617,17 +617,17 @@ def test_a_checkpoint_that_could_not_be_trimmed_keeps_its_files_until_it_is() ->
 
 def test_a_checkpoint_that_cannot_be_made_is_reported_and_steps_go_on() -> None:
     bench = Bench()
-    bench.open(standing(7))
+    bench.open(journal(7))
     bench.send(Asked(1, TakeCheckpoint()))
     failure = Failure("store.unavailable", "the disk does not answer")
-    (answer,) = bench.told(Open(7), checked=Checked(7, 4, 1, failure))
+    (answer,) = bench.report(Open(7), checked=Checked(7, 4, 1, failure))
     assert answer == Answer(1, failure)
-    assert bench.told(Open(7), offer=bench.offer(8)) == [Take(8)]
+    assert bench.report(Open(7), offer=bench.offer(8)) == [Take(8)]
 
 
 def test_a_checkpoint_that_cannot_be_made_says_why_and_is_tried_again_after_a_while() -> None:
     bench = Bench(Settings(checkpoint_steps=2, checkpoint_seconds=1000.0))
-    bench.open(standing(7, checkpoints=(checkpoint(7),), replayable=8))
+    bench.open(journal(7, checkpoints=(checkpoint(7),), replayable=8))
     bench.step(8)
     failure = Failure("store.disk_full", "No space left on device")
     tried = []
@@ -635,16 +635,16 @@ def test_a_checkpoint_that_cannot_be_made_says_why_and_is_tried_again_after_a_wh
     for bench.seconds in range(1, 601):
         if "CheckOrder" in kinds(effects):
             tried.append(bench.seconds)
-            bench.told(Open(9), checked=Checked(9, 1, 1))
+            bench.report(Open(9), checked=Checked(9, 1, 1))
             assert bench.send(EffectFailed(WriteCheckpoint(checkpoint(9)), failure)) == []
             shown = pipeline_status(bench.machine.memory, bench.seconds).checkpoint
             assert shown is not None
             assert shown.waiting_for == "another try: No space left on device"
-        effects = bench.told(Open(9), published={"out": 9})
+        effects = bench.report(Open(9), published={"out": 9})
     assert 10 < len(tried) < 20, "soon, then once a minute"
     assert tried == sorted(set(tried))
     assert kinds(bench.send(Asked(1, TakeCheckpoint()))) == ["CheckOrder"], "asked for, at once"
-    bench.told(Open(9), checked=Checked(9, 1, 1))
+    bench.report(Open(9), checked=Checked(9, 1, 1))
     bench.send(CheckpointWritten(checkpoint(9)))
     assert pipeline_status(bench.machine.memory, bench.seconds).checkpoint is None
     bench.step(10)
@@ -653,22 +653,22 @@ def test_a_checkpoint_that_cannot_be_made_says_why_and_is_tried_again_after_a_wh
 
 def test_checkpoints_come_by_steps_and_by_time() -> None:
     bench = Bench(Settings(checkpoint_steps=2, checkpoint_seconds=100.0))
-    bench.open(standing(7, checkpoints=(checkpoint(7),), replayable=8))
+    bench.open(journal(7, checkpoints=(checkpoint(7),), replayable=8))
     assert CheckOrder not in map(type, orders_of(bench.step(8)))
     assert order_of(bench.step(9), CheckOrder).step == 9
-    assert kinds(bench.told(Open(9), checked=Checked(9, 1, 1))) == ["WriteCheckpoint"]
+    assert kinds(bench.report(Open(9), checked=Checked(9, 1, 1))) == ["WriteCheckpoint"]
     bench.send(CheckpointWritten(checkpoint(9)))
     bench.step(10)
     bench.seconds = 25.0
     for bench.seconds in (25.0, 50.0, 75.0, 99.0):
-        assert bench.told(Open(10), published={"out": 10}) == []
+        assert bench.report(Open(10), published={"out": 10}) == []
     bench.seconds = 100.0
     assert order_of(bench.send(TimePassed()), CheckOrder).step == 10
 
 
 def test_a_checkpoint_before_the_first_commit_is_refused() -> None:
     bench = Bench()
-    bench.open(standing(0, identity=None))
+    bench.open(journal(0, identity=None))
     (answer,) = bench.send(Asked(1, TakeCheckpoint()))
     assert isinstance(answer, Answer)
     assert answer.failure is not None
@@ -677,45 +677,45 @@ def test_a_checkpoint_before_the_first_commit_is_refused() -> None:
 
 def test_shutdown_keeps_a_checkpoint_publishes_and_ends() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     assert bench.send(Asked(1, ShutDownPipeline())) == []
-    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     bench.send(ResultFetched(result(8)))
     effects = bench.send(CommitWritten(commit(8), ours=True))
     assert order_of(effects, CheckOrder).step == 8
-    bench.told(Open(8), checked=Checked(8, 1, 1), published={"out": 7})
+    bench.report(Open(8), checked=Checked(8, 1, 1), published={"out": 7})
     bench.send(CheckpointWritten(checkpoint(8)))
     assert phase_of(bench.machine.memory) is Phase.STOPPING
-    closing = bench.told(Open(8), published={"out": 8})
+    closing = bench.report(Open(8), published={"out": 8})
     assert kinds(closing) == ["SweepOrder", "CloseOrder"]
-    assert bench.told(Closed()) == [WritePublished(0, 8), Answer(1, None, 8), EndPipeline(None)]
+    assert bench.report(Closed()) == [WritePublished(0, 8), Answer(1, None, 8), EndPipeline(None)]
     assert phase_of(bench.machine.memory) is Phase.STOPPED
 
 
 def test_shutdown_at_once_cancels_the_step() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     assert bench.send(Asked(1, ShutDownPipeline())) == []
     assert orders_of(bench.send(Asked(2, ShutDownPipeline(at_once=True)))) == [CancelOrder(8)]
     failed = StepFailure(8, 0, Failure("step.cancelled", "Cancelled"))
-    assert orders_of(bench.told(Open(7), failed_step=failed))[-1] == CloseOrder(exit=True)
-    effects = bench.told(Closed())
+    assert orders_of(bench.report(Open(7), failed_step=failed))[-1] == CloseOrder(exit=True)
+    effects = bench.report(Closed())
     assert [e.number for e in effects if isinstance(e, Answer)] == [1, 2]
     assert effects[-1] == EndPipeline(None)
 
 
 def test_what_comes_after_a_shutdown_is_refused() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8), checkpoints=(checkpoint(7),)))
+    bench.open(journal(7, plan=plan(8), checkpoints=(checkpoint(7),)))
     bench.send(Asked(1, ShutDownPipeline()))
-    wishes: list[Operation] = [
+    requests: list[Operation] = [
         PausePipeline(),
         StartPipeline(),
         TakeCheckpoint(),
         LoadCheckpoint(7),
     ]
-    for number, wish in enumerate(wishes, start=2):
-        (answer,) = bench.send(Asked(number, wish))
+    for number, request in enumerate(requests, start=2):
+        (answer,) = bench.send(Asked(number, request))
         assert isinstance(answer, Answer)
         assert answer.failure is not None
         assert "shut down" in answer.failure.what
@@ -723,12 +723,12 @@ def test_what_comes_after_a_shutdown_is_refused() -> None:
 
 def test_the_end_answers_everybody() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     bench.send(Asked(1, TakeCheckpoint()))
     bench.send(Asked(2, ShutDownPipeline()))
     failure = Failure("step.user_function", "ValueError")
-    bench.told(Open(7), failed_step=StepFailure(8, 0, failure))
-    effects = bench.told(Closed())
+    bench.report(Open(7), failed_step=StepFailure(8, 0, failure))
+    effects = bench.report(Closed())
     assert {e.number: e.failure for e in effects if isinstance(e, Answer)} == {
         1: failure,
         2: failure,
@@ -741,12 +741,12 @@ def test_the_end_answers_everybody() -> None:
 
 def test_a_repair_number_grows() -> None:
     bench = Bench()
-    bench.begin(standing(7, checkpoints=(checkpoint(6),), replayable=7, repairs=2))
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    bench.opened = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder).number
-    bench.told(Open(6))
+    bench.begin(journal(7, checkpoints=(checkpoint(6),), replayable=7, repairs=2))
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    bench.opened = order_of(bench.report(Closed(), failed_open=LOST), OpenOrder).number
+    bench.report(Open(6))
     bench.send(StepRead(plan(7), commit(7)))
-    bench.told(Open(7), done=Done(7, 0))
+    bench.report(Open(7), done=Done(7, 0))
     effects = bench.send(ResultFetched(result(7)))
     (repair,) = [e.repair for e in effects if isinstance(e, WriteRepair)]
     assert repair == Repair(7, 3, 6, state(7))
@@ -754,15 +754,15 @@ def test_a_repair_number_grows() -> None:
 
 def test_a_checkpoint_of_the_last_commit_itself_needs_no_replay() -> None:
     bench = Bench()
-    kept = replace(standing(7), checkpoints=(checkpoint(7),), replayable=8, states=state(70))
+    kept = replace(journal(7), checkpoints=(checkpoint(7),), replayable=8, states=state(70))
     bench.begin(kept)
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    order = order_of(bench.told(Closed(), failed_open=LOST), OpenOrder)
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    order = order_of(bench.report(Closed(), failed_open=LOST), OpenOrder)
     assert (order.step, order.states) == (7, state(7))
     bench.opened = order.number
-    bench.told(Open(7))
+    bench.report(Open(7))
     assert isinstance(bench.machine.memory.phase, Idle)
-    assert bench.machine.memory.standing.states == state(7)
+    assert bench.machine.memory.journal.states == state(7)
 
 
 # -------------------------------------------------------------------------------- rescaling
@@ -770,9 +770,9 @@ def test_a_checkpoint_of_the_last_commit_itself_needs_no_replay() -> None:
 
 def test_a_request_is_answered_by_the_commit_that_contains_it() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8), commit=commit(7, workers=2)))
+    bench.open(journal(7, plan=plan(8), commit=commit(7, workers=2)))
     assert bench.send(Asked(1, RescalePipeline(Scale(4)))) == []
-    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
     # This one comes too late for the commit: the next one answers it.
@@ -783,21 +783,21 @@ def test_a_request_is_answered_by_the_commit_that_contains_it() -> None:
 
 
 def test_bins_move_by_collect_and_acquire_and_steps_need_no_input() -> None:
-    settings = Settings(rescale=RescaleSettings(way=MovePolicy.ALL_AT_ONCE, prefetch=False))
+    settings = Settings(rescale=RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, prefetch=False))
     bench = Bench(settings)
-    bench.open(standing(7, commit=commit(7, workers=2)))
+    bench.open(journal(7, commit=commit(7, workers=2)))
     bench.send(Asked(1, RescalePipeline(Scale(1))))
     placements = []
     for number in range(8, 13):
-        told = {"published": {"out": number - 1}}
-        effects = bench.told(Open(number - 1), offer=bench.offer(number, 0), **told)
+        report = {"published": {"out": number - 1}}
+        effects = bench.report(Open(number - 1), offer=bench.offer(number, 0), **report)
         if not effects and not isinstance(bench.machine.memory.phase, Taking):
             break
         (written,) = bench.send(InputTaken(number, ()))
         assert isinstance(written, WritePlan)
         placements.append(written.plan.placement[0].workers)
         bench.send(PlanWritten(written.plan))
-        bench.told(Open(number), done=Done(number, 0), **told)
+        bench.report(Open(number), done=Done(number, 0), **report)
         (made,) = bench.send(ResultFetched(result(number)))
         assert isinstance(made, WriteCommit)
         # What a step without input does happens at the clock of the one before.

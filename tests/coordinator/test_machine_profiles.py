@@ -24,7 +24,7 @@ from anabranch.coordinator.profiling import MOST_WAITING
 from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, StepOrder
 from anabranch.records.profiles import ProfileKind, ProfileRequest, TaskProfile
 from anabranch.records.step import Input, Plan, decode_plan, encode
-from tests.coordinator.bench import Bench, commit, order_of, plan, read, result, standing
+from tests.coordinator.bench import Bench, commit, journal, order_of, plan, read, result
 
 TIME = ProfileRequest(ProfileKind.TIME, 1)
 HEAP = ProfileRequest(ProfileKind.HEAP, 0, "by-name")
@@ -37,13 +37,13 @@ def answers(effects: list[Effect]) -> dict[int, Answer]:
 
 def at_step_7() -> Bench:
     bench = Bench()
-    bench.open(standing(7))
+    bench.open(journal(7))
     return bench
 
 
 def planned(bench: Bench, number: int, inputs: tuple[Input, ...] | None = None) -> Plan:
     """The plan that the machine makes of the next step."""
-    bench.told(Open(number - 1), offer=bench.offer(number), published={"out": number - 1})
+    bench.report(Open(number - 1), offer=bench.offer(number), published={"out": number - 1})
     effects = bench.send(InputTaken(number, read(number) if inputs is None else inputs))
     (written,) = [each for each in effects if isinstance(each, WritePlan)]
     return written.plan
@@ -53,7 +53,7 @@ def committed(bench: Bench, made: Plan, profiles: tuple[TaskProfile, ...] = ()) 
     """What the commit of a plan leads to."""
     bench.send(PlanWritten(made))
     before = {"published": {"out": made.step - 1}}
-    bench.told(Open(made.step), done=Done(made.step, made.revision), **before)
+    bench.report(Open(made.step), done=Done(made.step, made.revision), **before)
     bench.send(ResultFetched(result(made.step, made.revision, profiles=profiles)))
     return bench.send(CommitWritten(commit(made.step), ours=True))
 
@@ -90,8 +90,8 @@ def test_a_step_that_reads_nothing_is_not_looked_at() -> None:
 
 def test_one_wish_a_step_and_equal_ones_together() -> None:
     bench = at_step_7()
-    for number, wish in ((1, TIME), (2, HEAP), (3, TIME)):
-        bench.send(Asked(number, ProfileWorker(wish)))
+    for number, request in ((1, TIME), (2, HEAP), (3, TIME)):
+        bench.send(Asked(number, ProfileWorker(request)))
     assert bench.machine.memory.profiles == ((1, TIME), (2, HEAP), (3, TIME))
     first = planned(bench, 8)
     assert first.profile == TIME
@@ -110,7 +110,7 @@ def test_a_worker_that_had_no_task_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "what", "do"),
+    ("asked", "what", "do"),
     [
         (ProfileRequest(ProfileKind.TIME, 2), "There is no worker 2", "Workers: 0, 1."),
         (
@@ -120,14 +120,14 @@ def test_a_worker_that_had_no_task_is_told() -> None:
         ),
     ],
 )
-def test_who_is_not_there_cannot_be_looked_at(wish: ProfileRequest, what: str, do: str) -> None:
-    failure = answers(at_step_7().send(Asked(1, ProfileWorker(wish))))[1].failure
+def test_who_is_not_there_cannot_be_looked_at(asked: ProfileRequest, what: str, do: str) -> None:
+    failure = answers(at_step_7().send(Asked(1, ProfileWorker(asked))))[1].failure
     assert failure == Failure("operation.refused", what, do=do)
 
 
 def test_before_the_first_step_and_in_a_pause_it_is_refused() -> None:
     bench = Bench()
-    bench.open(standing(0))
+    bench.open(journal(0))
     failure = answers(bench.send(Asked(1, ProfileWorker(TIME))))[1].failure
     assert failure is not None
     assert failure.what == "There is no committed step yet"
@@ -154,7 +154,7 @@ def test_who_waits_at_the_end_is_told() -> None:
     bench = at_step_7()
     bench.send(Asked(1, ProfileWorker(TIME)))
     effects = bench.send(Asked(2, ShutDownPipeline(at_once=True)))
-    effects += bench.told(Closed())
+    effects += bench.report(Closed())
     found = answers(effects)
     assert found[2].failure is None
     assert found[1].failure is not None
@@ -177,10 +177,10 @@ def test_a_plan_that_runs_again_on_another_node_is_looked_at_again() -> None:
     bench.send(PlanWritten(made))
     bench.send(NodeLost(Failure("node.lost", "gone")))
     bench.boot, bench.version = "b2", 0
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    again = order_of(bench.told(Open(7), published={"out": 7}), StepOrder).plan
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    again = order_of(bench.report(Open(7), published={"out": 7}), StepOrder).plan
     assert again == made
-    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     bench.send(ResultFetched(result(8, profiles=FOUND)))
     found = answers(bench.send(CommitWritten(commit(8), ours=True)))
     assert found == {1: Answer(1, None, 8, FOUND)}

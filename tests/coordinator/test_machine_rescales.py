@@ -41,15 +41,15 @@ from tests.coordinator.bench import (
     Bench,
     checkpoint,
     commit,
+    journal,
     order_of,
     plan,
     read,
     result,
     staged,
-    standing,
 )
 
-AT_ONCE = RescaleSettings(way=MovePolicy.ALL_AT_ONCE, prefetch=False, answer_steps=0)
+AT_ONCE = RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, prefetch=False, answer_steps=0)
 
 
 def answers(effects: list[Effect]) -> dict[int, Failure | None]:
@@ -59,9 +59,9 @@ def answers(effects: list[Effect]) -> dict[int, Failure | None]:
 def asked_while_a_step_runs(settings: Settings | None = None) -> tuple[Bench, Commit]:
     """A bench that is about to write the commit of step 8, which takes note of request 1."""
     bench = Bench(settings or Settings())
-    bench.open(standing(7, plan=plan(8, started_with=2), commit=commit(7, workers=2)))
+    bench.open(journal(7, plan=plan(8, started_with=2), commit=commit(7, workers=2)))
     bench.send(Asked(1, RescalePipeline(Scale(4))))
-    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
     return bench, written.commit
@@ -71,7 +71,7 @@ def test_who_waits_for_a_commit_that_cannot_be_written_is_answered() -> None:
     bench, made = asked_while_a_step_runs()
     failure = Failure("store.disk_full", "No space left")
     effects = bench.send(EffectFailed(WriteCommit(0, made), failure))
-    effects += bench.told(Closed())
+    effects += bench.report(Closed())
     assert answers(effects) == {1: failure}
 
 
@@ -91,11 +91,11 @@ def test_who_waits_for_a_commit_goes_on_waiting_when_the_node_is_another_one(los
     if lost:
         bench.send(NodeLost(Failure("node.lost", "gone")))
     bench.boot, bench.version = "b2", 0
-    effects = bench.told(Closed())
+    effects = bench.report(Closed())
     bench.opened = order_of(effects, OpenOrder).number
-    effects = bench.told(Open(7), published={"out": 7})
+    effects = bench.report(Open(7), published={"out": 7})
     assert not answers(effects)
-    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
     assert answers(bench.send(CommitWritten(written.commit, ours=True))) == {1: None}
@@ -103,8 +103,8 @@ def test_who_waits_for_a_commit_goes_on_waiting_when_the_node_is_another_one(los
 
 def next_plan(bench: Bench, number: int, rows: int = 1) -> Plan:
     """The plan of a step with so many rows as input."""
-    told = {"published": {"out": number - 1}}
-    bench.told(Open(number - 1), offer=bench.offer(number, rows), **told)
+    report = {"published": {"out": number - 1}}
+    bench.report(Open(number - 1), offer=bench.offer(number, rows), **report)
     (written,) = bench.send(InputTaken(number, read(number) if rows else ()))
     assert isinstance(written, WritePlan)
     return written.plan
@@ -112,9 +112,9 @@ def next_plan(bench: Bench, number: int, rows: int = 1) -> Plan:
 
 def run(bench: Bench, planned: Plan, **changes: Any) -> Commit:
     """Run a plan, and commit it."""
-    number, told = planned.step, {"published": {"out": planned.step - 1}}
+    number, report = planned.step, {"published": {"out": planned.step - 1}}
     bench.send(PlanWritten(planned))
-    bench.told(Open(number), done=Done(number, planned.revision), **told)
+    bench.report(Open(number), done=Done(number, planned.revision), **report)
     (written,) = bench.send(ResultFetched(result(number, planned.revision, **changes)))
     assert isinstance(written, WriteCommit)
     bench.send(CommitWritten(written.commit, ours=True))
@@ -124,20 +124,20 @@ def run(bench: Bench, planned: Plan, **changes: Any) -> Commit:
 def test_a_askedis_durable_with_the_plan_that_was_made_from_it() -> None:
     """Whoever comes back goes on from the plan's value: it is newer than the commit's."""
     first = Bench(Settings(rescale=AT_ONCE))
-    first.open(standing(7, commit=commit(7, workers=2)))
+    first.open(journal(7, commit=commit(7, workers=2)))
     first.send(Asked(1, RescalePipeline(Scale(1))))
     planned = next_plan(first, 8, rows=0)
     assert planned.moves is not None
     assert planned.moves.collect
 
     second = Bench(Settings(rescale=AT_ONCE))
-    second.begin(standing(7, commit=commit(7, workers=2), plan=planned))
+    second.begin(journal(7, commit=commit(7, workers=2), plan=planned))
     kept = second.machine.memory.rescale
     assert isinstance(kept.phase, Interrogating)
-    assert kept.phase.wish == Scale(1)
-    second.opened = order_of(second.told(Closed()), OpenOrder).number
-    second.told(Open(7), published={"out": 7})
-    second.told(Open(8), done=Done(8, 0), published={"out": 7})
+    assert kept.phase.request == Scale(1)
+    second.opened = order_of(second.report(Closed()), OpenOrder).number
+    second.report(Open(7), published={"out": 7})
+    second.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = second.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
     assert written.commit.rescale.number == 1
@@ -148,16 +148,16 @@ def test_a_askedis_durable_with_the_plan_that_was_made_from_it() -> None:
 def test_what_moving_cost_a_step_sets_the_pace_of_the_next(cost: float, pace: float) -> None:
     copying = Settings(rescale=RescaleSettings(answer_steps=0), isolate_workers=True)
     bench = Bench(copying)
-    bench.open(standing(7, commit=commit(7, workers=2)))
+    bench.open(journal(7, commit=commit(7, workers=2)))
     bench.send(Asked(1, RescalePipeline(Scale(4))))
     made = run(bench, next_plan(bench, 8), moving_seconds=cost)
     assert isinstance(made.rescale.phase, Moving)
-    assert made.rescale.phase.course.pace == pace
+    assert made.rescale.phase.migration.pace == pace
 
 
 def test_a_start_with_fewer_workers_tells_those_that_have_no_bins_any_more() -> None:
     bench = Bench(Settings(workers=1, rescale=AT_ONCE))
-    bench.open(standing(7, commit=commit(7, workers=2)))
+    bench.open(journal(7, commit=commit(7, workers=2)))
     planned = next_plan(bench, 8)
     assert planned.placement == (Assignment("by-name", 2, (0, 0, 0, 0)),)
     assert planned.moves is not None
@@ -173,9 +173,9 @@ def test_a_plan_for_another_number_of_workers_is_not_taken_over() -> None:
     """Somebody was started with one worker, planned and died: two are wanted, as before."""
     theirs = plan(8, 1, placement=(Assignment("by-name", 2, (0, 0, 0, 0)),), started_with=1)
     bench = Bench()
-    bench.begin(standing(7, commit=commit(7, workers=2), plan=theirs))
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    (written,) = bench.told(Open(7), published={"out": 7})
+    bench.begin(journal(7, commit=commit(7, workers=2), plan=theirs))
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    (written,) = bench.report(Open(7), published={"out": 7})
     assert isinstance(written, WritePlan)
     assert written.plan.placement == (Assignment("by-name", 3, (0, 0, 1, 1)),)
     assert (written.plan.revision, written.plan.started_with) == (2, 2)
@@ -187,9 +187,9 @@ def test_a_step_that_has_run_for_another_number_of_workers_counts() -> None:
     one = (Assignment("by-name", 2, (0, 0, 0, 0)),)
     theirs = plan(8, 1, placement=one, started_with=1)
     bench = Bench(Settings(rescale=AT_ONCE))
-    bench.begin(standing(7, commit=commit(7, workers=2), plan=theirs))
+    bench.begin(journal(7, commit=commit(7, workers=2), plan=theirs))
     bench.opened = 5
-    bench.told(Open(8), opened=5, done=Done(8, 1), published={"out": 7})
+    bench.report(Open(8), opened=5, done=Done(8, 1), published={"out": 7})
     (written, *_) = bench.send(ResultFetched(result(8, 1)))
     assert isinstance(written, WriteCommit)
     assert (written.commit.workers, written.commit.placement) == (1, one)
@@ -206,7 +206,7 @@ HANDED = Rescale(number=1, turn=1, handing=(Move("by-name", 1, 0, 1),), workers=
 def planned_with(workers: int, made: Commit, asked: RescaleRequest | None = None) -> Plan:
     """The plan after a commit, of a run that was started with so many workers and died."""
     bench = Bench(Settings(workers=workers, rescale=AT_ONCE))
-    bench.open(standing(made.step, commit=made))
+    bench.open(journal(made.step, commit=made))
     if asked is not None:
         bench.send(Asked(1, RescalePipeline(asked)))
     planned = next_plan(bench, made.step + 1)
@@ -217,8 +217,8 @@ def planned_with(workers: int, made: Commit, asked: RescaleRequest | None = None
 def reopened(bench: Bench) -> Plan:
     """The plan that is written when a new node has opened the last commit."""
     bench.boot += "+"
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    (written,) = bench.told(Open(7), published={"out": 7})
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    (written,) = bench.report(Open(7), published={"out": 7})
     assert isinstance(written, WritePlan)
     return written.plan
 
@@ -227,7 +227,7 @@ def test_bins_in_hand_over_outlive_a_start_with_another_number_of_workers() -> N
     """Somebody was started with four workers, planned and died: bin 1 is still to be acquired."""
     made = commit(7, workers=2, rescale=HANDED)
     bench = Bench(Settings(rescale=AT_ONCE))
-    bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
+    bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     planned = reopened(bench)
     assert planned.placement[0].workers == (0, 1, 1, 1)
     assert planned.moves is not None
@@ -238,9 +238,9 @@ def test_bins_in_hand_over_outlive_a_node_that_runs_a_step_for_others() -> None:
     """The step for four workers was waited for, and its node was lost."""
     made = commit(7, workers=2, rescale=HANDED)
     bench = Bench(Settings(rescale=AT_ONCE))
-    bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
+    bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     bench.opened = 5
-    bench.told(Running(8, 0), published={"out": 7})
+    bench.report(Running(8, 0), published={"out": 7})
     planned = reopened(bench)
     assert planned.placement[0].workers == (0, 1, 1, 1)
     assert planned.moves is not None
@@ -250,9 +250,9 @@ def test_bins_in_hand_over_outlive_a_node_that_runs_a_step_for_others() -> None:
 def test_bins_are_shared_anew_when_a_node_that_ran_a_step_for_others_is_lost() -> None:
     made = commit(7, workers=2, rescale=HANDED)
     bench = Bench(Settings(workers=3, rescale=AT_ONCE))
-    bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
+    bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     bench.opened = 5
-    bench.told(Running(8, 0), published={"out": 7})
+    bench.report(Running(8, 0), published={"out": 7})
     planned = reopened(bench)
     assert planned.placement[0].workers == (0, 0, 1, 2)
     assert planned.started_with == 3
@@ -262,7 +262,7 @@ def test_a_plan_for_others_with_the_same_owners_is_planned_again() -> None:
     """Ten workers own four bins as four do; what the commit says of the number must be true."""
     made = commit(7, workers=2)
     bench = Bench(Settings(workers=4, rescale=AT_ONCE))
-    bench.begin(standing(7, commit=made, plan=planned_with(10, made)))
+    bench.begin(journal(7, commit=made, plan=planned_with(10, made)))
     planned = reopened(bench)
     assert planned.placement[0].workers == (0, 1, 2, 3)
     assert (planned.revision, planned.started_with) == (1, 4)
@@ -272,17 +272,17 @@ def test_a_askedafter_a_start_with_other_workers_is_durable_with_its_plan() -> N
     made = commit(7, workers=2)
     theirs = planned_with(4, made, asked=Scale(3))
     bench = Bench(Settings(workers=4, rescale=AT_ONCE))
-    bench.open(standing(7, commit=made, plan=theirs))
+    bench.open(journal(7, commit=made, plan=theirs))
     kept = bench.machine.memory.rescale
     assert isinstance(kept.phase, Interrogating)
-    assert kept.phase.wish == Scale(3)
+    assert kept.phase.request == Scale(3)
     assert theirs.rescale is not None
     assert run(bench, theirs).rescale.number == theirs.rescale.number
 
 
 def test_requests_are_judged_by_where_the_bins_are_after_a_start_with_other_workers() -> None:
     bench = Bench(Settings(workers=4, rescale=AT_ONCE))
-    bench.open(standing(7, commit=commit(7, workers=2)))
+    bench.open(journal(7, commit=commit(7, workers=2)))
     assert answers(bench.send(Asked(1, RescalePipeline(Scale(remove=(3,)))))) == {}
     phase = bench.machine.memory.rescale.phase
     assert isinstance(phase, Interrogating)
@@ -293,11 +293,11 @@ def test_who_asks_while_a_step_for_others_runs_is_told_that_it_was_not_heard() -
     """Bins are shared anew after it, from what its commit says."""
     made = commit(7, workers=2)
     bench = Bench(Settings(rescale=AT_ONCE))
-    bench.begin(standing(7, commit=made, plan=planned_with(4, made)))
+    bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     bench.opened = 5
-    bench.told(Running(8, 0), published={"out": 7})
+    bench.report(Running(8, 0), published={"out": 7})
     bench.send(Asked(1, RescalePipeline(Scale(1))))
-    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written, *_) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
     assert not isinstance(written.commit.rescale.phase, Interrogating)
@@ -312,14 +312,14 @@ def test_who_asks_while_a_step_for_others_runs_is_told_that_it_was_not_heard() -
 def test_who_asks_before_a_rewind_is_told_that_it_was_not_heard() -> None:
     kept = checkpoint(5)
     bench = Bench(Settings(rescale=AT_ONCE))
-    bench.open(standing(7, commit=commit(7), plan=plan(8), checkpoints=(kept,)))
+    bench.open(journal(7, commit=commit(7), plan=plan(8), checkpoints=(kept,)))
     bench.send(Asked(1, LoadCheckpoint(5)))
-    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     bench.send(ResultFetched(result(8)))
     bench.send(Asked(2, RescalePipeline(Scale(1))))
     bench.send(CommitWritten(commit(8), ours=True))
     bench.verified(5, asked=1)
-    found = answers(bench.send(BranchMade(standing(5, branch=1, checkpoints=(kept,)))))
+    found = answers(bench.send(BranchMade(journal(5, branch=1, checkpoints=(kept,)))))
     assert found[1] is None
     assert found[2] is not None
     assert found[2].code == "operation.refused"
@@ -339,7 +339,7 @@ ASKED: dict[str, RescaleRequest] = {
 def test_who_asks_while_the_pipeline_is_paused_is_told_to_start_it(asked: RescaleRequest) -> None:
     """An answer comes with a commit, and there is none in a pause."""
     bench = Bench()
-    bench.open(standing(7))
+    bench.open(journal(7))
     bench.send(Asked(1, PausePipeline()))
     found = answers(bench.send(Asked(2, RescalePipeline(asked))))[2]
     assert found is not None
@@ -358,8 +358,8 @@ def test_a_step_that_is_finished_for_a_pause_answers_who_has_asked_before() -> N
 
 def test_who_has_asked_too_late_for_the_step_before_a_pause_is_told_so() -> None:
     bench = Bench()
-    bench.open(standing(7, plan=plan(8), commit=commit(7, workers=2)))
-    bench.told(Open(8), done=Done(8, 0), published={"out": 7})
+    bench.open(journal(7, plan=plan(8), commit=commit(7, workers=2)))
+    bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
     assert bench.send(Asked(1, RescalePipeline(Scale(4)))) == []
@@ -380,9 +380,9 @@ def test_a_refused_request_leaves_bins_shared_by_a_start_with_other_workers() ->
     """Nor is that undone which no commit has yet, and nobody has asked for."""
     bench = Bench(Settings(workers=4, max_unpublished_steps=1))
     outputs = (Output(7, staged(7)),)
-    bench.open(standing(7, commit=commit(7, workers=2), outputs=outputs, published={"out": 6}))
+    bench.open(journal(7, commit=commit(7, workers=2), outputs=outputs, published={"out": 6}))
     before = bench.machine.memory.rescale
-    bench.told(Open(7), published={"out": 6})
+    bench.report(Open(7), published={"out": 6})
     assert bench.send(Asked(1, RescalePipeline(Scale(1)))) == [], "the sink holds up the next step"
     found = answers(bench.send(Asked(2, PausePipeline())))
     assert found[2] is None
@@ -395,10 +395,10 @@ def test_a_refused_request_leaves_bins_shared_by_a_start_with_other_workers() ->
 @pytest.mark.parametrize("asked", [Scale(4), Scale(remove=(0,)), requests.Rebalance()])
 def test_where_no_region_has_bins_there_is_nothing_to_scale(asked: RescaleRequest) -> None:
     bench = Bench()
-    facts = msgspec.structs.replace(FACTS, regions=())
-    bench.begin(standing(7, commit=commit(7, placement=())))
-    bench.opened = order_of(bench.told(Closed(), facts=facts), OpenOrder).number
-    bench.told(Open(7), facts=facts)
+    info = msgspec.structs.replace(FACTS, regions=())
+    bench.begin(journal(7, commit=commit(7, placement=())))
+    bench.opened = order_of(bench.report(Closed(), info=info), OpenOrder).number
+    bench.report(Open(7), info=info)
     found = answers(bench.send(Asked(1, RescalePipeline(asked))))[1]
     assert found is not None
     assert found.code == "operation.refused"

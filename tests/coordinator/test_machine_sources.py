@@ -45,11 +45,11 @@ from tests.coordinator.bench import (
     FACTS,
     Bench,
     checkpoint,
+    journal,
     kinds,
     order_of,
     orders_of,
     plan,
-    standing,
 )
 
 TWO = msgspec.structs.replace(FACTS, sources=("orders", "returns"))
@@ -64,7 +64,7 @@ class Sources(Bench):
     heard: PausedSources = NOTHING
 
     def telling(self, state: Closed | Open | Running, **said: Any) -> NodeReport:
-        return super().telling(state, **{"facts": TWO, "paused": self.heard, **said})
+        return super().telling(state, **{"info": TWO, "paused": self.heard, **said})
 
     def ask(self, number: int, operation: Operation) -> list[Effect]:
         return self.send(Asked(number, operation))
@@ -85,7 +85,7 @@ class Sources(Bench):
 
 def opened(**at: Any) -> Sources:
     bench = Sources()
-    bench.open(standing(7, **at))
+    bench.open(journal(7, **at))
     return bench
 
 
@@ -120,17 +120,17 @@ def test_an_order_names_all_that_are_paused() -> None:
     assert left.paused.names == ("returns",)
 
 
-@pytest.mark.parametrize("wish", [PauseSource("order"), StartSource("order"), PauseSource("")])
+@pytest.mark.parametrize("asked", [PauseSource("order"), StartSource("order"), PauseSource("")])
 def test_a_source_that_is_not_there_is_refused_with_those_that_are(
-    wish: PauseSource | StartSource,
+    asked: PauseSource | StartSource,
 ) -> None:
     bench = opened()
-    assert bench.ask(1, wish) == [
+    assert bench.ask(1, asked) == [
         Answer(
             1,
             Failure(
                 "operation.refused",
-                f"There is no source {wish.source!r}",
+                f"There is no source {asked.source!r}",
                 do="Sources: 'orders', 'returns'.",
             ),
         )
@@ -140,7 +140,7 @@ def test_a_source_that_is_not_there_is_refused_with_those_that_are(
 
 def test_before_a_node_was_met_nobody_knows_the_sources() -> None:
     bench = Sources()
-    bench.begin(standing(7))
+    bench.begin(journal(7))
     (answer,) = bench.ask(1, PauseSource("orders"))
     assert isinstance(answer, Answer)
     assert answer.failure is not None
@@ -152,9 +152,9 @@ def test_a_pipeline_that_is_shut_down_or_over_refuses() -> None:
     bench = opened(plan=plan(8), checkpoints=(checkpoint(7),))
     bench.ask(1, ShutDownPipeline())
     texts = []
-    wishes: list[Operation] = [PauseSource("orders"), StartSource("orders")]
-    for number, wish in enumerate(wishes, start=2):
-        (answer,) = bench.ask(number, wish)
+    requests: list[Operation] = [PauseSource("orders"), StartSource("orders")]
+    for number, request in enumerate(requests, start=2):
+        (answer,) = bench.ask(number, request)
         assert isinstance(answer, Answer)
         assert answer.failure is not None
         texts.append(answer.failure.what)
@@ -162,7 +162,7 @@ def test_a_pipeline_that_is_shut_down_or_over_refuses() -> None:
     bench.send(NodeLost(GONE))
     for _ in range(4):
         bench.boot, bench.version = bench.boot + "+", 0
-        bench.told(Closed())
+        bench.report(Closed())
         bench.send(NodeLost(GONE))
     (answer,) = bench.ask(9, PauseSource("orders"))
     assert isinstance(answer, Answer)
@@ -172,7 +172,7 @@ def test_a_pipeline_that_is_shut_down_or_over_refuses() -> None:
 
 def test_it_is_answered_in_a_stuck_step_and_in_a_pause_of_the_whole() -> None:
     bench = opened(plan=plan(8))
-    bench.told(Running(8, 0), published={"out": 7})
+    bench.report(Running(8, 0), published={"out": 7})
     assert isinstance(bench.machine.memory.phase, Stepping)
     assert kinds(bench.ask(1, PauseSource("orders"))) == ["SourcesOrder", "Answer"]
     assert isinstance(bench.machine.memory.phase, Stepping)
@@ -193,20 +193,20 @@ def test_a_start_of_the_whole_does_not_start_a_source() -> None:
 def test_steps_go_on_with_what_others_offer() -> None:
     bench = opened()
     bench.pause("returns")
-    assert bench.told(Open(7), offer=bench.offer(8), published={"out": 7}) == [Take(8)]
+    assert bench.report(Open(7), offer=bench.offer(8), published={"out": 7}) == [Take(8)]
 
 
 def test_an_order_that_was_lost_is_given_again_until_the_node_has_heard() -> None:
     bench = opened()
     order = order_of(bench.ask(1, PauseSource("orders")), SourcesOrder)
-    assert bench.told(Open(7), published={"out": 7}) == []
+    assert bench.report(Open(7), published={"out": 7}) == []
     for seconds in (1.0, 2.0):
         bench.seconds = seconds
-        assert bench.told(Open(7), published={"out": 7}) == [Give(order)]
-        assert bench.told(Open(7), published={"out": 7}) == []
+        assert bench.report(Open(7), published={"out": 7}) == [Give(order)]
+        assert bench.report(Open(7), published={"out": 7}) == []
     bench.heard = order.paused
     bench.seconds = 3.0
-    assert bench.told(Open(7), published={"out": 7}) == []
+    assert bench.report(Open(7), published={"out": 7}) == []
 
 
 def test_an_order_that_did_not_arrive_is_repeated_only_while_it_is_the_newest() -> None:
@@ -228,35 +228,35 @@ def test_a_node_that_is_lost_is_replaced_by_one_that_opens_with_it() -> None:
     bench.send(NodeLost(GONE))
     assert kinds(bench.ask(2, PauseSource("returns"))) == ["Answer"]
     bench.boot, bench.version, bench.heard = "b2", 0, NOTHING
-    opening = order_of(bench.told(Closed()), OpenOrder)
+    opening = order_of(bench.report(Closed()), OpenOrder)
     assert opening.paused.names == ("orders", "returns")
     assert opening.paused.number > order.paused.number
     bench.opened, bench.heard = opening.number, opening.paused
     bench.seconds = 9.0
-    assert bench.told(Open(7), published={"out": 7}) == []
+    assert bench.report(Open(7), published={"out": 7}) == []
     assert bench.paused == ["orders", "returns"]
 
 
 def test_what_is_asked_while_state_opens_reaches_the_node_also_if_the_order_is_lost() -> None:
     bench = Sources()
-    bench.begin(standing(7))
-    opening = order_of(bench.told(Closed()), OpenOrder)
+    bench.begin(journal(7))
+    opening = order_of(bench.report(Closed()), OpenOrder)
     assert opening.paused == NOTHING
     order = order_of(bench.ask(1, PauseSource("orders")), SourcesOrder)
     bench.send(EffectFailed(Give(opening), GONE))
     bench.seconds = 2.0
     assert bench.send(TimePassed()) == [Give(opening)]
     bench.opened = opening.number
-    bench.told(Open(7), published={"out": 7})
-    assert bench.told(Open(7), published={"out": 7}) == [Give(order)]
+    bench.report(Open(7), published={"out": 7})
+    assert bench.report(Open(7), published={"out": 7}) == [Give(order)]
 
 
 def test_a_coordinator_that_comes_back_takes_over_what_the_node_goes_by() -> None:
     before = opened()
     before.pause("orders")
     bench = Sources(heard=before.heard, opened=before.opened)
-    bench.begin(standing(7), leader=2)
-    bench.told(Open(7), published={"out": 7})
+    bench.begin(journal(7), leader=2)
+    bench.report(Open(7), published={"out": 7})
     assert isinstance(bench.machine.memory.phase, Idle)
     assert bench.paused == ["orders"]
     started = order_of(bench.ask(1, StartSource("orders")), SourcesOrder)
@@ -269,13 +269,13 @@ def test_what_was_paused_before_us_does_not_undo_what_was_asked_of_us() -> None:
     before.pause("orders", "returns")
     before.ask(1, StartSource("returns"))
     bench = Sources()
-    bench.begin(standing(7), leader=2)
-    bench.opened = order_of(bench.told(Closed()), OpenOrder).number
-    bench.told(Open(7), published={"out": 7})
+    bench.begin(journal(7), leader=2)
+    bench.opened = order_of(bench.report(Closed()), OpenOrder).number
+    bench.report(Open(7), published={"out": 7})
     bench.pause("returns")
     # The node that the former coordinator had answers once more.
     bench.boot, bench.heard = "b0", before.machine.memory.paused_sources
-    opening = order_of(bench.told(Open(6), published={"out": 6}), OpenOrder)
+    opening = order_of(bench.report(Open(6), published={"out": 6}), OpenOrder)
     assert opening.paused.names == ("returns",)
 
 
@@ -283,8 +283,8 @@ def test_a_coordinator_that_comes_back_and_opens_anew_keeps_it() -> None:
     before = opened()
     before.pause("orders")
     bench = Sources(heard=before.heard, opened=before.opened)
-    bench.begin(standing(8))
-    opening = order_of(bench.told(Open(7), published={"out": 7}), OpenOrder)
+    bench.begin(journal(8))
+    opening = order_of(bench.report(Open(7), published={"out": 7}), OpenOrder)
     assert opening.paused == before.heard
 
 
@@ -292,11 +292,11 @@ def test_a_node_with_another_dataflow_is_replaced_and_what_was_paused_stays_so()
     before = opened()
     before.pause("orders")
     bench = Sources(heard=before.heard, opened=before.opened, options={"code": "c2"})
-    bench.begin(standing(7))
-    assert isinstance(bench.told(Open(7))[0], ReplaceNode)
+    bench.begin(journal(7))
+    assert isinstance(bench.report(Open(7))[0], ReplaceNode)
     bench.boot, bench.version, bench.heard, bench.opened = "b2", 0, NOTHING, 0
     other = msgspec.structs.replace(TWO, code="c2")
-    opening = order_of(bench.told(Closed(), facts=other), OpenOrder)
+    opening = order_of(bench.report(Closed(), info=other), OpenOrder)
     assert opening.paused == before.heard
 
 
@@ -305,7 +305,7 @@ def test_a_rewind_keeps_it() -> None:
     order = bench.pause("orders")
     bench.ask(1, LoadCheckpoint(5))
     bench.verified(5, asked=1)
-    rewound = standing(5, branch=1, checkpoints=(checkpoint(5),), rewound=True)
+    rewound = journal(5, branch=1, checkpoints=(checkpoint(5),), rewound=True)
     opening = order_of(bench.send(BranchMade(rewound)), OpenOrder)
     assert (opening.step, opening.paused) == (5, order.paused)
     assert bench.paused == ["orders"]
@@ -316,8 +316,8 @@ def test_a_node_that_is_closing_gets_no_more_of_it() -> None:
     bench.ask(1, PauseSource("orders"))
     bench.ask(2, ShutDownPipeline())
     bench.seconds = 5.0
-    assert SourcesOrder not in map(type, orders_of(bench.told(Open(7), published={"out": 7})))
-    assert isinstance(bench.told(Closed(), published={"out": 7})[-1], EndPipeline)
+    assert SourcesOrder not in map(type, orders_of(bench.report(Open(7), published={"out": 7})))
+    assert isinstance(bench.report(Closed(), published={"out": 7})[-1], EndPipeline)
 
 
 @given(st.data())
@@ -340,7 +340,7 @@ def test_whatever_is_lost_late_or_doubled_the_node_ends_where_users_want_it(
             duties.pause_sources(order.paused)
         bench.seconds += data.draw(st.sampled_from([0.0, 0.5, 2.0]))
         bench.heard = duties.paused
-        heard(bench.told(Open(7), published={"out": 7}))
+        heard(bench.report(Open(7), published={"out": 7}))
         assert set(bench.paused) == wanted
     bench.seconds += 2.0
     # What was on its way comes last; then one order arrives that the node is given again.
@@ -348,7 +348,7 @@ def test_whatever_is_lost_late_or_doubled_the_node_ends_where_users_want_it(
         if order.paused != bench.machine.memory.paused_sources:
             duties.pause_sources(order.paused)
     bench.heard = duties.paused
-    for order in orders_of(bench.told(Open(7), published={"out": 7})):
+    for order in orders_of(bench.report(Open(7), published={"out": 7})):
         duties.pause_sources(order.paused)
     assert set(duties.paused.names) == wanted
 
@@ -356,7 +356,7 @@ def test_whatever_is_lost_late_or_doubled_the_node_ends_where_users_want_it(
 def test_without_a_pause_nothing_of_it_is_said() -> None:
     bench = opened()
     bench.seconds = 5.0
-    assert bench.told(Open(7), published={"out": 7}) == []
+    assert bench.report(Open(7), published={"out": 7}) == []
     effects = bench.step(8)
     assert SourcesOrder not in map(type, orders_of(effects))
     assert bench.machine.memory.paused_sources == NOTHING

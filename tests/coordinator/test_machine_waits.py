@@ -35,12 +35,12 @@ from anabranch.protocol.node import (
 from tests.coordinator.bench import (
     Bench,
     checkpoint,
+    journal,
     kinds,
     order_of,
     orders_of,
     plan,
     staged,
-    standing,
 )
 
 # No two of them can be taken for each other, nor for a multiple of the node's silence.
@@ -67,31 +67,31 @@ class Wait:
 
 
 def opening(bench: Bench) -> None:
-    bench.begin(standing(7))
-    order_of(bench.told(Closed()), OpenOrder)
+    bench.begin(journal(7))
+    order_of(bench.report(Closed()), OpenOrder)
 
 
 def taking(bench: Bench) -> None:
-    bench.open(standing(7))
-    bench.told(Open(7), offer=bench.offer(8), published={"out": 7})
+    bench.open(journal(7))
+    bench.report(Open(7), offer=bench.offer(8), published={"out": 7})
 
 
 def cancelling(bench: Bench) -> None:
-    bench.open(standing(7, plan=plan(8)))
+    bench.open(journal(7, plan=plan(8)))
     bench.send(Asked(1, ShutDownPipeline(at_once=True)))
 
 
 def closing(bench: Bench) -> None:
-    bench.open(standing(7))
+    bench.open(journal(7))
     bench.send(Asked(1, ShutDownPipeline(at_once=True)))
 
 
 WAITS = {
-    "for a node": Wait(lambda bench: bench.begin(standing(7)), Meeting, 181.0),
+    "for a node": Wait(lambda bench: bench.begin(journal(7)), Meeting, 181.0),
     "for state to be open": Wait(opening, Opening, 601.0, Closed()),
     "for input": Wait(taking, Taking, 61.0, Open(7)),
     "for a step": Wait(
-        lambda bench: bench.open(standing(7, plan=plan(8))), Stepping, 3601.0, Running(8, 0)
+        lambda bench: bench.open(journal(7, plan=plan(8))), Stepping, 3601.0, Running(8, 0)
     ),
     "for a cancelled step": Wait(cancelling, Stepping, 31.0, Running(8, 0)),
     "for the node to let go": Wait(closing, Closing, 301.0, Open(7)),
@@ -110,7 +110,7 @@ def test_r8_every_wait_ends_also_when_the_node_says_the_same_again_and_again(wai
         bench.seconds = wakes
         assert bench.seconds <= wait.seconds
         if wait.says is not None:
-            bench.told(wait.says)
+            bench.report(wait.says)
     assert bench.seconds == wait.seconds
 
 
@@ -125,11 +125,11 @@ def ends(bench: Bench, before: AnyPhase) -> bool:
 
 def test_files_that_are_read_to_be_loaded_are_waited_for_so_long() -> None:
     bench = Bench(Settings(deadlines=LIMITS, checkpoint_seconds=1e6))
-    bench.open(standing(7, checkpoints=(checkpoint(5),)))
+    bench.open(journal(7, checkpoints=(checkpoint(5),)))
     bench.send(Asked(1, LoadCheckpoint(5)))
     while bench.machine.memory.verifying is not None:
         bench.seconds = bench.machine.wakes_at() or 0.0
-        bench.told(Open(7), published={"out": 7})
+        bench.report(Open(7), published={"out": 7})
         bench.send(TimePassed())
     assert bench.seconds == 602.0
 
@@ -138,8 +138,8 @@ def complete(bench: Bench, *, kept: bool) -> None:
     """A pipeline whose input is worked on to its end; step 7 waits for the sink."""
     checkpoints = (checkpoint(7),) if kept else ()
     outputs = (Output(7, staged(7)),)
-    bench.open(standing(7, checkpoints=checkpoints, outputs=outputs, published={"out": 6}))
-    bench.told(Open(7), offer=bench.offer(8, 0, ended=True), published={"out": 6})
+    bench.open(journal(7, checkpoints=checkpoints, outputs=outputs, published={"out": 6}))
+    bench.report(Open(7), offer=bench.offer(8, 0, ended=True), published={"out": 6})
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["the sink", "the last checkpoint"])
@@ -151,27 +151,27 @@ def test_a_tick_whose_time_is_over_does_not_wake_a_pipeline_that_is_complete(kep
     assert isinstance(bench.machine.memory.phase, Idle)
     over = bench.offer(8, 0, ended=True)
     if not kept:
-        bench.told(Open(7), offer=over, checked=Checked(7, 1, 1), published={"out": 6})
+        bench.report(Open(7), offer=over, checked=Checked(7, 1, 1), published={"out": 6})
         bench.send(CheckpointWritten(checkpoint(7)))
-    effects = bench.told(Open(7), offer=over, published={"out": 7})
+    effects = bench.report(Open(7), offer=over, published={"out": 7})
     assert kinds(effects) == ["SweepOrder", "CloseOrder"]
 
 
 def test_a_checkpoint_whose_time_comes_while_the_node_lets_go_is_not_made() -> None:
     bench = Bench(Settings(checkpoint_seconds=10.0))
-    bench.open(standing(7))
+    bench.open(journal(7))
     assert orders_of(bench.send(Asked(1, ShutDownPipeline(at_once=True))))[-1] == CloseOrder(
         exit=True
     )
     bench.seconds = 12.0
-    assert bench.told(Open(7), published={"out": 7}) == []
+    assert bench.report(Open(7), published={"out": 7}) == []
     assert bench.send(TimePassed()) == []
-    assert CheckOrder not in map(type, orders_of(bench.told(Closed())))
+    assert CheckOrder not in map(type, orders_of(bench.report(Closed())))
 
 
 def test_a_node_that_is_silent_while_it_lets_go_is_waited_for_and_not_replaced() -> None:
     bench = Bench(Settings(checkpoint_seconds=1e6))
-    bench.open(standing(7))
+    bench.open(journal(7))
     bench.send(Asked(1, ShutDownPipeline(at_once=True)))
     for bench.seconds in (31.0, 200.0):
         assert bench.send(TimePassed()) == []
@@ -186,11 +186,11 @@ def test_a_node_that_is_silent_while_it_lets_go_is_waited_for_and_not_replaced()
 
 def test_rows_that_a_lost_node_had_told_of_do_not_wake_anybody() -> None:
     bench = Bench(Settings(min_rows=100, max_delay_seconds=2.0))
-    bench.open(standing(7))
-    bench.told(Open(7), offer=bench.offer(8, 5), published={"out": 7})
+    bench.open(journal(7))
+    bench.report(Open(7), offer=bench.offer(8, 5), published={"out": 7})
     bench.seconds = 1.0
     bench.send(NodeLost(Failure("node.unreachable", "gone")))
     bench.boot, bench.seconds = "b2", 10.0
-    bench.told(Open(7), published={"out": 7})
+    bench.report(Open(7), published={"out": 7})
     assert isinstance(bench.machine.memory.phase, Idle)
     assert bench.machine.wakes_at() == 40.0

@@ -52,14 +52,14 @@ def outputs(*steps: int, branch: int = 0) -> tuple[Output, ...]:
 
 
 def test_an_empty_directory_stands_at_nothing(office: Office) -> None:
-    assert office.standing() == JournalView()
+    assert office.view() == JournalView()
 
 
 def test_the_first_identity_counts(office: Office) -> None:
-    told = office.perform(WriteIdentity("orders", 2))
-    assert told == IdentityWritten(Identity("drawn-0", "orders", 2))
-    assert office.perform(WriteIdentity("others", 4)) == told
-    assert office.standing() == JournalView(identity=Identity("drawn-0", "orders", 2))
+    report = office.perform(WriteIdentity("orders", 2))
+    assert report == IdentityWritten(Identity("drawn-0", "orders", 2))
+    assert office.perform(WriteIdentity("others", 4)) == report
+    assert office.view() == JournalView(identity=Identity("drawn-0", "orders", 2))
 
 
 def test_plans_and_commits_are_adopted_from_whoever_was_first(office: Office) -> None:
@@ -67,7 +67,7 @@ def test_plans_and_commits_are_adopted_from_whoever_was_first(office: Office) ->
     assert office.perform(WritePlan(0, plan(1, code="other"))) == PlanWritten(plan(1))
     revised = plan(1, revision=1, code="other")
     assert office.perform(WritePlan(0, revised)) == PlanWritten(revised)
-    assert office.standing().plan == revised
+    assert office.view().plan == revised
     assert office.perform(WriteCommit(0, commit(1))) == CommitWritten(commit(1), ours=True)
     theirs = commit(1, published=1)
     assert office.perform(WriteCommit(0, theirs)) == CommitWritten(commit(1), ours=False)
@@ -88,10 +88,10 @@ def test_a_repair_supersedes_the_state_and_nothing_else(office: Office) -> None:
     made = office.step(1)
     office.repair(0, 1, 1, "r1")
     office.repair(0, 1, 2, "r2")
-    found = office.standing()
+    found = office.view()
     assert (found.commit, found.states, found.repairs) == (made, state("r2"), 2)
     made = office.step(2)
-    found = office.standing()
+    found = office.view()
     assert (found.commit, found.states, found.repairs) == (made, made.states, 0)
 
 
@@ -101,21 +101,21 @@ def test_a_step_is_read_with_the_plan_that_was_committed(office: Office) -> None
     made = commit(1, revision=1)
     office.perform(WriteCommit(0, made))
     assert office.perform(ReadStep(0, 1)) == StepRead(plan(1, 1), made)
-    told = office.perform(ReadStep(0, 2))
-    assert isinstance(told, EffectFailed)
-    assert told.failure.code == "store.missing_entry"
+    report = office.perform(ReadStep(0, 2))
+    assert isinstance(report, EffectFailed)
+    assert report.failure.code == "store.missing_entry"
 
 
 def test_outputs_are_what_some_sink_may_lack(office: Office) -> None:
     for step, published in ((1, 0), (2, 0), (3, 1)):
         office.step(step, published)
-    found = office.standing()
+    found = office.view()
     assert (found.outputs, found.published) == (outputs(2, 3), {"out": 1})
     office.publish(0, 2)
-    found = office.standing()
+    found = office.view()
     assert (found.outputs, found.published) == (outputs(3), {"out": 2})
     office.publish(0, 3)
-    found = office.standing()
+    found = office.view()
     assert (found.outputs, found.published) == ((), {"out": 3})
 
 
@@ -123,21 +123,21 @@ def test_a_commit_that_is_missing_among_those_to_publish_is_told(office: Office)
     for step in (1, 2, 3):
         office.step(step)
     office.path("commit/0/000000000002").unlink()
-    told = office.perform(ReadJournal())
-    assert isinstance(told, EffectFailed)
-    assert told.failure.code == "store.missing_entry"
+    report = office.perform(ReadJournal())
+    assert isinstance(report, EffectFailed)
+    assert report.failure.code == "store.missing_entry"
 
 
 def test_replay_can_begin_where_plans_and_commits_are_all_there(office: Office) -> None:
     for step in range(1, 8):
         office.step(step, step - 1)
-    assert office.standing().replayable == 1
+    assert office.view().replayable == 1
     office.trim(0, 3)
-    assert office.standing().replayable == 3
+    assert office.view().replayable == 3
     office.path("plan/0/000000000005.0").unlink()
-    assert office.standing().replayable == 6
+    assert office.view().replayable == 6
     office.path("plan/0/000000000007.0").unlink()
-    assert office.standing().replayable == 8
+    assert office.view().replayable == 8
 
 
 # ---------------------------------------------------------------------------------- branches
@@ -150,14 +150,14 @@ def test_a_branch_stands_at_the_checkpoint_that_it_left_from(office: Office) -> 
             office.keep(checkpoint(step, published=step))
     office.perform(WritePlan(0, plan(6)))
     found = office.rewind(checkpoint(2, published=2))
-    assert found == office.standing()
+    assert found == office.view()
     assert (found.branch, found.step, found.plan) == (1, 2, None)
     assert found.commit == commit_of(checkpoint(2, published=2))
     assert [kept.step for kept in found.checkpoints] == [2]
     assert (found.outputs, found.replayable) == ((), 1)
 
     made = office.step(3, 2, branch=1)
-    found = office.standing()
+    found = office.view()
     assert (found.branch, found.commit, found.outputs) == (1, made, outputs(3, branch=1))
     assert found.replayable == 1
     assert office.perform(ReadStep(1, 2)) == StepRead(plan(2), commit(2, 1))
@@ -175,7 +175,7 @@ def test_a_branch_of_a_branch_sees_what_both_have_kept(office: Office) -> None:
         office.step(step, step - 1, branch=1)
         office.keep(checkpoint(step, branch=1, published=step))
     office.rewind(checkpoint(5, branch=1, published=5))
-    seen = [(kept.branch, kept.step) for kept in office.standing().checkpoints]
+    seen = [(kept.branch, kept.step) for kept in office.view().checkpoints]
     assert seen == [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]
     found = office.rewind(checkpoint(2, published=2))
     assert (found.branch, found.step) == (3, 2)
@@ -188,16 +188,16 @@ def test_output_from_before_a_branch_is_still_published(office: Office) -> None:
     found = office.rewind(office.keep(checkpoint(2, published=0)))
     assert found.outputs == outputs(1, 2)
     office.step(3, 1, branch=1)
-    assert office.standing().outputs == (*outputs(2), *outputs(3, branch=1))
+    assert office.view().outputs == (*outputs(2), *outputs(3, branch=1))
 
 
 def test_no_branch_is_made_without_its_checkpoint(office: Office) -> None:
     office.step(1)
     office.step(2)
-    told = office.perform(MakeBranch(checkpoint(1)))
-    assert isinstance(told, EffectFailed)
-    assert told.failure.code == "store.missing_entry"
-    assert (office.standing().branch, office.standing().step) == (0, 2)
+    report = office.perform(MakeBranch(checkpoint(1)))
+    assert isinstance(report, EffectFailed)
+    assert report.failure.code == "store.missing_entry"
+    assert (office.view().branch, office.view().step) == (0, 2)
 
 
 def test_a_branch_that_holds_nothing_is_not_made_twice(office: Office) -> None:
@@ -209,7 +209,7 @@ def test_a_branch_that_holds_nothing_is_not_made_twice(office: Office) -> None:
     office.step(2, branch=1)
     again = office.perform(MakeBranch(kept))
     assert isinstance(again, BranchMade)
-    assert again.standing.branch == 2
+    assert again.journal.branch == 2
 
 
 def test_trimming_removes_what_was_left_behind(office: Office) -> None:
@@ -225,7 +225,7 @@ def test_trimming_removes_what_was_left_behind(office: Office) -> None:
     assert [name.step for name in journal.commits()] == [4]
     assert [name.step for name in journal.checkpoints()] == [4]
     assert [name.step for name in journal.commits(1)] == [5, 6]
-    found = office.standing()
+    found = office.view()
     assert [kept.step for kept in found.checkpoints] == [4]
     assert (found.step, found.replayable) == (6, 4)
     made = office.step(7, 6, branch=1)
@@ -238,7 +238,7 @@ def test_trimming_removes_what_was_left_behind(office: Office) -> None:
     assert (journal.commits(), [name.step for name in journal.commits(1)]) == ((), [7])
     assert journal.segment() == segment
     assert journal.segment(1).rows == {"out": 5 + 6}
-    assert office.standing().commit == made
+    assert office.view().commit == made
 
 
 def test_trimming_never_removes_a_repair_of_the_last_step(office: Office) -> None:
@@ -246,11 +246,11 @@ def test_trimming_never_removes_a_repair_of_the_last_step(office: Office) -> Non
     kept = office.keep(checkpoint(1, published=1))
     office.repair(0, 1, 1, "r1")
     office.trim(0, 2, 1)
-    assert office.standing().states == state("r1")
+    assert office.view().states == state("r1")
     office.rewind(kept)
     office.repair(1, 1, 1, "r2")
     office.trim(1, 2, 1)
-    found = office.standing()
+    found = office.view()
     assert (found.branch, found.step, found.states) == (1, 1, state("r2"))
 
 
@@ -278,7 +278,7 @@ def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
         office.step(3, branch=1)
     kept = office.keep(checkpoint(3, branch=branch, published=1))
     office.step(5 if not branch else 4, branch=branch)
-    whole = office.standing()
+    whole = office.view()
 
     names = checkpoint_files(kept)
     text = f"{branch}-3"
@@ -293,7 +293,7 @@ def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
         (office.directory / name).parent.mkdir(parents=True, exist_ok=True)
         (office.directory / name).write_bytes(b"x")
     copy = copied(office, names, tmp_path / "copy")
-    assert copy.standing() == JournalView(
+    assert copy.view() == JournalView(
         identity=whole.identity,
         branch=branch,
         commit=commit_of(kept),
@@ -303,8 +303,8 @@ def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
         replayable=4,
     )
     made = copy.step(4, 3, branch=branch)
-    assert copy.standing().commit == made
-    assert copy.standing().replayable == 4
+    assert copy.view().commit == made
+    assert copy.view().replayable == 4
 
 
 class Logging:
@@ -327,7 +327,7 @@ def test_a_damaged_checkpoint_is_told_and_the_others_are_used(office: Office) ->
         office.keep(checkpoint(step))
     path = office.path("checkpoint/0/000000000002")
     path.write_bytes(path.read_bytes()[:-1])
-    found = office.standing()
+    found = office.view()
     assert [kept.step for kept in found.checkpoints] == [1, 3]
     assert len(found.damaged) == 1
     assert "checkpoint/0/000000000002 is damaged" in found.damaged[0]
@@ -341,7 +341,7 @@ def test_a_checkpoint_whose_text_makes_no_sense_is_damaged(office: Office) -> No
     path = office.path(str(entry))
     path.unlink()
     office.leadership.journal.create(entry, b'{"step":"one"}', "n")
-    assert "its content makes no sense" in office.standing().damaged[0]
+    assert "its content makes no sense" in office.view().damaged[0]
 
 
 def test_a_branch_whose_checkpoint_is_damaged_stands_at_the_commit(office: Office) -> None:
@@ -349,13 +349,13 @@ def test_a_branch_whose_checkpoint_is_damaged_stands_at_the_commit(office: Offic
         office.step(step)
     office.rewind(office.keep(checkpoint(1)))
     office.path("checkpoint/0/000000000001").write_bytes(b"torn")
-    found = office.standing()
+    found = office.view()
     assert (found.branch, found.commit, len(found.damaged)) == (1, commit(1), 1)
     office.path("commit/0/000000000001").unlink()
-    told = office.perform(ReadJournal())
-    assert isinstance(told, EffectFailed)
-    assert told.failure.code == "store.corrupt_entry"
-    assert told.failure.where == str(office.path("checkpoint/0/000000000001"))
+    report = office.perform(ReadJournal())
+    assert isinstance(report, EffectFailed)
+    assert report.failure.code == "store.corrupt_entry"
+    assert report.failure.where == str(office.path("checkpoint/0/000000000001"))
 
 
 @pytest.mark.parametrize("entry", ["branch/1", "commit/1/000000000002", "identity"])
@@ -365,9 +365,9 @@ def test_an_entry_that_cannot_be_done_without_is_told(office: Office, entry: str
     office.rewind(office.keep(checkpoint(1)))
     office.step(2, branch=1)
     office.path(entry).write_bytes(b"torn")
-    told = office.perform(ReadJournal())
-    assert isinstance(told, EffectFailed)
-    assert told.failure.code == "store.corrupt_entry"
+    report = office.perform(ReadJournal())
+    assert isinstance(report, EffectFailed)
+    assert report.failure.code == "store.corrupt_entry"
 
 
 # --------------------------------------------------------------------------- failures and fences
@@ -388,16 +388,16 @@ def test_a_retry_after_an_error_finds_its_own_entry(
 
     office.step(1)
     monkeypatch.setattr(files, "sync_directory", fail_once)
-    told = office.perform(WriteCommit(0, commit(2)))
-    assert isinstance(told, EffectFailed)
-    assert told.effect == WriteCommit(0, commit(2))
+    report = office.perform(WriteCommit(0, commit(2)))
+    assert isinstance(report, EffectFailed)
+    assert report.effect == WriteCommit(0, commit(2))
     assert office.perform(WriteCommit(0, commit(2))) == CommitWritten(commit(2), ours=True)
 
     broken = True
     assert isinstance(office.perform(WriteIdentity("orders", 2)), EffectFailed)
-    told = office.perform(WriteIdentity("orders", 2))
-    assert isinstance(told, IdentityWritten)
-    assert office.standing().identity == told.identity
+    report = office.perform(WriteIdentity("orders", 2))
+    assert isinstance(report, IdentityWritten)
+    assert office.view().identity == report.identity
 
 
 def test_another_body_under_the_name_of_a_failed_one_is_not_taken_for_it(
@@ -428,12 +428,12 @@ def test_whoever_is_taken_over_is_told(office: Office) -> None:
         WriteRepair(0, Repair(1, 1, 0, state("r"))),
         MakeBranch(checkpoint(1)),
     ):
-        told = office.perform(effect)
-        assert isinstance(told, LeaderFenced), effect
-        assert told.failure.code == "coordinator.fenced"
-        assert "Process 2 on there" in told.failure.what
+        report = office.perform(effect)
+        assert isinstance(report, LeaderFenced), effect
+        assert report.failure.code == "coordinator.fenced"
+        assert "Process 2 on there" in report.failure.what
     assert isinstance(office.perform(ReadJournal()), JournalRead)
-    assert office.standing().step == 1
+    assert office.view().step == 1
 
 
 def test_a_commit_of_a_step_that_is_folded_up_is_fenced(office: Office) -> None:
@@ -441,8 +441,8 @@ def test_a_commit_of_a_step_that_is_folded_up_is_fenced(office: Office) -> None:
         office.step(step, step - 1)
     office.trim(0, 3)
     assert isinstance(office.perform(WriteCommit(0, commit(2))), LeaderFenced)
-    told = office.perform(WriteCheckpoint(checkpoint(2)))
-    assert isinstance(told, EffectFailed)
-    assert told.failure.code == "store"
+    report = office.perform(WriteCheckpoint(checkpoint(2)))
+    assert isinstance(report, EffectFailed)
+    assert report.failure.code == "store"
     office.publish(0, 2)
     assert [name.step for name in office.leadership.journal.commits()] == [3]

@@ -121,13 +121,13 @@ def rewind(office: Office, model: Model, number: int) -> None:
         return
     place = number % len(model.checkpoints)
     kept = model.checkpoints[place]
-    standing = office.rewind(kept)
+    journal = office.rewind(kept)
     if model.untouched != (kept.branch, kept.step):
         model.newest += 1
         older = model.branches[: model.branches.index(kept.branch) + 1]
         model.branches = [*older, model.newest]
         model.untouched = (kept.branch, kept.step)
-    assert standing.branch == model.branch
+    assert journal.branch == model.branch
     model.rewound = True
     model.checkpoints = model.checkpoints[: place + 1]
     model.line = [commit for commit in model.line if commit.step <= kept.step]
@@ -177,9 +177,9 @@ def test_the_journal_says_what_happened(
     office, model = Office(tmp_path_factory.mktemp("story")), Model()
     for verb, number in story:
         VERBS[verb](office, model, number)
-        assert office.standing() == model.expected()
+        assert office.view() == model.expected()
     for commit in model.line:
         if commit.step >= model.below:
-            told = office.perform(ReadStep(model.branch, commit.step))
-            assert told == StepRead(plan(commit.step), commit)
+            report = office.perform(ReadStep(model.branch, commit.step))
+            assert report == StepRead(plan(commit.step), commit)
     office.leadership.release()

@@ -13,7 +13,7 @@ from tests.rescale.placed import REGION, placed
 
 def moving() -> Pipeline:
     """Two of four bins are to go to a second worker, one in each step."""
-    started = Pipeline(placed(0, 0, 0, 0), RescaleSettings(way=MovePolicy.FLUID))
+    started = Pipeline(placed(0, 0, 0, 0), RescaleSettings(policy=MovePolicy.FLUID))
     started.step([(REGION, key, key) for key in range(16)])
     started.ask(Scale(2))
     return started
@@ -35,7 +35,7 @@ def test_every_bin_waits_or_is_in_hand_over_or_was_moved() -> None:
         in_hand_over += found.in_hand_over.get(REGION, 0)
         seen.step()
     assert in_hand_over == 2, "both bins were seen in hand-over"
-    assert (status(seen).phase, status(seen).wish) == ("steady", None)
+    assert (status(seen).phase, status(seen).request) == ("steady", None)
 
 
 def test_steps_that_are_left_become_fewer_and_none_is_forgotten() -> None:

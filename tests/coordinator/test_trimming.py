@@ -9,7 +9,7 @@ from anabranch.coordinator.effects import Trim
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.settings import Settings
 from anabranch.protocol.node import Output
-from tests.coordinator.bench import checkpoint, staged, standing
+from tests.coordinator.bench import checkpoint, journal, staged
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_the_journal_keeps_what_a_replay_and_publishing_need(
     step: int, published: int, kept: tuple[int, ...], below: int
 ) -> None:
     memory = Memory(Settings())
-    memory.standing = standing(
+    memory.journal = journal(
         step, checkpoints=tuple(checkpoint(each) for each in kept), published={"out": published}
     )
     memory.outputs = {n: Output(n, staged(n)) for n in range(published + 1, step + 1)}

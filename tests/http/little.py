@@ -187,7 +187,7 @@ class Little:
                 rescales=self.rescale.history,
             )
 
-    def facts(self) -> ProgramInfo | None:
+    def info(self) -> ProgramInfo | None:
         return FACTS if self.met else None
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
@@ -219,17 +219,20 @@ class Little:
         """What the next step answers."""
         if isinstance(operation, RescalePipeline):
             return self._rescale(operation.request, until)
-        return self._profile(operation.wish, until)
+        return self._profile(operation.request, until)
 
-    def _profile(self, wish: ProfileRequest, until: float) -> Answered:
+    def _profile(self, request: ProfileRequest, until: float) -> Answered:
         """A profile of adding up, as in the last step; who does not wait gets none."""
-        if wish.worker not in self.rescale.assignment.workers or wish.region not in (None, REGION):
-            return _refused(f"There is no worker {wish.worker}", "Look at the status.")
+        if request.worker not in self.rescale.assignment.workers or request.region not in (
+            None,
+            REGION,
+        ):
+            return _refused(f"There is no worker {request.worker}", "Look at the status.")
         if self.phase is Phase.PAUSED:
             return _refused("The pipeline is paused", "Start it first.")
         if time.monotonic() >= until:
             return Answered(step=self.step, waiting=True)
-        watched = Watched(wish.kind, REGION, wish.worker)
+        watched = Watched(request.kind, REGION, request.worker)
         with watched.looking():
             adding_up(self.step)
         assert watched.profile is not None
@@ -307,9 +310,9 @@ class Little:
             self._changed.wait(min(left, self.pace))
         return Answered(step=self.step)
 
-    def forecast(self, wish: TargetRequest) -> Forecast:
+    def forecast(self, request: TargetRequest) -> Forecast:
         with self._changed:
-            return self.rescale.forecast(wish)
+            return self.rescale.forecast(request)
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
         if seconds > LIMIT_SECONDS:

@@ -11,7 +11,7 @@ from anabranch.protocol.rescale_history import FinishedRescale
 from anabranch.protocol.rescale_requests import RescaleRequest, TargetRequest
 from anabranch.protocol.status import RescaleStatus
 from anabranch.records.step import Assignment, Commit, OperatorShape, OperatorState
-from anabranch.rescale.apply_request import request
+from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import after_commit, is_pending, plan_step
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.loads import from_states
@@ -19,7 +19,7 @@ from anabranch.rescale.migration import Reports
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.rescale.step_summary import StepMoved, moved_in
 
-ONE_BIN_A_STEP = RescaleSettings(way=MovePolicy.FLUID, prefetch=False)
+ONE_BIN_A_STEP = RescaleSettings(policy=MovePolicy.FLUID, prefetch=False)
 
 
 class LittleRescale:
@@ -33,7 +33,7 @@ class LittleRescale:
 
     @property
     def assignment(self) -> Assignment:
-        commit = self._memory.standing.commit
+        commit = self._memory.journal.commit
         assert commit is not None
         return commit.placement[0]
 
@@ -58,17 +58,17 @@ class LittleRescale:
 
     def ask(self, asked: RescaleRequest) -> None:
         """Take a request; raises why it is refused."""
-        self._memory.rescale = request(self._memory.rescale, asked, (self.assignment,))
+        self._memory.rescale = apply_request(self._memory.rescale, asked, (self.assignment,))
 
-    def forecast(self, wish: TargetRequest) -> Forecast:
-        return forecast_of(self._memory, wish)
+    def forecast(self, request: TargetRequest) -> Forecast:
+        return forecast_of(self._memory, request)
 
     def step(self, step: int, seconds: float) -> StepMoved | None:
         """Go on as a committed step does; gives what it did of a rescale."""
         memory, before = self._memory, self.history
         moving = is_moving(memory.rescale)
         placed = (self.assignment,)
-        loads = from_states(placed, memory.standing.states)
+        loads = from_states(placed, memory.journal.states)
         moves = plan_step(memory.rescale, placed, loads, tuple(memory.recent), ONE_BIN_A_STEP)
         memory.rescale = after_commit(memory.rescale, moves, Reports(seconds))
         memory.recent.append(seconds)
@@ -80,4 +80,4 @@ class LittleRescale:
         self._live = tuple(step // bins + (bin < step % bins) for bin in range(bins))
         states = (OperatorState(self._shape, (), self._live),)
         made = Commit(step, 0, step, "c0de", (), placement, states, (), (), {})
-        self._memory.standing = JournalView(commit=made, states=states)
+        self._memory.journal = JournalView(commit=made, states=states)

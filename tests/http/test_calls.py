@@ -308,7 +308,7 @@ def test_times_are_bounded(site: Site, seconds: str) -> None:
 class Broken(Little):
     """A coordinator with a bug."""
 
-    def facts(self) -> None:
+    def info(self) -> None:
         raise ZeroDivisionError("secret things")
 
 

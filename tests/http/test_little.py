@@ -11,7 +11,7 @@ from anabranch.coordinator.operations import LoadCheckpoint, Operation, TakeChec
 from anabranch.protocol.node import SinkInfo
 from anabranch.protocol.status import CheckpointStatus
 from tests.coordinator import bench as benches
-from tests.coordinator.bench import Bench, checkpoint, standing
+from tests.coordinator.bench import Bench, checkpoint, journal
 from tests.http.little import Little
 
 
@@ -28,10 +28,10 @@ def test_refusals_are_those_of_the_real_one(
     monkeypatch: pytest.MonkeyPatch, step: int, kept: int | None, operation: Operation
 ) -> None:
     one_way = SinkInfo("out", "parquet", takes_back=False)
-    facts = msgspec.structs.replace(benches.FACTS, sinks=(one_way,))
-    monkeypatch.setattr(benches, "FACTS", facts)
+    info = msgspec.structs.replace(benches.FACTS, sinks=(one_way,))
+    monkeypatch.setattr(benches, "FACTS", info)
     bench = Bench()
-    bench.open(standing(step, checkpoints=() if kept is None else (checkpoint(kept),)))
+    bench.open(journal(step, checkpoints=() if kept is None else (checkpoint(kept),)))
     (answer,) = bench.send(Asked(1, operation))
     assert isinstance(answer, Answer)
     listed = [] if kept is None else [CheckpointStatus(kept, 0, 0, 1, 1, 0.0)]

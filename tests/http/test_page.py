@@ -19,13 +19,13 @@ from tests.http.raw import Site, until
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"
 
 
-def shortened(told: Any, shown: Any) -> Any:
+def shortened(report: Any, shown: Any) -> Any:
     """The answer with the fields only that the page shows."""
-    if isinstance(shown, dict) and isinstance(told, dict):
-        return {name: shortened(told.get(name), part) for name, part in shown.items()}
-    if isinstance(shown, list) and isinstance(told, list) and len(shown) == len(told):
-        return [shortened(one, part) for one, part in zip(told, shown, strict=True)]
-    return told
+    if isinstance(shown, dict) and isinstance(report, dict):
+        return {name: shortened(report.get(name), part) for name, part in shown.items()}
+    if isinstance(shown, list) and isinstance(report, list) and len(shown) == len(report):
+        return [shortened(one, part) for one, part in zip(report, shown, strict=True)]
+    return report
 
 
 def test_the_examples_are_true() -> None:

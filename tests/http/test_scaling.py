@@ -41,8 +41,12 @@ def warm(site: Site, little: Little) -> Site:
 
 
 def test_up_and_down_with_a_history(warm: Site, little: Little) -> None:
-    told = warm.post("/scale", {"workers": 4})
-    assert (told.status, told.json()["operation"], told.json()["done"]) == (200, "scale", True)
+    report = warm.post("/scale", {"workers": 4})
+    assert (report.status, report.json()["operation"], report.json()["done"]) == (
+        200,
+        "scale",
+        True,
+    )
     settled(warm)
     assert owners(warm) == 4
     assert warm.get("/status").json()["workers"] == 4
@@ -52,7 +56,13 @@ def test_up_and_down_with_a_history(warm: Site, little: Little) -> None:
     up, down = warm.get("/scale").json()["history"]
     assert (up["outcome"], up["moved"]["bins"], up["workers"]) == ("settled", 4, [0, 1, 2, 3])
     assert (down["outcome"], down["moved"]["bins"], len(down["workers"])) == ("settled", 6, 1)
-    assert up["wish"] == {"type": "scale", "workers": 4, "regions": [], "remove": [], "by": "bins"}
+    assert up["request"] == {
+        "type": "scale",
+        "workers": 4,
+        "regions": [],
+        "remove": [],
+        "by": "bins",
+    }
     assert little.asked == [
         RescalePipeline(Scale(4)),
         RescalePipeline(Scale(None, (("by-step", 1),), (), Balance.LOAD)),
@@ -153,8 +163,8 @@ def test_paused_resumed_and_rolled_back_by_the_client() -> None:
 
 def test_a_request_that_no_commit_knows_yet_answers_202(warm: Site) -> None:
     warm.post("/pause")
-    told = warm.post("/scale?seconds=0.1", {"workers": 4})
-    assert (told.status, told.json()["done"]) == (202, False)
+    report = warm.post("/scale?seconds=0.1", {"workers": 4})
+    assert (report.status, report.json()["done"]) == (202, False)
     warm.post("/start")
     settled(warm)
     assert owners(warm) == 4

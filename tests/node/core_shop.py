@@ -86,8 +86,8 @@ class CoreShop:
         return self.journal[-1].plan.step if self.journal else 0
 
     @property
-    def told(self) -> NodeReport:
-        return self.core.told(self.leader)
+    def report(self) -> NodeReport:
+        return self.core.report(self.leader)
 
     def give(self, order: NodeOrder) -> None:
         self.core.take_order(self.leader, order)
@@ -117,7 +117,7 @@ class CoreShop:
         self.give(self.open_order(**more))
         while self.core.open_pending():
             pass
-        return self.told
+        return self.report
 
     def plan(self, inputs: tuple[Input, ...], revision: int = 0, **more: Any) -> Plan:
         last = self.journal[-1].plan.placement if self.journal else ()
@@ -152,7 +152,7 @@ class CoreShop:
     def one_step(self) -> bool:
         """Take what is offered, run it, commit it; False when nothing is offered."""
         self.core.poll_inputs()
-        offer = self.told.offer
+        offer = self.report.offer
         if offer is None or offer.step != self.step + 1 or not offer.rows:
             return False
         plan = self.plan(self.core.take(self.leader, self.step + 1))
@@ -162,7 +162,7 @@ class CoreShop:
 
     def run_all(self) -> None:
         """Run until the input has ended and everything is published."""
-        while self.one_step() or not (self.told.offer is not None and self.told.offer.ended):
+        while self.one_step() or not (self.report.offer is not None and self.report.offer.ended):
             pass
         self.publish_all()
 

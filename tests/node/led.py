@@ -23,33 +23,33 @@ class Led:
         """Listen until the node says what is wanted."""
         seen, end = 0, time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            told = self.node.told(self.leader, seen, 1.0)
-            assert told.failed_open is None, told.failed_open
-            assert told.failed_step is None, told.failed_step
-            if wanted(told):
-                return told
-            seen = told.version
-        raise AssertionError(f"the node never said so: {told}")
+            report = self.node.report(self.leader, seen, 1.0)
+            assert report.failed_open is None, report.failed_open
+            assert report.failed_step is None, report.failed_step
+            if wanted(report):
+                return report
+            seen = report.version
+        raise AssertionError(f"the node never said so: {report}")
 
     def open(self, **more: Any) -> NodeReport:
         order = self.shop.open_order(**more)
         self.node.order(self.leader, order)
-        return self.until(lambda told: told.opened == order.number)
+        return self.until(lambda report: report.opened == order.number)
 
     def offered(self) -> NodeReport:
         """Wait for input, or for its end."""
         step = self.shop.step + 1
         return self.until(
-            lambda told: (
-                told.offer is not None
-                and told.offer.step == step
-                and (told.offer.rows or told.offer.ended)
+            lambda report: (
+                report.offer is not None
+                and report.offer.step == step
+                and (report.offer.rows or report.offer.ended)
             )
         )
 
     def run_plan(self, plan: Any) -> Committed:
         self.node.order(self.leader, StepOrder(plan))
-        self.until(lambda told: told.done is not None and told.done.step == plan.step)
+        self.until(lambda report: report.done is not None and report.done.step == plan.step)
         done = self.shop.write(plan, self.node.result(self.leader, plan.step, plan.revision))
         self.node.order(self.leader, self.shop.commit_order(done))
         return done
@@ -65,4 +65,4 @@ class Led:
     def run_all(self) -> None:
         while self.one_step():
             pass
-        self.until(lambda told: set(told.published.values()) == {self.shop.step})
+        self.until(lambda report: set(report.published.values()) == {self.shop.step})

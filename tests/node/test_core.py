@@ -38,43 +38,43 @@ def shop(tmp_path: Path) -> CoreShop:
 
 
 def test_a_run_without_trouble_gives_what_the_story_gives(shop: CoreShop) -> None:
-    before = shop.told
+    before = shop.report
     assert before.state == Closed()
-    told = shop.open()
-    assert (told.state, told.opened, told.committed) == (Open(0), 1, 0)
+    report = shop.open()
+    assert (report.state, report.opened, report.committed) == (Open(0), 1, 0)
     shop.run_all()
-    told = shop.told
-    assert (told.state, told.committed) == (Open(4), 4)
-    assert shop.told.published == {"rows": 4, "counts": 4}
+    report = shop.report
+    assert (report.state, report.committed) == (Open(4), 4)
+    assert shop.report.published == {"rows": 4, "counts": 4}
     shop.check()
 
 
 def test_every_change_is_told_under_a_higher_version(shop: CoreShop) -> None:
-    versions = [shop.told.version]
+    versions = [shop.report.version]
     shop.open()
-    versions.append(shop.told.version)
+    versions.append(shop.report.version)
     shop.core.poll_inputs()
-    versions.append(shop.told.version)
+    versions.append(shop.report.version)
     plan = shop.plan(shop.core.take(1, 1))
-    versions.append(shop.told.version)
+    versions.append(shop.report.version)
     shop.give(StepOrder(plan))
-    versions.append(shop.told.version)
+    versions.append(shop.report.version)
     shop.core.run_step()
-    versions.append(shop.told.version)
+    versions.append(shop.report.version)
     shop.give(shop.commit_order(shop.write(plan, shop.core.result(1, 1, 0))))
-    versions.append(shop.told.version)
+    versions.append(shop.report.version)
     shop.core.publish_next()
-    versions.append(shop.told.version)
+    versions.append(shop.report.version)
     assert versions == sorted(set(versions))
-    assert shop.told.version == versions[-1]
+    assert shop.report.version == versions[-1]
 
 
 def test_the_facts_say_what_was_loaded(shop: CoreShop) -> None:
-    facts = shop.told.facts
-    assert (facts.dataflow, facts.code, facts.bins) == ("shop", "code", 8)
-    assert facts.regions == ("by-customer", "by-times")
-    assert [shape.operator for shape in facts.shapes] == ["seen", "times"]
-    assert {(s.name, s.stage_format, s.takes_back) for s in facts.sinks} == {
+    info = shop.report.info
+    assert (info.dataflow, info.code, info.bins) == ("shop", "code", 8)
+    assert info.regions == ("by-customer", "by-times")
+    assert [shape.operator for shape in info.shapes] == ["seen", "times"]
+    assert {(s.name, s.stage_format, s.takes_back) for s in info.sinks} == {
         ("rows", "arrow", True),
         ("counts", "json", True),
     }
@@ -85,11 +85,11 @@ def test_a_step_is_told_while_it_runs_and_when_it_is_done(shop: CoreShop) -> Non
     shop.core.poll_inputs()
     plan = shop.plan(shop.core.take(1, 1))
     shop.give(StepOrder(plan))
-    running = shop.told
+    running = shop.report
     assert running.state == Running(1, 0)
     assert shop.core.run_step()
-    told = shop.told
-    assert (told.state, told.done) == (Open(1), Done(1, 0))
+    report = shop.report
+    assert (report.state, report.done) == (Open(1), Done(1, 0))
     assert not shop.core.run_step()
 
 
@@ -98,15 +98,15 @@ def test_the_offer_of_the_next_step_grows_while_one_runs_and_a_taken_one_stays(
 ) -> None:
     shop.open()
     shop.core.poll_inputs()
-    first = shop.told.offer
+    first = shop.report.offer
     assert first is not None
     assert (first.step, first.rows, first.by_source) == (1, 4, {"orders": 4})
     taken = shop.core.take(1, 1)
     shop.core.poll_inputs()
-    assert shop.told.offer == first, "a coordinator that comes back finds it as it was"
+    assert shop.report.offer == first, "a coordinator that comes back finds it as it was"
     assert shop.core.take(1, 1) == taken
     shop.give(StepOrder(shop.plan(taken)))
-    growing = shop.told.offer
+    growing = shop.report.offer
     assert growing is not None
     assert (growing.step, growing.rows) == (2, 3)
     with pytest.raises(NodeUnreachable):
@@ -116,13 +116,13 @@ def test_the_offer_of_the_next_step_grows_while_one_runs_and_a_taken_one_stays(
 def test_an_offer_ends_with_its_sources(tmp_path: Path) -> None:
     shop = CoreShop(tmp_path, scripted(PAGES[:1]))
     shop.open()
-    assert shop.told.offer is not None
-    assert not shop.told.offer.ended
+    assert shop.report.offer is not None
+    assert not shop.report.offer.ended
     shop.core.poll_inputs()
-    assert shop.told.offer.ended
+    assert shop.report.offer.ended
     assert shop.one_step()
-    assert shop.told.offer is not None
-    assert (shop.told.offer.rows, shop.told.offer.ended) == (0, True)
+    assert shop.report.offer is not None
+    assert (shop.report.offer.rows, shop.report.offer.ended) == (0, True)
 
 
 def test_a_failed_step_leaves_the_node_where_it_was(shop: CoreShop) -> None:
@@ -138,16 +138,16 @@ def test_a_failed_step_leaves_the_node_where_it_was(shop: CoreShop) -> None:
     plan = shop.plan(shop.core.take(1, 2))
     shop.give(StepOrder(plan))
     assert shop.core.run_step()
-    failed = shop.told.failed_step
+    failed = shop.report.failed_step
     assert failed is not None
     assert (failed.step, failed.revision, failed.failure.code) == (2, 0, "step.failed")
-    assert shop.told.state == Open(1)
+    assert shop.report.state == Open(1)
     shop.give(StepOrder(plan))
     assert not shop.core.run_step(), "taken once for a step and revision"
     shop.plane.before = lambda plan: None
     revised = shop.plan(plan.inputs, revision=1)
     shop.give(shop.commit_order(shop.write(revised, shop.run(revised))))
-    assert shop.told.failed_step is None
+    assert shop.report.failed_step is None
     shop.run_all()
     shop.check()
 
@@ -161,8 +161,8 @@ def test_attempts_that_never_agree_fail_the_step_and_once_is_forgiven(shop: Core
     shop.core.poll_inputs()
     shop.give(StepOrder(shop.plan(shop.core.take(1, 2))))
     shop.core.run_step()
-    assert shop.told.failed_step is not None
-    assert shop.told.failed_step.failure.code == "step.attempts_disagree"
+    assert shop.report.failed_step is not None
+    assert shop.report.failed_step.failure.code == "step.attempts_disagree"
 
 
 def test_a_step_that_was_given_up_for_no_fault_of_its_own_is_run_again(shop: CoreShop) -> None:
@@ -192,7 +192,7 @@ def test_a_higher_revision_runs_again_from_the_state_before(shop: CoreShop) -> N
     shop.workers = 3
     revised = shop.plan(plan.inputs, revision=1)
     result = shop.run(revised)
-    assert shop.told.done == Done(2, 1)
+    assert shop.report.done == Done(2, 1)
     with pytest.raises(NodeUnreachable):
         shop.core.result(1, 2, 0)
     shop.give(shop.commit_order(shop.write(revised, result)))
@@ -207,7 +207,7 @@ def test_a_lower_revision_changes_nothing(shop: CoreShop) -> None:
     shop.run(shop.plan(inputs, revision=2))
     shop.give(StepOrder(shop.plan(inputs, revision=1)))
     assert not shop.core.run_step()
-    assert shop.told.done == Done(1, 2)
+    assert shop.report.done == Done(1, 2)
 
 
 def test_a_cancelled_step_fails_as_cancelled_before_and_while_it_runs(shop: CoreShop) -> None:
@@ -223,8 +223,8 @@ def test_a_cancelled_step_fails_as_cancelled_before_and_while_it_runs(shop: Core
     assert plane.cancels == 1
     shop.core.run_step()
     assert plane.ran == []
-    assert shop.told.failed_step is not None
-    assert shop.told.failed_step.failure.code == "step.cancelled"
+    assert shop.report.failed_step is not None
+    assert shop.report.failed_step.failure.code == "step.cancelled"
 
     def cancelled(plan: object) -> None:
         shop.give(CancelOrder(1))
@@ -233,8 +233,8 @@ def test_a_cancelled_step_fails_as_cancelled_before_and_while_it_runs(shop: Core
     plane.before = cancelled
     shop.give(StepOrder(shop.plan(inputs, revision=1)))
     shop.core.run_step()
-    assert shop.told.failed_step.revision == 1
-    assert shop.told.failed_step.failure.code == "step.cancelled"
+    assert shop.report.failed_step.revision == 1
+    assert shop.report.failed_step.failure.code == "step.cancelled"
     assert not shop.core.cancel_pending()
 
 
@@ -249,11 +249,11 @@ def test_a_higher_revision_replaces_the_one_that_runs(shop: CoreShop) -> None:
     shop.core.run_step()
     assert plane.cancels == 1
     plane.before = lambda plan: None
-    running = shop.told
+    running = shop.report
     assert running.state == Running(1, 1)
     shop.core.run_step()
-    told = shop.told
-    assert (told.state, told.done) == (Open(1), Done(1, 1))
+    report = shop.report
+    assert (report.state, report.done) == (Open(1), Done(1, 1))
 
 
 def test_nothing_is_published_or_seen_before_the_commit(shop: CoreShop) -> None:
@@ -283,9 +283,9 @@ def test_the_next_step_waits_for_the_commit(shop: CoreShop) -> None:
 def test_orders_of_a_lower_leader_are_refused(shop: CoreShop) -> None:
     shop.open()
     shop.leader = 5
-    assert shop.told.leader == 5
+    assert shop.report.leader == 5
     for call in (
-        lambda: shop.core.told(4),
+        lambda: shop.core.report(4),
         lambda: shop.core.take(4, 1),
         lambda: shop.core.result(4, 1, 0),
         lambda: shop.core.take_order(4, CloseOrder(exit=True)),
@@ -293,7 +293,7 @@ def test_orders_of_a_lower_leader_are_refused(shop: CoreShop) -> None:
         with pytest.raises(Fenced):
             call()
     assert not shop.core.close_pending()
-    assert shop.told.state == Open(0)
+    assert shop.report.state == Open(0)
 
 
 def test_opening_again_goes_on_where_the_journal_ends(shop: CoreShop) -> None:
@@ -314,8 +314,8 @@ def test_input_that_is_planned_already_is_not_offered_again(shop: CoreShop) -> N
     shop.new_core()
     shop.open(pending=plan.inputs)
     shop.core.poll_inputs()
-    assert shop.told.offer is not None
-    assert (shop.told.offer.step, shop.told.offer.rows) == (3, 4)
+    assert shop.report.offer is not None
+    assert (shop.report.offer.step, shop.report.offer.rows) == (3, 4)
     assert shop.core.take(1, 2) == plan.inputs
     shop.give(shop.commit_order(shop.write(plan, shop.run(plan))))
     shop.run_all()
@@ -338,7 +338,7 @@ def test_a_replay_publishes_and_acknowledges_nothing_twice(shop: CoreShop) -> No
         assert again.counts == done.result.counts
         shop.give(shop.commit_order(done, replayed=True))
         assert not shop.core.publish_next()
-    assert shop.told.published == published
+    assert shop.report.published == published
     shop.run_all()
     shop.check()
 
@@ -350,8 +350,8 @@ def test_a_rewind_takes_back_what_later_steps_published(tmp_path: Path) -> None:
     assert len(list((tmp_path / "counts").glob("step-*"))) >= 4
     shop.journal = shop.journal[:2]
     positions = shop.journal[-1].positions
-    told = shop.open(rewound=2, positions=positions, outputs=(), published={"rows": 4})
-    assert told.published == {"rows": 2, "counts": 2}
+    report = shop.open(rewound=2, positions=positions, outputs=(), published={"rows": 4})
+    assert report.published == {"rows": 2, "counts": 2}
     assert list(shop.rows.steps()) == [1, 2]
     assert not list((tmp_path / "counts").glob("step-000000000003*"))
     assert not (tmp_path / "counts" / "_manifest" / "step-000000000003.json").exists()
@@ -371,10 +371,10 @@ def test_one_who_was_replaced_cannot_take_back_what_was_published(tmp_path: Path
     shop.new_core()
     shop.journal = shop.journal[:2]
     positions = shop.journal[-1].positions
-    told = shop.open(rewound=2, positions=positions, outputs=(), published={"rows": 4})
-    assert told.state == Closed()
-    assert told.failed_open is not None
-    assert told.failed_open.code == "coordinator.fenced"
+    report = shop.open(rewound=2, positions=positions, outputs=(), published={"rows": 4})
+    assert report.state == Closed()
+    assert report.failed_open is not None
+    assert report.failed_open.code == "coordinator.fenced"
     assert len(shop.rows.steps()) == 4
     assert sorted((tmp_path / "counts").rglob("*")) == published
     shop.leader = 2
@@ -389,9 +389,9 @@ def test_a_rewind_whose_state_is_computed_again_takes_back_no_more_than_that(
     shop.open()
     shop.run_all()
     shop.journal = shop.journal[:2]
-    told = shop.open(at=1, rewound=2, outputs=(), published={"rows": 4, "counts": 2})
-    assert told.state == Open(1)
-    assert told.published == {"rows": 2, "counts": 2}
+    report = shop.open(at=1, rewound=2, outputs=(), published={"rows": 4, "counts": 2})
+    assert report.state == Open(1)
+    assert report.published == {"rows": 2, "counts": 2}
     assert list(shop.rows.steps()) == [1, 2]
     assert list((tmp_path / "counts").glob("step-000000000002*"))
     assert not list((tmp_path / "counts").glob("step-000000000003*"))
@@ -411,13 +411,13 @@ def test_a_missing_file_of_the_state_is_told(shop: CoreShop) -> None:
     assert failed.failed_open is not None
     assert (failed.state, failed.failed_open.code) == (Closed(), "store.corrupt_run")
     path.write_bytes(data + b"x")
-    told = shop.open()
-    assert told.failed_open is not None
-    assert told.failed_open.code == "store.corrupt_run"
+    report = shop.open()
+    assert report.failed_open is not None
+    assert report.failed_open.code == "store.corrupt_run"
     path.unlink()
-    told = shop.open()
-    assert told.failed_open is not None
-    assert (told.failed_open.code, told.opened) == ("store.missing_run", shop.number)
+    report = shop.open()
+    assert report.failed_open is not None
+    assert (report.failed_open.code, report.opened) == ("store.missing_run", shop.number)
     path.write_bytes(data)
     assert shop.open(whole=True).failed_open is None
 
@@ -425,9 +425,9 @@ def test_a_missing_file_of_the_state_is_told(shop: CoreShop) -> None:
 def test_a_dataflow_that_does_not_fit_is_told(shop: CoreShop) -> None:
     shop.open()
     shop.one_step()
-    told = shop.open(published={"other": 0}, outputs=(gone_output(shop),))
-    assert told.failed_open is not None
-    assert told.failed_open.code == "directory.changed_dataflow"
+    report = shop.open(published={"other": 0}, outputs=(gone_output(shop),))
+    assert report.failed_open is not None
+    assert report.failed_open.code == "directory.changed_dataflow"
 
 
 def gone_output(shop: CoreShop) -> Output:
@@ -444,10 +444,10 @@ def test_a_check_tells_how_far_it_is_and_what_is_missing(shop: CoreShop) -> None
     states = shop.journal[-1].result.states
     order = CheckOrder(4, states, shop.journal[-1].positions, whole=True)
     shop.give(order)
-    assert shop.told.checked is None
+    assert shop.report.checked is None
     while shop.core.check_next():
         pass
-    checked = shop.told.checked
+    checked = shop.report.checked
     assert checked is not None
     assert checked.failure is None
     assert checked.files == checked.files_done > 0
@@ -457,9 +457,9 @@ def test_a_check_tells_how_far_it_is_and_what_is_missing(shop: CoreShop) -> None
     shop.give(CheckOrder(4, states, ()))
     while shop.core.check_next():
         pass
-    assert shop.told.checked is not None
-    assert shop.told.checked.failure is not None
-    assert shop.told.checked.failure.code == "store.missing_run"
+    assert shop.report.checked is not None
+    assert shop.report.checked.failure is not None
+    assert shop.report.checked.failure.code == "store.missing_run"
 
 
 def test_another_leader_does_not_get_the_check_of_the_one_before(shop: CoreShop) -> None:
@@ -472,11 +472,11 @@ def test_another_leader_does_not_get_the_check_of_the_one_before(shop: CoreShop)
         pass
     (shop.store / states[0].runs[0].run.name).unlink()
     shop.leader += 1
-    assert shop.told.checked is None
+    assert shop.report.checked is None
     shop.give(order)
     while shop.core.check_next():
         pass
-    checked = shop.told.checked
+    checked = shop.report.checked
     assert checked is not None
     assert checked.failure is not None
     assert checked.failure.code == "store.missing_run"
@@ -567,33 +567,33 @@ def test_closing_publishes_first_and_lets_go(shop: CoreShop) -> None:
     assert not shop.core.close_pending()
     shop.publish_all()
     assert shop.core.close_pending()
-    assert (shop.told.state, shop.core.exit_asked) == (Closed(), True)
-    assert shop.told.published == {"rows": 1, "counts": 1}
+    assert (shop.report.state, shop.core.exit_asked) == (Closed(), True)
+    assert shop.report.published == {"rows": 1, "counts": 1}
     assert shop.core.snapshot.step == 1
 
 
 def test_closing_acknowledges_the_last_commit_before_it_lets_go(shop: CoreShop) -> None:
-    told: list[bytes] = []
+    report: list[bytes] = []
 
     class Attentive:
         def __init__(self, inner: Any) -> None:
             self.next, self.files = inner.next, inner.files
 
         def acknowledge(self, position: bytes) -> None:
-            told.append(position)
+            report.append(position)
 
         def close(self) -> None:
-            told.append(b"closed")
+            report.append(b"closed")
 
     shop.new_core(open_source=lambda name, source, at, log: Attentive(source.open(at, log)))
     shop.open()
     shop.one_step()
     shop.publish_all()
-    assert told == [], "nobody has looked at the sources since the commit"
+    assert report == [], "nobody has looked at the sources since the commit"
     shop.give(CloseOrder(exit=True))
     assert shop.core.close_pending()
     [read] = shop.journal[-1].positions
-    assert told == [bytes(read.position), b"closed"]
+    assert report == [bytes(read.position), b"closed"]
 
 
 def test_late_orders_for_something_else_that_was_open_change_nothing(shop: CoreShop) -> None:
@@ -638,14 +638,14 @@ def test_a_source_that_fails_is_told_and_loses_nothing(shop: CoreShop) -> None:
     # What waits for the next step was asked for before the line died.
     while shop.one_step():
         pass
-    failure = shop.told.source_failure
+    failure = shop.report.source_failure
     assert failure is not None
     assert "the line is dead" in failure.what
     flaky.down = False
     assert not shop.core.poll_inputs(), "it is left alone for a while"
     shop.now += 2
     assert shop.core.poll_inputs()
-    assert shop.told.source_failure is None
+    assert shop.report.source_failure is None
     shop.run_all()
     shop.check()
 
@@ -658,21 +658,21 @@ def test_a_sink_that_fails_is_tried_again_and_then_told(shop: CoreShop) -> None:
     data = path.read_bytes()
     path.unlink()
     shop.publish_all()
-    assert shop.told.published == {"rows": 0, "counts": 1}
-    assert shop.told.sink_failure is None
+    assert shop.report.published == {"rows": 0, "counts": 1}
+    assert shop.report.sink_failure is None
     path.write_bytes(data)
     shop.now += 1
     shop.publish_all()
-    assert shop.told.published == {"rows": 1, "counts": 1}
+    assert shop.report.published == {"rows": 1, "counts": 1}
     shop.one_step()
     staged = [f for f in shop.journal[1].result.staged if f.sink == "rows"]
     (shop.store / staged[0].name).unlink()
     for _ in range(5):
         shop.publish_all()
         shop.now += 10
-    assert shop.told.sink_failure is not None
-    assert shop.told.sink_failure.code == "store.corrupt_staged"
-    assert shop.told.published == {"rows": 1, "counts": 2}
+    assert shop.report.sink_failure is not None
+    assert shop.report.sink_failure.code == "store.corrupt_staged"
+    assert shop.report.published == {"rows": 1, "counts": 2}
     assert not shop.core.publish_next()
 
 
@@ -685,10 +685,10 @@ def test_a_limit_bounds_the_offer(tmp_path: Path) -> None:
     shop = CoreShop(tmp_path, source)
     shop.open(limit=InputLimit(rows=10))
     shop.core.poll_inputs()
-    assert shop.told.offer is not None
-    assert (shop.told.offer.rows, shop.told.offer.full) == (10, True)
+    assert shop.report.offer is not None
+    assert (shop.report.offer.rows, shop.report.offer.full) == (10, True)
     shop.one_step()
     shop.give(shop.commit_order(shop.journal[-1]))
     shop.core.poll_inputs()
-    assert shop.told.offer is not None
-    assert shop.told.offer.rows == 1000
+    assert shop.report.offer is not None
+    assert shop.report.offer.rows == 1000

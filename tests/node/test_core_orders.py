@@ -70,38 +70,38 @@ class Mixer:
     def round(self) -> bool:
         """Look at what the node says, and ask for what is missing; True when all is done."""
         shop = self.shop
-        told = shop.told
-        if told.opened != self.number or isinstance(told.state, Closed):
+        report = shop.report
+        if report.opened != self.number or isinstance(report.state, Closed):
             order = shop.open_order()
             self.number = order.number
             self.send(order)
             for _ in range(2):
-                if shop.told.opened == self.number:
+                if shop.report.opened == self.number:
                     break
                 shop.give(order)
                 shop.core.open_pending()
             return False
-        if told.state == Open(shop.step):
+        if report.state == Open(shop.step):
             return self._at_rest()
-        if told.done is not None and told.done.step == shop.step + 1:
-            result = shop.core.result(shop.leader, told.done.step, told.done.revision)
+        if report.done is not None and report.done.step == shop.step + 1:
+            result = shop.core.result(shop.leader, report.done.step, report.done.revision)
             assert self.plan is not None
             self.last = shop.write(self.plan.plan, result)
             self.send(shop.commit_order(self.last, opened=self.number))
             return False
-        assert isinstance(told.state, Running), told.state
+        assert isinstance(report.state, Running), report.state
         if self.data.draw(st.integers(0, 9)) == 0:
-            self.send(CancelOrder(told.state.step))
+            self.send(CancelOrder(report.state.step))
         return False
 
     def _at_rest(self) -> bool:
         shop = self.shop
-        told = shop.told
-        if told.committed < shop.step:
+        report = shop.report
+        if report.committed < shop.step:
             assert self.last is not None
             self.send(shop.commit_order(self.last, opened=self.number))
             return False
-        failed = told.failed_step
+        failed = report.failed_step
         if failed is not None and self.plan is not None and failed.step == shop.step + 1:
             revised = shop.plan(self.plan.plan.inputs, revision=failed.revision + 1)
             self.plan = StepOrder(revised, opened=self.number)
@@ -112,7 +112,7 @@ class Mixer:
         except NodeUnreachable:
             return False
         if not any(given.slices for given in inputs):
-            ended = told.offer is not None and told.offer.ended
+            ended = report.offer is not None and report.offer.ended
             if not ended:
                 # Nothing was taken that counts: the sources are opened where they stand.
                 shop.core.poll_inputs()
@@ -132,16 +132,16 @@ def test_whatever_comes_twice_or_late_the_node_ends_where_it_must(data: st.DataO
     with tempfile.TemporaryDirectory() as directory:
         shop = CoreShop(Path(directory), leader=7)
         mixer = Mixer(shop, data)
-        versions = [shop.told.version]
+        versions = [shop.report.version]
         for _ in range(ROUNDS):
             mixer.work()
             shop.core.poll_inputs()
             shop.core.run_step()
-            versions.append(shop.told.version)
+            versions.append(shop.report.version)
             if mixer.round():
                 break
         else:
-            raise AssertionError(f"it never came to its end: {shop.told}")
+            raise AssertionError(f"it never came to its end: {shop.report}")
         assert versions == sorted(versions)
         shop.publish_all()
         shop.check()

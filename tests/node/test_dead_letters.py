@@ -39,7 +39,7 @@ class Touchy(Shop):
         self.program = program(flow)
 
 
-def told(letters: MemorySink) -> dict[int, list[Any]]:
+def report(letters: MemorySink) -> dict[int, list[Any]]:
     return {
         step: sorted((json.loads(row["row"])["amount"], row["error"]) for row in table.to_pylist())
         for step, table in letters.steps().items()
@@ -59,7 +59,7 @@ def test_rows_that_cannot_be_taken_are_there_once(
         step: sorted((n, f"ValueError: not {n}") for _, n in page if n in (1, 9))
         for step, page in enumerate(PAGES, start=1)
     }
-    assert told(shop.letters) == refused
+    assert report(shop.letters) == refused
     # The others come out as if the refused ones had never been there.
     seen: dict[str | None, list[int]] = {}
     wanted = []
@@ -82,8 +82,8 @@ def touchy_tables(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
     sums = [total or 0 for total in state.column("total").to_pylist()]
     for key, amount in zip(rows.column("_key").to_pylist(), amounts, strict=True):
         sums[key] += amount
-    told = {"customer": state.column("customer"), "total": sums, "_key": state.column("_key")}
-    return pa.table(told), pa.table({"total": pa.array(sums, pa.int64())})
+    report = {"customer": state.column("customer"), "total": sums, "_key": state.column("_key")}
+    return pa.table(report), pa.table({"total": pa.array(sums, pa.int64())})
 
 
 class TouchyTables(Shop):

@@ -69,11 +69,11 @@ def test_all_keys_are_told_once(
     monkeypatch.setattr(task_state, "KEYS_AT_ONCE", keys)
     shop = Ledgers(tmp_path)
     shop.run(workers=workers)
-    told = [tuple(row.values()) for row in shop.rows.rows()]
+    report = [tuple(row.values()) for row in shop.rows.rows()]
     wanted: list[Any] = []
     for customer, amounts in seen().items():
         wanted += [(customer, str(amounts)), (customer, f"{amounts[-1]} {times(amounts)}")]
-    assert sorted(map(repr, told)) == sorted(map(repr, wanted))
+    assert sorted(map(repr, report)) == sorted(map(repr, wanted))
     lives = {state.operator: sum(state.live) for state in shop.commits()[-1].states}
     even = sum(n % 2 == 0 for amounts in seen().values() for n in set(amounts))
     keys_there = len(seen())

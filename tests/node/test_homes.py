@@ -24,8 +24,8 @@ from tests.node.test_live_rescale import STEPS, Story
 from tests.spark.running import commits
 
 pytestmark = pytest.mark.timeout(900)
-FLUID = RescaleSettings(way=MovePolicy.FLUID)
-BATCHED = RescaleSettings(way=MovePolicy.BATCHED, budget_bytes=2000)
+FLUID = RescaleSettings(policy=MovePolicy.FLUID)
+BATCHED = RescaleSettings(policy=MovePolicy.BATCHED, budget_bytes=2000)
 
 
 class Lived:
@@ -34,7 +34,7 @@ class Lived:
     def __init__(
         self,
         path: Path,
-        way: RescaleSettings,
+        policy: RescaleSettings,
         *,
         isolated: bool = True,
         watch: Callable[[StepDone], None] = lambda done: None,
@@ -44,7 +44,7 @@ class Lived:
         made = self.story.program(self.rows, totals)
         self.homes = Homes(str(path / "homes"), isolated)
         self.plane = MemoryPlane(made, path / "state", homes=self.homes, before=before)
-        chosen = Settings(workers=2, rescale=way, homes=self.homes.directory)
+        chosen = Settings(workers=2, rescale=policy, homes=self.homes.directory)
         self.directory = path / "state"
         self.engine = Engine(
             made, self.directory, plane=self.plane, settings=chosen, watch=watch, paced=True
@@ -71,9 +71,9 @@ class Lived:
         return {path.name for path in root.iterdir()} if root.exists() else set()
 
 
-@pytest.mark.parametrize("way", [FLUID, BATCHED], ids=lambda s: str(s.way))
-def test_up_and_down_with_homes_of_their_own(tmp_path: Path, way: RescaleSettings) -> None:
-    lived = Lived(tmp_path, way)
+@pytest.mark.parametrize("policy", [FLUID, BATCHED], ids=lambda s: str(s.policy))
+def test_up_and_down_with_homes_of_their_own(tmp_path: Path, policy: RescaleSettings) -> None:
+    lived = Lived(tmp_path, policy)
     lived.engine.until(lambda status: status.step >= 4)
     lived.scale(4)
     assert lived.names() == {"worker-0", "worker-1", "worker-2", "worker-3"}

@@ -22,9 +22,9 @@ STEPS = 60
 
 pytestmark = pytest.mark.timeout(900)
 WAYS = [
-    RescaleSettings(way=MovePolicy.ALL_AT_ONCE, prefetch=False),
-    RescaleSettings(way=MovePolicy.FLUID, prefetch=False),
-    RescaleSettings(way=MovePolicy.BATCHED, budget_bytes=2000, prefetch=False),
+    RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, prefetch=False),
+    RescaleSettings(policy=MovePolicy.FLUID, prefetch=False),
+    RescaleSettings(policy=MovePolicy.BATCHED, budget_bytes=2000, prefetch=False),
 ]
 
 
@@ -68,7 +68,7 @@ class Story:
         return program(flow)
 
 
-@pytest.mark.parametrize("settings", WAYS, ids=lambda s: str(s.way))
+@pytest.mark.parametrize("settings", WAYS, ids=lambda s: str(s.policy))
 def test_up_down_and_rebalanced_while_rows_flow(tmp_path: Path, settings: RescaleSettings) -> None:
     story, rows, totals = Story(3), MemorySink(), MemorySink()
     engine = Engine(
@@ -99,7 +99,7 @@ def test_up_down_and_rebalanced_while_rows_flow(tmp_path: Path, settings: Rescal
 def test_a_rescale_goes_on_after_a_restart(tmp_path: Path) -> None:
     story, rows, totals = Story(5), MemorySink(), MemorySink()
     made = story.program(rows, totals)
-    chosen = Settings(workers=2, rescale=RescaleSettings(way=MovePolicy.FLUID, prefetch=False))
+    chosen = Settings(workers=2, rescale=RescaleSettings(policy=MovePolicy.FLUID, prefetch=False))
     engine = Engine(made, tmp_path, settings=chosen, paced=True).start()
     engine.until(lambda status: status.step >= 2)
     engine.pipeline.scale(4)
@@ -126,7 +126,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
 
 def test_paused_resumed_rolled_back_with_a_forecast_and_a_history(tmp_path: Path) -> None:
     story, rows, totals = Story(9), MemorySink(), MemorySink()
-    chosen = Settings(workers=2, rescale=RescaleSettings(way=MovePolicy.FLUID, prefetch=False))
+    chosen = Settings(workers=2, rescale=RescaleSettings(policy=MovePolicy.FLUID, prefetch=False))
     engine = Engine(story.program(rows, totals), tmp_path, settings=chosen, paced=True).start()
     pipeline = engine.pipeline
     engine.until(lambda status: status.step >= 5)

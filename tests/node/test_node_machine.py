@@ -178,8 +178,8 @@ def test_an_order_that_comes_twice_changes_no_more_than_once(story: list[NodeOrd
         perform(once, what)
         for _ in range(1 if isinstance(what, str) else 2):
             perform(twice, what)
-    told = [{**vars(d), "version": 0, "beat": 0} for d in (once, twice)]
-    assert told[0] == told[1]
+    report = [{**vars(d), "version": 0, "beat": 0} for d in (once, twice)]
+    assert report[0] == report[1]
     running = isinstance(once.state, Running)
     assert running == (once.to_run is not None)
     assert not (once.cancelled and not running)

@@ -27,7 +27,7 @@ class Counter:
 
     start: int
     there: int
-    told: list[str] = field(default_factory=list)
+    report: list[str] = field(default_factory=list)
     fails: int = 0
     clings: bool = False
     hears: bool = True
@@ -50,13 +50,13 @@ class Counter:
     def acknowledge(self, position: bytes) -> None:
         if not self.hears:
             raise OSError("no line")
-        self.told.append(position.decode())
+        self.report.append(position.decode())
 
     def forget(self, positions: Sequence[bytes]) -> None:
-        self.told.append(f"forget below {min(map(int, positions))}")
+        self.report.append(f"forget below {min(map(int, positions))}")
 
     def close(self) -> None:
-        self.told.append("closed")
+        self.report.append("closed")
         if self.clings:
             raise RuntimeError("it does not let go")
 
@@ -258,7 +258,7 @@ def test_a_source_that_fails_is_opened_again_where_it_stood(tmp_path: Path) -> N
     failure = bench.offers.failure
     assert failure is not None
     assert failure.what == "OSError: no line"
-    assert failing.told[-1] == "closed"
+    assert failing.report[-1] == "closed"
     assert not bench.offers.poll()
     bench.now += 1
     assert bench.offers.poll()
@@ -271,18 +271,18 @@ def test_a_source_that_fails_is_opened_again_where_it_stood(tmp_path: Path) -> N
 def test_r5_only_what_is_committed_is_acknowledged(tmp_path: Path) -> None:
     bench = Bench(tmp_path, InputLimit(), only=2)
     bench.offers.poll()
-    told = bench.open_ones["only"].told
+    report = bench.open_ones["only"].report
     taken = bench.offers.take(1)
     bench.offers.poll()
-    assert told == []
+    assert report == []
     assert taken is not None
     bench.offers.commit(1, taken, InputLimit())
-    assert told == [], "the source's own thread tells it"
+    assert report == [], "the source's own thread tells it"
     bench.offers.poll()
     bench.offers.poll()
-    assert told == ["2"]
+    assert report == ["2"]
     bench.offers.close()
-    assert told == ["2", "closed"]
+    assert report == ["2", "closed"]
 
 
 def at(name: str, position: str) -> Input:
@@ -300,8 +300,8 @@ def test_r5_only_those_that_want_to_are_told_each_its_own_position(tmp_path: Pat
         bench.offers.commit(step, committed, InputLimit())
         bench.offers.poll()
     assert bench.offers.failure is None
-    assert bench.open_ones["a"].told == ["1", "4"]
-    assert bench.open_ones["b"].told == ["2"]
+    assert bench.open_ones["a"].report == ["1", "4"]
+    assert bench.open_ones["b"].report == ["2"]
 
 
 def test_r5_the_last_commit_is_acknowledged_before_the_sources_let_go(tmp_path: Path) -> None:
@@ -310,12 +310,12 @@ def test_r5_the_last_commit_is_acknowledged_before_the_sources_let_go(tmp_path: 
     taken = bench.offers.take(1)
     assert taken is not None
     bench.offers.commit(1, taken, InputLimit())
-    told = [bench.open_ones[name].told for name in ("a", "b")]
+    report = [bench.open_ones[name].report for name in ("a", "b")]
     bench.offers.acknowledge()
     bench.offers.acknowledge()
     bench.offers.poll()
     bench.offers.close()
-    assert told == [["2", "closed"]] * 2
+    assert report == [["2", "closed"]] * 2
 
 
 def test_a_source_that_cannot_be_told_of_the_last_commit_keeps_nobody_from_closing(
@@ -330,14 +330,14 @@ def test_a_source_that_cannot_be_told_of_the_last_commit_keeps_nobody_from_closi
     bench.offers.acknowledge()
     assert bench.offers.failure is not None
     bench.offers.close()
-    assert bench.open_ones["good"].told == ["2", "closed"]
-    assert bench.open_ones["bad"].told == ["closed"]
+    assert bench.open_ones["good"].report == ["2", "closed"]
+    assert bench.open_ones["bad"].report == ["closed"]
 
 
 def test_what_was_committed_before_is_acknowledged_by_whoever_opens(tmp_path: Path) -> None:
     bench = Bench(tmp_path, InputLimit(), read=(at("only", "2"),), only=3)
     bench.offers.poll()
-    assert bench.open_ones["only"].told == ["2"]
+    assert bench.open_ones["only"].report == ["2"]
     taken = bench.offers.take(1)
     assert taken is not None
     assert rows(taken) == {"only": [(2, 3)]}
@@ -347,9 +347,9 @@ def test_what_every_kept_step_has_passed_is_forgotten(tmp_path: Path) -> None:
     bench = Bench(tmp_path, InputLimit(), a=5, b=5, deaf=0)
     kept = [(at("a", "4"), at("b", "3")), (at("a", "2"),), (at("a", "3"), at("b", "1"))]
     bench.offers.forget(kept)
-    assert bench.open_ones["a"].told == ["forget below 2"]
+    assert bench.open_ones["a"].report == ["forget below 2"]
     # The second of the steps has read nothing of b: all of it may be wanted again.
-    assert bench.open_ones["b"].told == []
+    assert bench.open_ones["b"].report == []
 
 
 def test_all_let_go_though_some_fail(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_all_let_go_though_some_fail(tmp_path: Path) -> None:
         bench.open_ones[name].clings = True
     with pytest.raises(RuntimeError, match="does not let go"):
         bench.offers.close()
-    assert [each.told for each in bench.open_ones.values()] == [["closed"]] * 3
+    assert [each.report for each in bench.open_ones.values()] == [["closed"]] * 3
     # Nobody is asked for anything any more.
     assert not bench.offers.poll()
 
@@ -370,7 +370,7 @@ def test_a_replay_leaves_what_waits_alone(tmp_path: Path) -> None:
         bench.offers.replayed(step, InputLimit())
     assert bench.offers.offer(running=False).step == 4
     bench.offers.poll()
-    assert bench.open_ones["only"].told == []
+    assert bench.open_ones["only"].report == []
     taken = bench.offers.take(4)
     assert taken is not None
     assert rows(taken) == {"only": [(0, 2)]}
@@ -391,7 +391,7 @@ def test_sources_that_cannot_be_opened_are_let_go(tmp_path: Path) -> None:
     physical = lower(validate(flow.graph()))
     with pytest.raises(LookupError):
         Offers(physical, tmp_path, (), (), 0, InputLimit(), lambda: 0.0, open_source)
-    assert first.told == ["closed"]
+    assert first.report == ["closed"]
 
 
 def test_positions_travel_as_they_are(tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_r5_a_paused_source_is_told_what_is_committed(tmp_path: Path) -> None:
     bench.offers.pause(["only"])
     bench.offers.commit(1, taken, InputLimit())
     bench.offers.poll()
-    assert bench.open_ones["only"].told == ["2"]
+    assert bench.open_ones["only"].report == ["2"]
 
 
 def test_names_of_no_source_pause_nothing(tmp_path: Path) -> None:

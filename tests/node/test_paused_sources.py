@@ -36,7 +36,7 @@ def paused(number: int, *names: str) -> SourcesOrder:
 def waiting(shop: CoreShop) -> int:
     """How many rows wait, after the sources were asked, if they may be."""
     shop.core.poll_inputs()
-    offer = shop.told.offer
+    offer = shop.report.offer
     assert offer is not None
     return offer.rows
 
@@ -52,26 +52,26 @@ def test_a_paused_source_gives_nothing_until_it_is_started(shop: CoreShop) -> No
 
 def test_the_node_tells_what_it_goes_by_to_every_leader(shop: CoreShop) -> None:
     shop.open()
-    before = shop.told.version
+    before = shop.report.version
     order = paused(1_000_001, "orders")
     shop.give(order)
-    assert shop.told.version > before
-    assert shop.told.paused == order.paused
-    known = shop.told.version
+    assert shop.report.version > before
+    assert shop.report.paused == order.paused
+    known = shop.report.version
     shop.give(order)
-    assert shop.told.version == known, "there is nothing new to say"
+    assert shop.report.version == known, "there is nothing new to say"
     shop.leader = 2
-    assert shop.told.paused == order.paused
+    assert shop.report.paused == order.paused
 
 
 def test_an_order_that_comes_late_does_not_undo_a_newer_one(shop: CoreShop) -> None:
     shop.open()
     shop.give(paused(2, "orders"))
     shop.give(paused(1))
-    assert (waiting(shop), shop.told.paused.names) == (0, ("orders",))
+    assert (waiting(shop), shop.report.paused.names) == (0, ("orders",))
     shop.give(paused(3))
     shop.give(paused(2, "orders"))
-    assert shop.told.paused.names == ()
+    assert shop.report.paused.names == ()
     assert waiting(shop) > 0
 
 
@@ -85,14 +85,14 @@ def test_what_was_heard_since_counts_for_more_than_the_order_to_open(shop: CoreS
     shop.give(shop.open_order(paused=PausedSources(5)))
     shop.give(paused(6, "orders"))
     assert shop.core.open_pending()
-    assert (waiting(shop), shop.told.paused.number) == (0, 6)
+    assert (waiting(shop), shop.report.paused.number) == (0, 6)
     shop.open(paused=PausedSources(5))
-    assert (waiting(shop), shop.told.paused.number) == (0, 6)
+    assert (waiting(shop), shop.report.paused.number) == (0, 6)
 
 
 def test_whoever_was_replaced_pauses_nothing(shop: CoreShop) -> None:
     shop.open()
-    shop.core.told(2)
+    shop.core.report(2)
     with pytest.raises(Fenced):
         shop.core.take_order(1, paused(9, "orders"))
     shop.leader = 2
@@ -105,7 +105,7 @@ def test_a_pipeline_that_was_closed_has_nothing_paused(shop: CoreShop) -> None:
     shop.give(CloseOrder())
     shop.core.close_pending()
     shop.give(paused(1, "orders"))
-    assert shop.told.paused == PausedSources(1)
+    assert shop.report.paused == PausedSources(1)
     shop.open()
     assert waiting(shop) > 0
 

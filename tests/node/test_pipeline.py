@@ -151,7 +151,7 @@ def test_what_is_not_durable_in_time_is_an_error_and_goes_on(tmp_path: Path) -> 
     go_on.set()
     status = pipeline.wait(WAIT)
     assert status.rescale is not None
-    assert (status.rescale.wish, status.rescale.phase) == (Scale(4), "paused")
+    assert (status.rescale.request, status.rescale.phase) == (Scale(4), "paused")
 
 
 class NeverInTime:

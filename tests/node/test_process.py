@@ -73,7 +73,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def answers(node: Node) -> bool:
     try:
-        node.told(2, -1, 0.0)
+        node.report(2, -1, 0.0)
     except NodeUnreachable:
         return False
     return True

@@ -51,13 +51,13 @@ def write(shop: CoreShop, name: str) -> Path:
 
 def test_no_step_is_published_any_more_and_the_leader_is_told(led: CoreShop) -> None:
     assert led.core.publish_next()
-    assert led.told.published == {"rows": 1, "counts": 0}
+    assert led.report.published == {"rows": 1, "counts": 0}
     take_over(led.store)
     assert not led.core.publish_next()
     assert list(led.rows.steps()) == [1]
     assert led.core.publish_pause() is None, "nobody asks again and again"
     with pytest.raises(Fenced, match="Leader 1 gives orders, and leader 2 has taken over"):
-        led.core.told(1)
+        led.core.report(1)
     with pytest.raises(Fenced):
         led.give(CloseOrder(exit=True))
 
@@ -66,7 +66,7 @@ def test_the_new_leader_goes_on_with_what_waits(led: CoreShop) -> None:
     take_over(led.store)
     assert not led.core.publish_next()
     led.leader = 2
-    assert led.told.state == Open(2)
+    assert led.report.state == Open(2)
     led.run_all()
     led.check()
 
@@ -89,7 +89,7 @@ def test_the_files_of_the_new_leader_stay(led: CoreShop) -> None:
     assert all(path.exists() for path in theirs)
     assert led.core.chores_pause() is None
     with pytest.raises(Fenced):
-        led.core.told(1)
+        led.core.report(1)
 
 
 def test_the_new_leader_may_let_files_go(led: CoreShop) -> None:
@@ -118,10 +118,10 @@ def test_a_step_waits_as_long_as_it_cannot_be_known_who_leads(
             led.core.publish_next()
             led.core.publish_next()
             led.now += 10
-        assert led.told.published == {"rows": 0, "counts": 0}
-        assert led.told.sink_failure is None
+        assert led.report.published == {"rows": 0, "counts": 0}
+        assert led.report.sink_failure is None
     led.publish_all()
-    assert led.told.published == {"rows": 2, "counts": 2}
+    assert led.report.published == {"rows": 2, "counts": 2}
 
 
 def test_an_idle_coordinator_that_was_replaced_ends_with_the_reason(tmp_path: Path) -> None:

@@ -90,9 +90,9 @@ def test_what_is_told_over_http_is_what_is_told_inline(
     led = Led(shop, node)
     led.open()
     led.one_step()
-    led.until(lambda told: told.offer is not None and told.offer.rows)
-    led.until(lambda told: set(told.published.values()) == {1})
-    assert node.told(1, 0, 0) == shop.core.told(1)
+    led.until(lambda report: report.offer is not None and report.offer.rows)
+    led.until(lambda report: set(report.published.values()) == {1})
+    assert node.report(1, 0, 0) == shop.core.report(1)
     assert node.result(1, 1, 0) == shop.core.result(1, 1, 0)
     taken = node.take(1, 2)
     assert [(bytes(i.position), i.slices) for i in taken] == [
@@ -101,14 +101,14 @@ def test_what_is_told_over_http_is_what_is_told_inline(
 
 
 def test_errors_travel_with_their_code(node: HttpNode) -> None:
-    assert node.told(7, 0, 0).leader == 7
+    assert node.report(7, 0, 0).leader == 7
     with pytest.raises(Fenced, match="leader 7 has taken over"):
         node.order(6, CloseOrder(exit=True))
     with pytest.raises(NodeUnreachable, match="no offer"):
         node.take(7, 1)
     with pytest.raises(NodeUnreachable, match="no result"):
         node.result(7, 1, 0)
-    assert node.told(7, 0, 0).state == Closed()
+    assert node.report(7, 0, 0).state == Closed()
 
 
 def test_a_query_gives_the_rows_of_the_last_committed_step(shop: CoreShop, node: HttpNode) -> None:
@@ -158,11 +158,11 @@ def test_a_node_that_is_gone_is_unreachable(shop: CoreShop, tmp_path: Path) -> N
     server = NodeServer(inline, "boot")
     server.start()
     node = HttpNode(server.address, deadline=5)
-    assert node.told(1, 0, 0).state == Closed()
+    assert node.report(1, 0, 0).state == Closed()
     server.stop()
     inline.shut()
     with pytest.raises(NodeUnreachable, match="does not answer"):
-        node.told(1, 0, 0)
+        node.report(1, 0, 0)
 
 
 def test_a_node_that_does_not_answer_in_time_is_unreachable() -> None:
@@ -171,21 +171,21 @@ def test_a_node_that_does_not_answer_in_time_is_unreachable() -> None:
         deaf.listen()
         address = NodeAddress("127.0.0.1", deaf.getsockname()[1], 1, "boot", "secret")
         with pytest.raises(NodeUnreachable, match="TimeoutError"):
-            HttpNode(address, deadline=0.2).told(1, 0, 0)
+            HttpNode(address, deadline=0.2).report(1, 0, 0)
 
 
 def test_another_node_under_the_address_is_not_taken_for_ours(server: NodeServer) -> None:
     stranger = msgspec.structs.replace(server.address, secret="another")
     node = HttpNode(stranger)
     with pytest.raises(NodeUnreachable, match="Another node"):
-        node.told(1, 0, 0)
+        node.report(1, 0, 0)
     node.close()
 
 
 def test_a_kept_connection_that_died_is_made_anew(server: NodeServer, node: HttpNode) -> None:
-    node.told(1, 0, 0)
+    node.report(1, 0, 0)
     node._own.connection.sock.shutdown(socket.SHUT_RDWR)
-    assert node.told(1, 0, 0).state == Closed()
+    assert node.report(1, 0, 0).state == Closed()
 
 
 def test_the_address_is_the_owners_alone_and_taken_back_by_its_node_only(tmp_path: Path) -> None:
@@ -207,10 +207,10 @@ def test_a_rewound_order_survives_the_way(shop: CoreShop, node: HttpNode) -> Non
     led = Led(shop, node)
     led.open()
     led.one_step()
-    led.until(lambda told: set(told.published.values()) == {1})
+    led.until(lambda report: set(report.published.values()) == {1})
     shop.journal = []
-    told = led.open(rewound=0, published={}, outputs=())
-    assert told.state == Open(0)
+    report = led.open(rewound=0, published={}, outputs=())
+    assert report.state == Open(0)
     assert shop.rows.steps() == {}
 
 
@@ -218,4 +218,4 @@ def test_paused_sources_survive_the_way(shop: CoreShop, node: HttpNode) -> None:
     led = Led(shop, node)
     assert led.open(paused=PausedSources(1, ("orders",))).paused == PausedSources(1, ("orders",))
     node.order(1, SourcesOrder(PausedSources(2)))
-    assert led.until(lambda told: told.offer.rows).paused == PausedSources(2)
+    assert led.until(lambda report: report.offer.rows).paused == PausedSources(2)

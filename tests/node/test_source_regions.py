@@ -59,7 +59,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, list[Any], ab.
     sink = ab.MemorySink()
     made, store = counted(sink), tmp_path_factory.mktemp("numbers")
     plane = ListeningPlane(made, store)
-    chosen = Settings(workers=2, rescale=RescaleSettings(way=MovePolicy.FLUID, prefetch=False))
+    chosen = Settings(workers=2, rescale=RescaleSettings(policy=MovePolicy.FLUID, prefetch=False))
     engine = Engine(made, store, plane=plane, settings=chosen, paced=True).start()
     pipeline = engine.pipeline
     seen = []
@@ -121,8 +121,8 @@ def test_rows_are_those_of_a_run_without_rescale(story: Any) -> None:
 def test_sources_move_first(story: Any) -> None:
     ran, *_ = story
     for plan, _ in ran:
-        if plan.moves is not None and plan.moves.course is not None:
-            left = plan.moves.course.left(plan.placement)
+        if plan.moves is not None and plan.moves.migration is not None:
+            left = plan.moves.migration.left(plan.placement)
             both = {move.region for move in left} == {"in", "by-p"}
             if both and plan.moves.collect:
                 assert plan.moves.collect[0].region == "in"
@@ -142,9 +142,9 @@ def test_a_source_is_rescaled_by_its_name_or_refused(tmp_path: Path) -> None:
 
 
 def test_facts_name_what_python_reads_and_the_graph(tmp_path: Path) -> None:
-    facts = facts_of(counted(ab.MemorySink()), "code")
-    assert facts.partitions == {"in": PARTITIONS}
-    assert [(node.kind, node.name, node.region, node.inputs) for node in facts.graph] == [
+    info = facts_of(counted(ab.MemorySink()), "code")
+    assert info.partitions == {"in": PARTITIONS}
+    assert [(node.kind, node.name, node.region, node.inputs) for node in info.graph] == [
         ("source", "in", None, ()),
         ("key_by", None, None, (0,)),
         ("distribution", "by-p", "by-p", (1,)),
@@ -226,11 +226,13 @@ def test_partitions_are_weighed_by_what_was_read_of_them_and_bins_by_registered_
         (Registered("by-p", "count", (1, 5), (7, 2)),),
         (PartitionRead("in", 0, 10, 0), PartitionRead("in", 4, 30, 5), PartitionRead("in", 2, 5)),
     )
-    told = {(load.region, load.worker): load for load in worker_loads(made.physical, plan, settled)}
-    assert set(told) == {("by-p", 0), ("by-p", 1), ("in", 0), ("in", 2)}
-    assert (told["in", 2].bins, told["in", 2].generation) == ((0, 3, 4), 5)
-    assert [load.rows for load in told["in", 2].loads] == [10, 0, 30]
-    assert [load.rows for load in told["in", 0].loads] == [0, 5, 0]
-    assert all(load.is_empty for load in told["in", 2].loads)  # a position weighs nothing
-    assert [load.keys for load in told["by-p", 0].loads] == [0, 7, 0, 0]
-    assert [load.keys for load in told["by-p", 1].loads] == [0, 2, 0, 0]
+    report = {
+        (load.region, load.worker): load for load in worker_loads(made.physical, plan, settled)
+    }
+    assert set(report) == {("by-p", 0), ("by-p", 1), ("in", 0), ("in", 2)}
+    assert (report["in", 2].bins, report["in", 2].generation) == ((0, 3, 4), 5)
+    assert [load.rows for load in report["in", 2].loads] == [10, 0, 30]
+    assert [load.rows for load in report["in", 0].loads] == [0, 5, 0]
+    assert all(load.is_empty for load in report["in", 2].loads)  # a position weighs nothing
+    assert [load.keys for load in report["by-p", 0].loads] == [0, 7, 0, 0]
+    assert [load.keys for load in report["by-p", 1].loads] == [0, 2, 0, 0]

@@ -48,8 +48,8 @@ def test_a_new_coordinator_goes_on_with_the_node_it_finds(tmp_path: Path, start:
     first.offered()
     taken = node.take(1, 2)
     second = Led(shop, node, leader=2)
-    told = second.offered()
-    assert told.state == Open(1)
+    report = second.offered()
+    assert report.state == Open(1)
     assert node.take(2, 2) == taken
     with pytest.raises(Fenced):
         node.order(1, CloseOrder(exit=True))
@@ -94,13 +94,13 @@ def test_a_stuck_step_is_cancelled_and_the_node_answers_meanwhile(
     led.offered()
     plan = shop.plan(node.take(1, 1))
     node.order(1, StepOrder(plan))
-    assert node.told(1, 0, 0).state == Running(1, 0)
+    assert node.report(1, 0, 0).state == Running(1, 0)
     node.order(1, CancelOrder(1))
     seen = 0
-    while (told := node.told(1, seen, 10)).failed_step is None:
-        seen = told.version
-    assert told.failed_step.failure.code == "step.cancelled"
-    assert told.state == Open(0)
+    while (report := node.report(1, seen, 10)).failed_step is None:
+        seen = report.version
+    assert report.failed_step.failure.code == "step.cancelled"
+    assert report.state == Open(0)
     plane.before = lambda plan: None
     led.run_plan(shop.plan(plan.inputs, revision=1))
     led.run_all()
@@ -116,7 +116,7 @@ def test_closing_publishes_what_is_committed_and_ends(tmp_path: Path, start: Sta
     assert not node.wait_closed(0)
     node.order(1, CloseOrder(exit=True))
     assert node.wait_closed(60)
-    assert node.told(1, 0, 0).state == Closed()
+    assert node.report(1, 0, 0).state == Closed()
     assert list(shop.rows.steps()) == [1]
 
 
@@ -125,10 +125,10 @@ def test_told_waits_for_something_new_and_no_longer_than_it_was_asked_to(
 ) -> None:
     shop = CoreShop(tmp_path)
     node = start(shop)
-    told = node.told(1, 0, 10)
-    assert node.told(1, told.version, 0.01) == told
+    report = node.report(1, 0, 10)
+    assert node.report(1, report.version, 0.01) == report
     node.order(1, shop.open_order())
-    assert node.told(1, told.version, 60).version > told.version
+    assert node.report(1, report.version, 60).version > report.version
 
 
 def test_a_node_whose_thread_breaks_down_says_so(

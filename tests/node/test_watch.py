@@ -47,19 +47,19 @@ class Late:
 
 
 def test_it_may_shut_the_pipeline_down(tmp_path: Path) -> None:
-    told: list[tuple[int, Phase]] = []
+    report: list[tuple[int, Phase]] = []
 
     def watch(done: StepDone) -> None:
         if done.step == 2:
             status = engine.pipeline.shutdown()
-            told.append((done.step, status.phase))
+            report.append((done.step, status.phase))
 
     made = program(shop(scripted(), MemorySink(), MemorySink()))
     engine = Engine(made, tmp_path, watch=watch)
     engine.start()
     assert engine.driver.wait(WAIT)
-    assert [step for step, _ in told] == [2]
-    assert told[0][1] in (Phase.STOPPED, Phase.COMPLETED)
+    assert [step for step, _ in report] == [2]
+    assert report[0][1] in (Phase.STOPPED, Phase.COMPLETED)
 
 
 @pytest.mark.parametrize("ask", ["checkpoint", "pause", "rebalance"])

@@ -39,7 +39,7 @@ class Floor(NamedTuple):
     """A level in a few words."""
 
     exchange: bool
-    ways: list[Way]
+    paths: list[Way]
     groups: dict[str, list[str]]
 
 
@@ -47,7 +47,7 @@ def columns_of(schema: pa.Schema) -> list[str]:
     return [f"{column.name} {column.type}" for column in schema]
 
 
-def way(physical: Physical, edge: Edge) -> Way:
+def policy(physical: Physical, edge: Edge) -> Way:
     assert edge.digits == 0 or edge.ordered
     return Way(
         f"{name(physical, edge.producer)} → {name(physical, edge.consumer)}",
@@ -79,7 +79,7 @@ def floors(physical: Physical) -> list[Floor]:
     return [
         Floor(
             level.exchange,
-            [way(physical, edge) for edge in level.inputs],
+            [policy(physical, edge) for edge in level.inputs],
             {g.name: [name(physical, id) for id in g.operators] for g in level.groups},
         )
         for level in physical.levels[1:]
@@ -456,8 +456,8 @@ def test_every_consumer_is_in_one_group_and_reached_after_its_producers(
 
 def inflows(physical: Physical, transform: Transform) -> tuple[str, int, list[Way], object]:
     """A transform in a few words: name, level, its inputs, order digits that it is given."""
-    ways = [way(physical, edge) for edge in transform.inputs]
-    return name(physical, transform.id), transform.level, ways, transform.given
+    paths = [policy(physical, edge) for edge in transform.inputs]
+    return name(physical, transform.id), transform.level, paths, transform.given
 
 
 @pytest.mark.parametrize(

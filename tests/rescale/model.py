@@ -90,7 +90,7 @@ class World:
     plan: StepMoves | None = None
     late: Reports = NO_REPORTS
     crashes: int = 2
-    wishes: int = 2
+    requests: int = 2
     cancels: int = 1
     pauses: int = 0
 
@@ -121,7 +121,7 @@ class Model:
         # The functions are looked up when a model is made: a test may have put others there.
         self._plans = lru_cache(maxsize=None)(self._plans_of)
         self._after_commit = controller.after_commit
-        self._request = apply_request.request
+        self._request = apply_request.apply_request
 
     def edges(self, world: World) -> Iterator[Edge]:
         """Everything that can happen next."""
@@ -185,12 +185,12 @@ class Model:
 
     def _asking(self, world: World) -> Iterator[Edge]:
         here = _arrived(world)
-        if world.wishes:
+        if world.requests:
             steady = isinstance(world.memory.rescale.phase, Steady)
             for target in EVERY_TARGET if steady else CLEAR_TARGETS:
                 if target != here:
-                    wish = Assign((Shares(REGION, target),))
-                    yield from self._asked(world, wish, target, wishes=world.wishes - 1)
+                    request = Assign((Shares(REGION, target),))
+                    yield from self._asked(world, request, target, requests=world.requests - 1)
         if world.cancels:
             yield from self._asked(world, CancelRescale(), None, cancels=world.cancels - 1)
             back = world.memory.origin
@@ -269,7 +269,7 @@ def check_mind(mind: Mind) -> None:
     """That the way back leads where it should."""
     phase = mind.rescale.phase
     inner = phase.inner if isinstance(phase, Paused) else phase
-    origin = inner.course.target if isinstance(inner, RollingBack) else None
+    origin = inner.migration.target if isinstance(inner, RollingBack) else None
     if isinstance(inner, Interrogating | Moving | Cancelling):
         origin = inner.origin
     if origin is not None and origin[0].workers != mind.origin:
@@ -321,14 +321,14 @@ def _by_bin(ends: Iterable[tuple[int, int]]) -> Owners:
 
 
 @cache
-def _course_rows(course: Migration | None) -> Rows:
-    if course is None:
+def _course_rows(migration: Migration | None) -> Rows:
+    if migration is None:
         return NO_ROWS
     return _rows(
-        course.target[0].workers,
-        _by_bin((each.bin, each.to_worker) for each in course.copying),
-        _by_bin((each.bin, STEPS + each.steps) for each in course.copying),
-        _by_bin((number, worker) for _, number, worker in course.ready),
+        migration.target[0].workers,
+        _by_bin((each.bin, each.to_worker) for each in migration.copying),
+        _by_bin((each.bin, STEPS + each.steps) for each in migration.copying),
+        _by_bin((number, worker) for _, number, worker in migration.ready),
     )
 
 
@@ -342,14 +342,14 @@ def _mind_key(mind: Mind, cancels: int) -> tuple[Rows, tuple[object, ...]]:
     rescale = mind.rescale
     phase = rescale.phase
     inner = phase.inner if isinstance(phase, Paused) else phase
-    course = getattr(inner, "course", None)
-    wish = inner.wish if isinstance(inner, Interrogating) else None
+    migration = getattr(inner, "course", None)
+    request = inner.request if isinstance(inner, Interrogating) else None
     rows = _rows(
         mind.wanted,
         mind.origin if cancels else None,  # without a way back it says nothing
         _by_bin((move.bin, move.from_worker) for move in rescale.handing),
         _by_bin((move.bin, move.to_worker) for move in rescale.handing),
-        wish.shares[0].workers if isinstance(wish, Assign) else None,
+        request.shares[0].workers if isinstance(request, Assign) else None,
     )
     plain = (
         type(phase).__name__,
@@ -357,10 +357,10 @@ def _mind_key(mind: Mind, cancels: int) -> tuple[Rows, tuple[object, ...]]:
         getattr(inner, "answered", None),
         getattr(inner, "waited", None),
         getattr(inner, "outcome", None),
-        course is not None and course.announced,
+        migration is not None and migration.announced,
         mind.wanted is None,
     )
-    return _joined(rows, _course_rows(course)), plain
+    return _joined(rows, _course_rows(migration)), plain
 
 
 def _mask(workers: Iterable[int]) -> int:
@@ -371,7 +371,7 @@ def key(world: World) -> tuple[object, ...]:
     """The same for all worlds that differ only in the names of workers and bins."""
     parts = [_rows(world.placement.workers, world.left)]
     base = world.journal.rescale.turn
-    plain: list[object] = [world.crashes, world.wishes, world.cancels, world.pauses]
+    plain: list[object] = [world.crashes, world.requests, world.cancels, world.pauses]
     sets = [_mask(world.up)]
     for mind in (world.journal, world.memory, world.planned):
         if mind is None:
@@ -399,7 +399,7 @@ def _plan_rows(plan: StepMoves) -> Rows:
         _by_bin((move.bin, move.to_worker) for move in moves)
         for moves in (plan.acquire, plan.collect, plan.prefetch)
     )
-    return _joined(_rows(plan.placement[0].workers, *moved), _course_rows(plan.course))
+    return _joined(_rows(plan.placement[0].workers, *moved), _course_rows(plan.migration))
 
 
 def _is_current(world: World) -> bool:

@@ -15,7 +15,7 @@ from anabranch.protocol.rescale_requests import PauseRescale, RescaleRequest, Re
 from anabranch.records.shares import members
 from anabranch.records.step import Assignment
 from anabranch.rescale import controller
-from anabranch.rescale.apply_request import request
+from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import Rescale, after_commit, is_pending, plan_step
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
 from anabranch.rescale.migration import Reports
@@ -71,7 +71,7 @@ class Pipeline:
     def ask(self, asked: RescaleRequest) -> bool:
         """A request; False if it was refused."""
         try:
-            self.rescale = request(self.rescale, asked, self.placement)
+            self.rescale = apply_request(self.rescale, asked, self.placement)
         except OperationRefused:
             return False
         if not isinstance(asked, PauseRescale | ResumeRescale):
@@ -115,13 +115,13 @@ class Pipeline:
         assert kept is not None
         self.rescale, self.wanted = controller.decode(kept.rescale), kept.wanted
 
-    def step(self, rows: Iterable[Row] = (), told: str = "all") -> None:
-        """Plan, run and commit a step. ``told`` says which reports come: all, none, or late."""
+    def step(self, rows: Iterable[Row] = (), report: str = "all") -> None:
+        """Plan, run and commit a step. ``report`` says which reports come: all, none, or late."""
         moves = self.plan()
         self._run(moves, list(rows))
         reports = all_told(moves)
-        if told != "all":
-            reports, self.late = self.late if told == "late" else SILENCE, reports
+        if report != "all":
+            reports, self.late = self.late if report == "late" else SILENCE, reports
         self.rescale = after_commit(self.rescale, moves, reports)
         assert all(
             now.generation >= before.generation

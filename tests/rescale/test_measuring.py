@@ -16,7 +16,7 @@ from anabranch.records.run_list import Listed, RunInfo
 from anabranch.records.step import OperatorState
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.loads import BinLoad, WorkerLoad
-from tests.coordinator.bench import SHAPE, Bench, commit, plan, read, result, standing
+from tests.coordinator.bench import SHAPE, Bench, commit, journal, plan, read, result
 
 HOT, COLD = 90.0, 10.0
 
@@ -26,16 +26,16 @@ class Measured:
 
     def __init__(self) -> None:
         self.bench, self.number = Bench(), 0
-        self.bench.open(standing(0))
+        self.bench.open(journal(0))
 
     def step(self, rows: Sequence[float], keys: int = 1) -> None:
         """A step with so many rows for each bin, after which each has so many keys and bytes."""
         self.number += 1
         number, bench, before = self.number, self.bench, {"published": {"out": self.number - 1}}
-        bench.told(Open(number - 1), offer=bench.offer(number), **before)
+        bench.report(Open(number - 1), offer=bench.offer(number), **before)
         bench.send(InputTaken(number, read(number)))
         bench.send(PlanWritten(plan(number)))
-        bench.told(Open(number), done=Done(number, 0), **before)
+        bench.report(Open(number), done=Done(number, 0), **before)
         run = Listed(RunInfo("r", "total", 1, 4 * keys, "00"), BinSet.every(4))
         states = (OperatorState(SHAPE, (run,), (keys,) * 4),)
         told = tuple(
@@ -50,8 +50,8 @@ class Measured:
         for _ in range(count):
             self.step([HOT if number == hot else COLD for number in range(4)])
 
-    def forecast(self, wish: TargetRequest) -> Forecast:
-        return forecast_of(self.bench.machine.memory, wish)
+    def forecast(self, request: TargetRequest) -> Forecast:
+        return forecast_of(self.bench.machine.memory, request)
 
     def rebalanced(self) -> tuple[int, ...]:
         return self.forecast(Rebalance()).target[0].workers

@@ -24,20 +24,20 @@ from anabranch.rescale.step_moves import StepMoves
 from tests.rescale import model
 from tests.rescale.model import Model, Violation, World, key, search
 
-FLUID = RescaleSettings(way=MovePolicy.FLUID, answer_steps=1, prefetch_steps=1)
-AT_ONCE = RescaleSettings(way=MovePolicy.ALL_AT_ONCE, answer_steps=1, prefetch=False)
-UNASKED = RescaleSettings(way=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False)
+FLUID = RescaleSettings(policy=MovePolicy.FLUID, answer_steps=1, prefetch_steps=1)
+AT_ONCE = RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, answer_steps=1, prefetch=False)
+UNASKED = RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False)
 
 
 @pytest.mark.parametrize(
     ("settings", "bounds"),
     [
-        (AT_ONCE, {"crashes": 2, "wishes": 2, "cancels": 1}),
-        (UNASKED, {"crashes": 1, "wishes": 2, "cancels": 0}),
-        (FLUID, {"crashes": 2, "wishes": 2, "cancels": 0}),
-        (FLUID, {"crashes": 2, "wishes": 1, "cancels": 1}),
-        (FLUID, {"crashes": 1, "wishes": 1, "cancels": 0, "pauses": 1}),
-        pytest.param(*(FLUID, {"crashes": 2, "wishes": 2, "cancels": 1}), marks=pytest.mark.soak),
+        (AT_ONCE, {"crashes": 2, "requests": 2, "cancels": 1}),
+        (UNASKED, {"crashes": 1, "requests": 2, "cancels": 0}),
+        (FLUID, {"crashes": 2, "requests": 2, "cancels": 0}),
+        (FLUID, {"crashes": 2, "requests": 1, "cancels": 1}),
+        (FLUID, {"crashes": 1, "requests": 1, "cancels": 0, "pauses": 1}),
+        pytest.param(*(FLUID, {"crashes": 2, "requests": 2, "cancels": 1}), marks=pytest.mark.soak),
     ],
     ids=["at once", "unasked", "second rescale", "cancel", "pause", "everything"],
 )
@@ -46,7 +46,7 @@ def test_no_rule_is_broken_whatever_happens(
 ) -> None:
     found = search(settings, **bounds)
     with capsys.disabled():
-        print(f"\n{settings.way} {bounds}: {found.worlds} states, {found.events} events")
+        print(f"\n{settings.policy} {bounds}: {found.worlds} states, {found.events} events")
     assert found.worlds > 1_000
     assert found.ends > 5
 
@@ -67,17 +67,17 @@ def two_owners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forgetful_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancel drops the bins that are in hand-over."""
-    request = apply_request.request
+    apply = apply_request.apply_request
 
     def forgetting(
         rescale: Rescale, asked: RescaleRequest, placement: tuple[Assignment, ...]
     ) -> Rescale:
-        after = request(rescale, asked, placement)
+        after = apply(rescale, asked, placement)
         if isinstance(asked, CancelRescale):
             return msgspec.structs.replace(after, handing=())
         return after
 
-    monkeypatch.setattr(apply_request, "request", forgetting)
+    monkeypatch.setattr(apply_request, "apply_request", forgetting)
 
 
 def cancel_at_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +131,8 @@ def endless_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy that nobody reports is waited for, for ever."""
     after = Migration.after
 
-    def waiting(course: Migration, *given: object) -> Migration:
-        found = after(course, *given)  # type: ignore[arg-type]
+    def waiting(migration: Migration, *given: object) -> Migration:
+        found = after(migration, *given)  # type: ignore[arg-type]
         still = tuple(msgspec.structs.replace(each, steps=0) for each in found.copying)
         return msgspec.structs.replace(found, copying=still)
 
@@ -177,16 +177,16 @@ def forgotten_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("broken", "settings", "bounds", "rule"),
     [
-        (two_owners, FLUID, {"wishes": 1, "cancels": 0}, "R1: bin . has the owners"),
-        (forgetful_cancel, AT_ONCE, {"wishes": 1}, "is lost"),
-        (cancel_at_commit, AT_ONCE, {"wishes": 1}, "is lost"),
-        (stale_assignment, AT_ONCE, {"wishes": 2, "cancels": 0}, "R2: bin . is collected from"),
-        (acquire_before_collect, FLUID, {"wishes": 1, "cancels": 0}, "R2: bin . is acquired"),
-        (no_collect, AT_ONCE, {"wishes": 1, "cancels": 0}, "R2: worker . has bin"),
-        (endless_patience, FLUID, {"wishes": 1, "cancels": 0}, "R8: it never ends"),
-        (early_shutdown, AT_ONCE, {"wishes": 1, "cancels": 0}, "worker with bins is shut down"),
-        (forgotten_plan, UNASKED, {"wishes": 2, "cancels": 0}, "some have no bins|wanted"),
-        (forgotten_worker, FLUID, {"wishes": 1, "crashes": 0}, "some have no bins"),
+        (two_owners, FLUID, {"requests": 1, "cancels": 0}, "R1: bin . has the owners"),
+        (forgetful_cancel, AT_ONCE, {"requests": 1}, "is lost"),
+        (cancel_at_commit, AT_ONCE, {"requests": 1}, "is lost"),
+        (stale_assignment, AT_ONCE, {"requests": 2, "cancels": 0}, "R2: bin . is collected from"),
+        (acquire_before_collect, FLUID, {"requests": 1, "cancels": 0}, "R2: bin . is acquired"),
+        (no_collect, AT_ONCE, {"requests": 1, "cancels": 0}, "R2: worker . has bin"),
+        (endless_patience, FLUID, {"requests": 1, "cancels": 0}, "R8: it never ends"),
+        (early_shutdown, AT_ONCE, {"requests": 1, "cancels": 0}, "worker with bins is shut down"),
+        (forgotten_plan, UNASKED, {"requests": 2, "cancels": 0}, "some have no bins|wanted"),
+        (forgotten_worker, FLUID, {"requests": 1, "crashes": 0}, "some have no bins"),
     ],
     ids=lambda each: each.__name__ if callable(each) else "",
 )
@@ -219,7 +219,7 @@ def renamed(world: World, workers: tuple[int, ...], bins: tuple[int, ...]) -> Wo
 def test_names_do_not_matter(settings: RescaleSettings) -> None:
     """Worlds with equal keys lead to worlds with equal keys: so one of them is enough."""
     checked = Model(settings)
-    for world in model.first_worlds(crashes=1, wishes=1, cancels=1):
+    for world in model.first_worlds(crashes=1, requests=1, cancels=1):
         other = renamed(world, (2, 0, 1), (1, 2, 0))
         assert key(other) == key(world)
         ours, theirs = {key(world): world}, {key(other): other}

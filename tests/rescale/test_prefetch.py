@@ -11,7 +11,7 @@ from anabranch.protocol.rescale_requests import CancelRescale, Scale
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
-from anabranch.rescale.apply_request import request
+from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
 from anabranch.rescale.migration import Intent, Migration, MigrationView, Reports
@@ -22,7 +22,7 @@ from tests.rescale.placed import REGION, answers, loads, placed
 
 WAYS = st.builds(
     RescaleSettings,
-    way=st.sampled_from(list(MovePolicy)),
+    policy=st.sampled_from(list(MovePolicy)),
     budget_bytes=st.integers(1, 200),
     budget_ms=st.none() | st.floats(1, 10),
     answer_steps=st.integers(0, 1),
@@ -64,17 +64,17 @@ class World:
     st.lists(st.integers(0, 6), min_size=4, max_size=4),
 )
 def test_what_is_acquired_is_at_home_but_for_the_last_step(
-    sizes: list[int], settings: RescaleSettings, wishes: list[int | str], between: list[int]
+    sizes: list[int], settings: RescaleSettings, requests: list[int | str], between: list[int]
 ) -> None:
     world = World(sizes, settings)
-    for wish, steps in zip(wishes, between, strict=False):
-        if isinstance(wish, int):
-            asked = Scale(min(wish, len(sizes)))
-            world.rescale = request(world.rescale, asked, world.placement)
+    for request, steps in zip(requests, between, strict=False):
+        if isinstance(request, int):
+            asked = Scale(min(request, len(sizes)))
+            world.rescale = apply_request(world.rescale, asked, world.placement)
         elif not isinstance(world.rescale.phase, Steady):
-            undo = CancelRescale(roll_back=wish == "back")
+            undo = CancelRescale(roll_back=request == "back")
             if type(world.rescale.phase).__name__ != "Settled":
-                world.rescale = request(world.rescale, undo, world.placement)
+                world.rescale = apply_request(world.rescale, undo, world.placement)
         for _ in range(steps):
             world.step_on()
     for _ in range(80):
@@ -83,8 +83,8 @@ def test_what_is_acquired_is_at_home_but_for_the_last_step(
 
 
 def test_both_owners_are_told_and_the_new_one_has_a_task() -> None:
-    world = World([10, 10], RescaleSettings(way=MovePolicy.FLUID, answer_steps=0))
-    world.rescale = request(world.rescale, Scale(2), world.placement)
+    world = World([10, 10], RescaleSettings(policy=MovePolicy.FLUID, answer_steps=0))
+    world.rescale = apply_request(world.rescale, Scale(2), world.placement)
     first = world.step_on()
     assert (first.workers(REGION), first.prefetch) == ((0, 1), ()), "a task, and nothing to copy"
     moves = world.step_on()
@@ -100,8 +100,8 @@ def test_both_owners_are_told_and_the_new_one_has_a_task() -> None:
 
 
 def test_what_was_copied_stands_in_the_history() -> None:
-    world = World([10, 10], RescaleSettings(way=MovePolicy.FLUID, answer_steps=0))
-    world.rescale = request(world.rescale, Scale(2), world.placement)
+    world = World([10, 10], RescaleSettings(policy=MovePolicy.FLUID, answer_steps=0))
+    world.rescale = apply_request(world.rescale, Scale(2), world.placement)
     while not world.rescale.history:
         world.step_on()
     (done,) = world.rescale.history
@@ -122,14 +122,14 @@ def stepped(intent: Intent) -> StepMoves:
 
 def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
     settings = RescaleSettings(budget_bytes=1 << 20, budget_ms=1e9, prefetch_steps=2)
-    course = Migration((Shares(REGION, (1,)),), 0.1, announced=True)
+    migration = Migration((Shares(REGION, (1,)),), 0.1, announced=True)
     view = MigrationView(placed(0), loads([200 << 20]), (), settings, CostModel())
     for step in range(202):
-        intent = course.intent(view)
+        intent = migration.intent(view)
         assert (len(intent.prefetch), intent.collect) == (1, ()), step
         assert intent.allowance == 1 << 20
-        course = course.after(stepped(intent), Reports())
-    assert len(course.intent(view).collect) == 1, "in the end it goes without"
+        migration = migration.after(stepped(intent), Reports())
+    assert len(migration.intent(view).collect) == 1, "in the end it goes without"
 
 
 def _rounds(reports: list[Reports]) -> list[int]:
@@ -138,14 +138,14 @@ def _rounds(reports: list[Reports]) -> list[int]:
     view = MigrationView(
         placed(*[0] * 50), loads([100] * 50), (), RescaleSettings(budget_ms=10), costs
     )
-    course = Migration((Shares(REGION, (1,) * 50),), 0.1, announced=True)
+    migration = Migration((Shares(REGION, (1,) * 50),), 0.1, announced=True)
     found = []
     for report in reports:
-        intent = course.intent(view)
+        intent = migration.intent(view)
         assert intent.allowed == 0.01
         found.append(len(intent.prefetch))
-        after = course.after(stepped(intent), report)
-        course = msgspec.structs.replace(after, copying=())
+        after = migration.after(stepped(intent), report)
+        migration = msgspec.structs.replace(after, copying=())
     return found
 
 
@@ -168,10 +168,10 @@ def test_steps_that_are_long_for_other_reasons_slow_nothing_down(
 
 def test_steps_that_move_nothing_do_not_set_the_pace() -> None:
     """While a rescale is paused, its steps cost nothing; that says nothing about the rounds."""
-    course = Migration((Shares(REGION, (1,)),), 0.1, announced=True, pace=0.5)
+    migration = Migration((Shares(REGION, (1,)),), 0.1, announced=True, pace=0.5)
     for _ in range(10):
-        course = course.after(stepped(Intent(allowed=0.01)), Reports(0.1))
-    assert course.pace == 0.5
+        migration = migration.after(stepped(Intent(allowed=0.01)), Reports(0.1))
+    assert migration.pace == 0.5
 
 
 def test_a_budget_as_bytes() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from anabranch.protocol.rescale_requests import Scale
 from anabranch.records.shares import Shares
 from anabranch.records.step import Assignment
-from anabranch.rescale.apply_request import request
+from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
 from anabranch.rescale.forecast import forecast
@@ -77,10 +77,10 @@ def test_no_step_of_a_rescale_exceeds_the_budget_by_more_than_one_bin(
     asked = RescaleSettings(
         budget_bytes=size, budget_ms=1e9, prefetch=prefetch, answer_steps=0, prefetch_steps=2
     )
-    rescale = request(Rescale(), Scale(3), placement)
+    rescale = apply_request(Rescale(), Scale(3), placement)
     for say in [*told, *["all"] * 60]:
         moves = plan_step(rescale, placement, known, (), asked)
-        ready = rescale.phase.course.ready if isinstance(rescale.phase, Moving) else ()
+        ready = rescale.phase.migration.ready if isinstance(rescale.phase, Moving) else ()
         paid = [move.bytes for move in moves.prefetch if not move.is_empty]
         paid += [0 if m.end in ready else m.bytes for m in moves.collect if not m.is_empty]
         assert sum(paid) <= size or sum(paid) - max(paid) <= size
@@ -100,7 +100,7 @@ def rescaled(
     ``moving_seconds`` is what it takes to take over a bin.
     """
     placement = placed(*[0] * len(known.of(REGION).bins))
-    rescale, found = request(Rescale(), Scale(3), placement), []
+    rescale, found = apply_request(Rescale(), Scale(3), placement), []
     while not isinstance(rescale.phase, Steady):
         moves = plan_step(rescale, placement, known, [0.3], asked)
         found.append(moves.collect)
@@ -130,7 +130,7 @@ def test_where_nothing_is_copied_rounds_are_bounded_by_bins_and_time(
 ) -> None:
     """A new owner gets no more bins than a millisecond for each allows, and one more."""
     known, placement = loads(sizes), placed(*[0] * len(sizes))
-    rescale = request(Rescale(), Scale(3), placement)
+    rescale = apply_request(Rescale(), Scale(3), placement)
     moves = plan_step(rescale, placement, known, [usual], IN_PLACE)
     got = Counter(move.to_worker for move in moves.collect)
     assert all(0.001 * (count - 1) <= 0.25 * usual for count in got.values())
@@ -155,12 +155,12 @@ def test_rounds_follow_what_taking_over_has_cost(cost: float, faster: bool) -> N
 
 def test_the_three_ways_are_budgets_of_one_planner() -> None:
     every = moves(10, 20, 30)
-    for way, expected in (
+    for policy, expected in (
         (MovePolicy.ALL_AT_ONCE, [[10, 20, 30]]),
         (MovePolicy.FLUID, [[10], [20], [30]]),
         (MovePolicy.BATCHED, [[10, 20], [30]]),
     ):
-        budget = budget_for(RescaleSettings(way, budget_bytes=35), usual=100.0)
+        budget = budget_for(RescaleSettings(policy, budget_bytes=35), usual=100.0)
         assert sizes(rounds(every, budget, COSTS)) == expected
 
 

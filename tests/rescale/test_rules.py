@@ -12,26 +12,26 @@ from anabranch.protocol.rescale_requests import Scale
 from anabranch.records.shares import members
 from anabranch.records.step import Assignment
 from anabranch.rescale import controller
-from anabranch.rescale.apply_request import request
+from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import Rescale, after_commit, is_pending, plan_step
 from anabranch.rescale.migration import Reports
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.rescale.pipeline import Pipeline, Row, without_rescale
 from tests.rescale.placed import REGION, loads, placed
 
-WAYS = pytest.mark.parametrize("way", list(MovePolicy))
+POLICIES = pytest.mark.parametrize("policy", list(MovePolicy))
 
 
-def moving(way: MovePolicy = MovePolicy.FLUID) -> Pipeline:
-    started = Pipeline(placed(0, 0, 0, 0, 1, 1, 1, 1), RescaleSettings(way=way))
+def moving(policy: MovePolicy = MovePolicy.FLUID) -> Pipeline:
+    started = Pipeline(placed(0, 0, 0, 0, 1, 1, 1, 1), RescaleSettings(policy=policy))
     started.step([(REGION, key, key) for key in range(64)])
     assert started.ask(Scale(4))
     return started
 
 
-@WAYS
-def test_r1_one_owner_per_bin_and_step(way: MovePolicy) -> None:
-    checked = moving(way)
+@POLICIES
+def test_r1_one_owner_per_bin_and_step(policy: MovePolicy) -> None:
+    checked = moving(policy)
     while is_pending(checked.rescale):
         moves = checked.plan()
         owned = [moves.owned(REGION, worker) for worker in range(5)]
@@ -41,9 +41,9 @@ def test_r1_one_owner_per_bin_and_step(way: MovePolicy) -> None:
     assert len(members(checked.placement)) == 4
 
 
-@WAYS
-def test_r2_state_at_s_before_the_first_row_of_the_next_step(way: MovePolicy) -> None:
-    checked = moving(way)
+@POLICIES
+def test_r2_state_at_s_before_the_first_row_of_the_next_step(policy: MovePolicy) -> None:
+    checked = moving(policy)
     collected: set[int] = set()
     seen = 0
     while is_pending(checked.rescale):
@@ -80,9 +80,9 @@ def test_r3_what_no_commit_names_is_not_acquired() -> None:
     assert checked.plan().acquire == planned.collect
 
 
-@WAYS
-def test_r7_per_key_order_equals_the_order_without_rescale(way: MovePolicy) -> None:
-    checked = moving(way)
+@POLICIES
+def test_r7_per_key_order_equals_the_order_without_rescale(policy: MovePolicy) -> None:
+    checked = moving(policy)
     rows: list[Row] = [(REGION, key, key) for key in range(64)]
     number = 100
     while is_pending(checked.rescale):
@@ -93,14 +93,14 @@ def test_r7_per_key_order_equals_the_order_without_rescale(way: MovePolicy) -> N
     assert checked.result() == without_rescale(rows, [REGION])
 
 
-@WAYS
+@POLICIES
 @pytest.mark.parametrize("told", ["all", "none", "late"])
-def test_r8_every_rescale_ends_whatever_is_told(way: MovePolicy, told: str) -> None:
-    checked = moving(way)
+def test_r8_every_rescale_ends_whatever_is_told(policy: MovePolicy, told: str) -> None:
+    checked = moving(policy)
     bound = checked.settings.answer_steps + 4 * (checked.settings.prefetch_steps + 3)
     before = checked.steps
     while is_pending(checked.rescale):
-        checked.step(told=told)
+        checked.step(report=told)
         assert checked.steps - before <= bound
     assert len(members(checked.placement)) == 4
 
@@ -134,7 +134,7 @@ def test_a_crash_resumes_from_the_journal() -> None:
 
 
 def test_a_worker_without_bins_gets_shutdown_once() -> None:
-    checked = Pipeline(placed(0, 1, 2, 3), RescaleSettings(way=MovePolicy.FLUID))
+    checked = Pipeline(placed(0, 1, 2, 3), RescaleSettings(policy=MovePolicy.FLUID))
     checked.step([(REGION, key, key) for key in range(8)])
     checked.ask(Scale(1))
     checked.finish()
@@ -146,7 +146,7 @@ def test_a_worker_without_bins_gets_shutdown_once() -> None:
 
 def test_a_region_without_state_moves_in_one_round() -> None:
     placement = (Assignment("empty", 1, (0,) * 8),)
-    checked = Pipeline(placement, RescaleSettings(way=MovePolicy.FLUID, answer_steps=0))
+    checked = Pipeline(placement, RescaleSettings(policy=MovePolicy.FLUID, answer_steps=0))
     assert checked.ask(Scale(2))
     assert len(checked.plan().collect) == 4
 
@@ -164,7 +164,7 @@ def test_the_budget_does_not_grow_with_the_steps_that_it_makes_longer() -> None:
     settings = RescaleSettings(answer_steps=0, prefetch=False)
     placement = placed(*[0] * 100)
     known = loads([1_000_000] * 100)
-    rescale = request(Rescale(), Scale(2), placement)
+    rescale = apply_request(Rescale(), Scale(2), placement)
     moves = plan_step(rescale, placement, known, (0.1,), settings)
     first = len(moves.collect)
     assert 20 < first <= 25, "a quarter of the step's time, and a millisecond for each"

@@ -29,7 +29,7 @@ REGIONS = {"source": 5, "a": 8, "b": 4}
 
 SETTINGS = st.builds(
     RescaleSettings,
-    way=st.sampled_from(MovePolicy),
+    policy=st.sampled_from(MovePolicy),
     budget_bytes=st.none() | st.integers(0, 100),
     budget_ms=st.none() | st.sampled_from([0.0, 1.0, 5.0]),
     prefetch=st.booleans(),
@@ -57,12 +57,12 @@ EVENTS = st.one_of(
 )
 
 
-def pipeline(way: RescaleSettings = DEFAULTS, workers: int = 2) -> Pipeline:
+def pipeline(policy: RescaleSettings = DEFAULTS, workers: int = 2) -> Pipeline:
     placement = tuple(
         Assignment(region, 1, tuple(number * workers // bins for number in range(bins)))
         for region, bins in REGIONS.items()
     )
-    return Pipeline(placement, way, sources=("source",))
+    return Pipeline(placement, policy, sources=("source",))
 
 
 @given(
@@ -72,11 +72,11 @@ def pipeline(way: RescaleSettings = DEFAULTS, workers: int = 2) -> Pipeline:
 )
 @settings(max_examples=150)
 def test_every_story_ends_at_its_target_and_nothing_is_forgotten(
-    way: RescaleSettings,
+    policy: RescaleSettings,
     events: list[tuple[str, object]],
     given_rows: list[list[tuple[str, int]]],
 ) -> None:
-    checked = pipeline(way)
+    checked = pipeline(policy)
     numbers = count()
     rows: list[Row] = []
     waiting = iter(given_rows)
@@ -112,7 +112,7 @@ def test_every_story_ends_at_its_target_and_nothing_is_forgotten(
 
 def test_two_four_one_with_new_keys_in_every_step() -> None:
     """A storm of keys cannot postpone the end: what moves is the bin."""
-    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
+    checked = pipeline(RescaleSettings(policy=MovePolicy.FLUID))
     rows: list[Row] = []
     keys = count()
     for workers in (4, 1):
@@ -132,7 +132,7 @@ def test_two_four_one_with_new_keys_in_every_step() -> None:
 
 
 def test_a_cancelled_rescale_stops_where_it_is() -> None:
-    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
+    checked = pipeline(RescaleSettings(policy=MovePolicy.FLUID))
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(5):
@@ -146,7 +146,7 @@ def test_a_cancelled_rescale_stops_where_it_is() -> None:
 
 
 def test_a_rolled_back_rescale_returns() -> None:
-    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
+    checked = pipeline(RescaleSettings(policy=MovePolicy.FLUID))
     before = [each.workers for each in checked.placement]
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
@@ -161,7 +161,7 @@ def test_a_rolled_back_rescale_returns() -> None:
 
 
 def test_a_second_request_goes_on_from_where_things_are() -> None:
-    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
+    checked = pipeline(RescaleSettings(policy=MovePolicy.FLUID))
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(6):
@@ -179,7 +179,7 @@ def test_a_second_request_goes_on_from_where_things_are() -> None:
 
 
 def test_a_paused_rescale_asks_for_no_steps_and_goes_on() -> None:
-    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
+    checked = pipeline(RescaleSettings(policy=MovePolicy.FLUID))
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(5):
@@ -195,12 +195,12 @@ def test_a_paused_rescale_asks_for_no_steps_and_goes_on() -> None:
     assert len(members(checked.placement)) == 4
 
 
-AT_ONCE = RescaleSettings(way=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False)
+AT_ONCE = RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False)
 
 
-def collecting(way: RescaleSettings = AT_ONCE) -> Pipeline:
+def collecting(policy: RescaleSettings = AT_ONCE) -> Pipeline:
     """A pipeline that goes from two to four workers, with a plan that collects under way."""
-    checked = pipeline(way)
+    checked = pipeline(policy)
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     while not checked.plan().collect:
@@ -241,7 +241,7 @@ def test_what_was_collected_while_a_rescale_was_replaced_counts_for_that_one() -
 
 def test_a_pause_does_not_keep_workers_from_being_told_what_they_will_have() -> None:
     """A roll-back that is paused before its first step: its target is announced when it goes on."""
-    checked = collecting(RescaleSettings(way=MovePolicy.FLUID, answer_steps=0, prefetch=False))
+    checked = collecting(RescaleSettings(policy=MovePolicy.FLUID, answer_steps=0, prefetch=False))
     checked.step()
     checked.ask(CancelRescale(roll_back=True))
     checked.ask(PauseRescale())
@@ -256,7 +256,7 @@ def test_a_pause_does_not_keep_workers_from_being_told_what_they_will_have() -> 
 
 
 def test_steps_of_a_pause_count_only_while_bins_arrive() -> None:
-    checked = collecting(RescaleSettings(way=MovePolicy.FLUID, answer_steps=0, prefetch=False))
+    checked = collecting(RescaleSettings(policy=MovePolicy.FLUID, answer_steps=0, prefetch=False))
     collected = len(checked.plan().collect)
     checked.ask(PauseRescale())
     checked.step()
@@ -276,7 +276,9 @@ def test_steps_of_a_pause_count_only_while_bins_arrive() -> None:
 
 
 def test_history_is_bounded_and_generations_grow() -> None:
-    checked = pipeline(RescaleSettings(way=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False))
+    checked = pipeline(
+        RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, answer_steps=0, prefetch=False)
+    )
     for turn in range(KEPT + 5):
         before = checked.placement[1].generation
         checked.ask(Scale(2 + turn % 2))
@@ -296,7 +298,7 @@ def test_what_needs_a_rescale_is_refused_without_one(
 
 
 def test_a_checkpoint_opens_with_another_number_of_workers() -> None:
-    checked = pipeline(RescaleSettings(way=MovePolicy.FLUID))
+    checked = pipeline(RescaleSettings(policy=MovePolicy.FLUID))
     checked.step([("a", key, 0) for key in range(16)])
     checked.ask(Scale(4))
     for _ in range(5):

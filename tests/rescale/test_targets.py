@@ -19,7 +19,7 @@ from anabranch.rescale import membership
 from anabranch.rescale.by_load import by_load, load_limit
 from anabranch.rescale.loads import BinLoad, Loads, RegionLoad, weights
 from anabranch.rescale.membership import KeptByCount, choose_members, weighed
-from anabranch.rescale.targets import check_wish, target_for
+from anabranch.rescale.targets import check_request, target_for
 from tests.rescale.placed import REGION, loads, moved_bytes, placed
 
 SIZES = st.integers(0, 50)
@@ -74,12 +74,14 @@ def test_a_target_that_is_reached_stays(
 ) -> None:
     owners, size, heat = region
     known = loads(size, heat)
-    wish = Scale(count, by=by)
-    once = target_for(wish, placed(*owners), known)
-    assert target_for(wish, placed(*once[0].workers), known) == once
+    request = Scale(count, by=by)
+    once = target_for(request, placed(*owners), known)
+    assert target_for(request, placed(*once[0].workers), known) == once
     if by is Balance.BINS:
         other = loads(list(reversed(size)), list(reversed(heat)))
-        assert target_for(wish, placed(*once[0].workers), other) == once, "other loads, same counts"
+        assert target_for(request, placed(*once[0].workers), other) == once, (
+            "other loads, same counts"
+        )
     again = target_for(Rebalance(by=by), placed(*once[0].workers), known)
     assert again == once
 
@@ -369,7 +371,7 @@ def test_exactly_these_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "why"),
+    ("asked", "why"),
     [
         (Scale(0), "at least one worker"),
         (Scale(regions=(("a", 0),)), "at least one worker"),
@@ -383,6 +385,6 @@ def test_exactly_these_shares() -> None:
         (Assign((Shares("a", (-1,)),)), "not negative"),
     ],
 )
-def test_what_makes_no_sense_is_refused(wish: TargetRequest, why: str) -> None:
+def test_what_makes_no_sense_is_refused(asked: TargetRequest, why: str) -> None:
     with pytest.raises(OperationRefused, match=why):
-        check_wish(wish, two_regions())
+        check_request(asked, two_regions())

@@ -91,8 +91,8 @@ def second_rescale_from_a_stale_assignment(patch: Patch) -> None:
     """A second request goes out from where bins were before those in hand-over left."""
     wanted = apply_request._wanted
 
-    def stale(rescale: Rescale, wish: Any, placement: Any) -> Rescale:
-        return wanted(msgspec.structs.replace(rescale, handing=()), wish, placement)
+    def stale(rescale: Rescale, request: Any, placement: Any) -> Rescale:
+        return wanted(msgspec.structs.replace(rescale, handing=()), request, placement)
 
     patch.setattr(apply_request, "_wanted", stale)
 
@@ -101,8 +101,8 @@ def crash_between_collect_and_acquire(patch: Patch) -> None:
     """Whoever comes back does not know what was collected."""
     know = recovering.know
 
-    def forgetful(memory: Any, standing: Any) -> None:
-        know(memory, standing)
+    def forgetful(memory: Any, journal: Any) -> None:
+        know(memory, journal)
         memory.rescale = msgspec.structs.replace(memory.rescale, handing=())
 
     patch.setattr(recovering, "know", forgetful)

@@ -96,7 +96,7 @@ def test_r4_a_frontier_never_passes_a_held_time(runs: list[Ran]) -> None:
 def test_r5_acknowledged_is_committed(runs: list[Ran]) -> None:
     for ran in runs:
         assert ran.acknowledged
-        assert all(told <= committed for told, committed in ran.acknowledged)
+        assert all(report <= committed for report, committed in ran.acknowledged)
 
 
 def test_r6_published_is_committed_each_step_once(runs: list[Ran]) -> None:

@@ -35,13 +35,13 @@ class Seen:
     schedules: int = 0
     happened: set[str] = field(default_factory=set)
     outcomes: set[RescaleOutcome] = field(default_factory=set)
-    wishes: set[type] = field(default_factory=set)
+    requests: set[type] = field(default_factory=set)
 
     def look(self, cluster: SimulatedCluster) -> None:
         self.happened |= HAPPENS & {what for *_, what in cluster.history}
         for commit in cluster.rules.commits.values():
             self.outcomes |= {each.outcome for each in commit.rescale.history}
-            self.wishes |= {type(each.wish) for each in commit.rescale.history}
+            self.requests |= {type(each.request) for each in commit.rescale.history}
 
 
 @pytest.fixture(scope="module")
@@ -62,4 +62,4 @@ def test_everything_that_can_go_wrong_does(seen: Seen) -> None:
 
 def test_bins_move_in_every_way_that_can_be_asked_for(seen: Seen) -> None:
     assert seen.outcomes >= set(RescaleOutcome) - {RescaleOutcome.REOPENED}
-    assert seen.wishes >= {Scale, Rebalance}
+    assert seen.requests >= {Scale, Rebalance}

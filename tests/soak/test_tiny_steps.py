@@ -39,16 +39,16 @@ ALLOWED = {
 @pytest.mark.soak
 @pytest.mark.timeout(14400)
 def test_memory_and_local_bytes_stay_flat_over_tiny_steps(tmp_path: Path) -> None:
-    facts = _run(tmp_path)
+    info = _run(tmp_path)
     grown = []
     for name, (factor, slack) in ALLOWED.items():
-        early, late = float(facts[f"early: {name}"]), float(facts[f"late: {name}"])
+        early, late = float(info[f"early: {name}"]), float(info[f"late: {name}"])
         print(f"{name}: {early / MIB:.1f} MiB after a tenth, {late / MIB:.1f} MiB at the end")
         if late > early * factor + slack:
             grown.append(name)
     assert grown == []
     if LONG:
-        _keep(facts)
+        _keep(info)
 
 
 def _run(home: Path) -> dict[str, Fact]:
@@ -76,13 +76,13 @@ def _run(home: Path) -> dict[str, Fact]:
     half = len(took) // 2
     for window, some in (("after a tenth", took[:half]), ("at the end", took[half:])):
         print(f"median step {window}: {1000 * sorted(some)[len(some) // 2]:.0f} ms")
-    return outcome.facts
+    return outcome.info
 
 
-def _keep(facts: dict[str, Fact]) -> None:
+def _keep(info: dict[str, Fact]) -> None:
     """Leave the numbers where the benchmark report looks for them."""
     when = datetime.now(UTC).strftime("%Y-%m-%d")
     KEPT.mkdir(exist_ok=True)
-    kept: dict[str, Fact] = {"steps": STEPS, "when": when, **facts}
+    kept: dict[str, Fact] = {"steps": STEPS, "when": when, **info}
     text = msgspec.json.format(msgspec.json.encode(kept), indent=1)
     (KEPT / "tiny_steps.json").write_bytes(text)

@@ -212,6 +212,6 @@ def test_a_file_that_vanishes_while_listed_is_left_out(
 ) -> None:
     put(tmp_path, "in/a", "in/b")
     monkeypatch.setattr(
-        discovery, "status_of", lambda path: None if path.endswith("a") else os.stat(path)
+        discovery, "stat_file", lambda path: None if path.endswith("a") else os.stat(path)
     )
     assert names(tmp_path, "in") == ["in/b"]

@@ -255,8 +255,8 @@ def test_all_mistakes_of_a_flow_are_listed_and_nothing_was_started(
         ("sink", "name is taken"),
     ]
     for operator, what in wanted:
-        told = [text for text in found if text.startswith(operator) and what in text]
-        assert len(told) == 1, (operator, what, "\n".join(found))
+        report = [text for text in found if text.startswith(operator) and what in text]
+        assert len(report) == 1, (operator, what, "\n".join(found))
     assert len(found) == len(wanted)
     assert jobs(spark) == before
     assert list(tmp_path.iterdir()) == []

@@ -126,7 +126,7 @@ def test_the_readers_own_limits(
 
 
 @pytest.mark.parametrize(
-    ("given", "own", "wanted", "told"),
+    ("given", "own", "wanted", "report"),
     [
         (None, ReadMaxFiles(3), 10, ReadMaxFiles(3)),
         (None, ReadAllAvailable(), 10, ReadAllAvailable()),
@@ -137,7 +137,7 @@ def test_the_readers_own_limits(
     ],
 )
 def test_a_reader_is_told_of_rows_only_where_it_is_used_to_them(
-    tmp_path: Path, given: int | None, own: ReadLimit, wanted: int | None, told: ReadLimit
+    tmp_path: Path, given: int | None, own: ReadLimit, wanted: int | None, report: ReadLimit
 ) -> None:
     heard: list[ReadLimit] = []
 
@@ -156,7 +156,7 @@ def test_a_reader_is_told_of_rows_only_where_it_is_used_to_them(
     options = {"home": str(home_with(tmp_path, 100))}
     source = ab.PythonDataSource(Source, options, "k string, n bigint", max_rows_per_step=given)
     DataSourceEnumerator("numbers", source, None).next(Limit(rows=wanted))
-    assert [(type(each), vars(each)) for each in heard] == [(type(told), vars(told))]
+    assert [(type(each), vars(each)) for each in heard] == [(type(report), vars(report))]
 
 
 @pytest.mark.parametrize("source", [OldNumbers, SimpleNumbers])

@@ -113,10 +113,10 @@ def test_expressions_over_files_over_python_rows_and_behind_regions(
             kept.key_distribute("by-sign", sign="v > 0 -- plus").aggregate(
                 "sums", total="sum(v -- all\n)", n="count(/* rows */ v)"
             ).sink("sums-out", ab.MemorySink())
-    told = flow.source(
+    report = flow.source(
         "told", ab.ScriptedSource(ALL, [[tuple(row.values()) for row in ROWS], ab.EOF])
     )
-    told.where("v < 5").select(*SELECTED).sink("told-out", sinks["told"])
+    report.where("v < 5").select(*SELECTED).sink("told-out", sinks["told"])
     pipeline = completed(flow, tmp_path / "state")
     for name, sink in sinks.items():
         (table,) = sink.steps().values()

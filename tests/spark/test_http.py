@@ -79,10 +79,10 @@ def shared(
 
 def test_a_life_over_http(site: Site) -> None:
     client = Client(site.url)
-    facts = client.metadata()
-    assert (facts.dataflow, facts.sources, facts.bins) == ("sums", ("numbers",), 256)
-    assert [region.region for region in facts.regions] == ["by-k"]
-    assert [shape.operator for shape in facts.regions[0].states] == ["totals"]
+    info = client.metadata()
+    assert (info.dataflow, info.sources, info.bins) == ("sums", ("numbers",), 256)
+    assert [region.region for region in info.regions] == ["by-k"]
+    assert [shape.operator for shape in info.regions[0].states] == ["totals"]
 
     assert client.pause().done
     until(lambda: client.status().phase == "paused")

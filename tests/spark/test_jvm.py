@@ -44,8 +44,8 @@ def test_what_the_jvm_says_is_passed_on_but_for_one_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = b"WARNING: Using incubator modules: jdk.incubator.vector\nprinted by a task\n\xff!\n"
-    told = relayed(said, monkeypatch, io.StringIO())
-    assert told == "printed by a task\n\N{REPLACEMENT CHARACTER}!\n"
+    report = relayed(said, monkeypatch, io.StringIO())
+    assert report == "printed by a task\n\N{REPLACEMENT CHARACTER}!\n"
 
 
 def test_a_closed_stderr_does_not_stop_the_relay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,10 +184,10 @@ def check(keys: dict[str, list[str]], directory: Path, workers: int = 2) -> None
             assert bag(given) == bag(emitted), (name, kind)
         # A key that both steps changed is told twice.
         first = grouped(pages[0], columns)
-        told = [(*key, sum(values), len(values)) for key, values in first]
+        report = [(*key, sum(values), len(values)) for key, values in first]
         second = {repr(key) for key, _ in grouped(pages[1], columns)}
-        told += [(*key, sum(v), len(v)) for key, v in groups if repr(key) in second]
-        assert bag(tuple(r.values()) for r in outputs[name]["sums"].rows()) == bag(told), name
+        report += [(*key, sum(v), len(v)) for key, v in groups if repr(key) in second]
+        assert bag(tuple(r.values()) for r in outputs[name]["sums"].rows()) == bag(report), name
 
 
 @pytest.mark.parametrize(("first", "workers"), [(0, 1), (PER_FLOW, 2), (2 * PER_FLOW, 5)])

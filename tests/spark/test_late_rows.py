@@ -27,7 +27,7 @@ def planned(blanks: Blanks) -> DataFrame:
     return found
 
 
-def told(df: DataFrame) -> list[tuple[int, bytes]]:
+def report(df: DataFrame) -> list[tuple[int, bytes]]:
     return sorted((row[0], bytes(row[1])) for row in df.collect())
 
 
@@ -35,18 +35,18 @@ def test_a_planned_query_reads_what_is_written_before_it_runs(session: SparkSess
     blanks = Blanks(session, 3)
     first, second = planned(blanks), planned(blanks)
     blanks.fill([(0, b"a"), (1, b""), (2, bytes(range(256)))])
-    assert told(first) == [(1, b"a"), (2, b""), (3, bytes(range(256)))]
+    assert report(first) == [(1, b"a"), (2, b""), (3, bytes(range(256)))]
     blanks.fill([(0, b"b"), (5, b""), (2, b"\0" * 100_000)])
-    assert told(second) == [(1, b"b"), (3, b"\0" * 100_000), (6, b"")]
+    assert report(second) == [(1, b"b"), (3, b"\0" * 100_000), (6, b"")]
 
 
 def test_what_is_not_written_again_is_blank(session: SparkSession) -> None:
     blanks = Blanks(session, 3)
     first, second = (planned(blanks).where(f"{TOLD} is not null") for _ in "ab")
     blanks.fill([(0, b"a"), (1, b"b")])
-    assert told(first) == [(1, b"a"), (2, b"b")]
+    assert report(first) == [(1, b"a"), (2, b"b")]
     blanks.fill([(4, b"c")])
-    assert told(second) == [(5, b"c")]
+    assert report(second) == [(5, b"c")]
 
 
 def test_no_more_rows_are_written_than_there_are_blanks(session: SparkSession) -> None:

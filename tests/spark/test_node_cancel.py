@@ -31,11 +31,11 @@ PATIENCE = 120.0
 def until(node: ThreadedNode, wanted: Any) -> NodeReport:
     seen, end = 0, time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        told = node.told(1, seen, 5)
-        if wanted(told):
-            return told
-        seen = told.version
-    raise AssertionError(f"the node never said so: {told}")
+        report = node.report(1, seen, 5)
+        if wanted(report):
+            return report
+        seen = report.version
+    raise AssertionError(f"the node never said so: {report}")
 
 
 def test_a_stuck_step_is_cancelled_and_runs_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -74,26 +74,26 @@ def test_a_stuck_step_is_cancelled_and_runs_again(spark: SparkSession, tmp_path:
                 limit=InputLimit(),
             ),
         )
-        until(node, lambda told: told.offer is not None and told.offer.rows)
-        assert node.told(1, 0, 0).application == spark.sparkContext.applicationId
+        until(node, lambda report: report.offer is not None and report.offer.rows)
+        assert node.report(1, 0, 0).application == spark.sparkContext.applicationId
         inputs = node.take(1, 1)
         placement = equal_shares(["by-k"], BINS, 2, ())
         node.order(1, StepOrder(Plan(1, 0, 1, "code", inputs, placement, 2)))
         while not begun.exists():
             time.sleep(0.05)
         node.order(1, CancelOrder(1))
-        told = until(node, lambda told: told.failed_step is not None)
-        assert told.failed_step is not None
-        assert told.failed_step.failure.code == "step.cancelled"
-        assert told.state == Open(0)
+        report = until(node, lambda report: report.failed_step is not None)
+        assert report.failed_step is not None
+        assert report.failed_step.failure.code == "step.cancelled"
+        assert report.state == Open(0)
         free.touch()
         node.order(1, StepOrder(Plan(1, 1, 1, "code", inputs, placement, 2)))
-        told = until(node, lambda told: told.done or told.failed_step)
-        assert told.failed_step is None
+        report = until(node, lambda report: report.done or report.failed_step)
+        assert report.failed_step is None
         result = node.result(1, 1, 1)
         assert result.rows == 3
         node.order(1, CommitOrder(1, Output(1, result.staged), inputs, InputLimit()))
-        until(node, lambda told: told.published == {"counts": 1})
+        until(node, lambda report: report.published == {"counts": 1})
     finally:
         free.touch()
         node.shut()

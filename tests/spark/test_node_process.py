@@ -113,15 +113,15 @@ class Leader:
     def until(self, wanted: Callable[[NodeReport], Any]) -> NodeReport:
         seen, end = 0, time.monotonic() + DEADLINE
         while time.monotonic() < end:
-            told = self.node.told(1, seen, 5)
-            assert told.failed_open is None, told.failed_open
-            assert told.failed_step is None, told.failed_step
-            assert told.source_failure is None, told.source_failure
-            assert told.sink_failure is None, told.sink_failure
-            if wanted(told):
-                return told
-            seen = told.version
-        raise AssertionError(f"the node never said so: {told}")
+            report = self.node.report(1, seen, 5)
+            assert report.failed_open is None, report.failed_open
+            assert report.failed_step is None, report.failed_step
+            assert report.source_failure is None, report.source_failure
+            assert report.sink_failure is None, report.sink_failure
+            if wanted(report):
+                return report
+            seen = report.version
+        raise AssertionError(f"the node never said so: {report}")
 
     def open(self) -> NodeReport:
         self.opens += 1
@@ -141,7 +141,7 @@ class Leader:
             whole=True,
         )
         self.node.order(1, order)
-        return self.until(lambda told: told.opened == order.number)
+        return self.until(lambda report: report.opened == order.number)
 
     def step(self) -> None:
         number = len(self.journal) + 1
@@ -201,9 +201,9 @@ def published(base: Path) -> list[list[tuple[str, int]]]:
 def test_a_node_is_led_killed_and_led_on(base: Path, started: Callable[..., NodeProcess]) -> None:
     first = started()
     leader = Leader(first.found())
-    told = leader.open()
-    assert told.facts.code == code_of(REFERENCE)
-    assert told.application.startswith("local-")
+    report = leader.open()
+    assert report.info.code == code_of(REFERENCE)
+    assert report.application.startswith("local-")
     leader.step()
     leader.step()
     assert leader.totals() == totals(PAGES[:2])
@@ -212,12 +212,12 @@ def test_a_node_is_led_killed_and_led_on(base: Path, started: Callable[..., Node
     leader.until(lambda t: t.published == {"totals": 2})
     first.kill()
     with pytest.raises(NodeUnreachable):
-        leader.node.told(1, 0, 0)
+        leader.node.report(1, 0, 0)
 
     second = started()
     leader.node = second.found()
-    told = leader.open()
-    assert told.state == Open(2)
+    report = leader.open()
+    assert report.state == Open(2)
     leader.step()
     assert leader.totals() == totals(PAGES)
     leader.node.order(1, CloseOrder(exit=True))
@@ -239,7 +239,7 @@ def test_a_node_that_nobody_calls_ends_and_a_second_one_is_refused(
     # The first one is called for as long as the second takes to start.
     end = time.monotonic() + DEADLINE
     while second.process.poll() is None and time.monotonic() < end:
-        assert node.told(1, 0, 0).boot
+        assert node.report(1, 0, 0).boot
         time.sleep(0.2)
     assert second.process.returncode == 3
     assert "[directory.in_use]" in (base / "log.txt").read_text()

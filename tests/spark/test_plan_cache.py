@@ -65,10 +65,10 @@ class Query:
     def frame(self, found: DataFrame, partitions: int = 2) -> DataFrame:
         self.made += 1
         rows = found.where("value >= 0").selectExpr("name", "value", "_metadata.file_path as file")
-        told = self.blanks.frame.selectExpr(
+        report = self.blanks.frame.selectExpr(
             f"cast({TOLD} as string)", f"cast({AT} as bigint)", "''"
         )
-        both = rows.union(told).repartitionById(partitions, _part(partitions))
+        both = rows.union(report).repartitionById(partitions, _part(partitions))
         return both.mapInArrow(_seen, "name string, value bigint")
 
     def over(self, plans: Plans, *numbers: int) -> list[tuple[str, int]]:
@@ -105,8 +105,8 @@ def _seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch.select(["name", "value"])
 
 
-def expected(values: list[int], told: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    return sorted([(f"n{value % 3}", value) for value in values] + told)
+def expected(values: list[int], report: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted([(f"n{value % 3}", value) for value in values] + report)
 
 
 @pytest.mark.parametrize("format", ["json", "parquet", "csv", "orc"])
@@ -118,8 +118,8 @@ def test_a_plan_serves_other_files_and_what_is_told_later(
         values = list(range(number * 100, number * 100 + 7 + number))
         query.write(number, values)
         query.blanks.fill([(0, b"a%d" % number), (1, b"b%d" % number)])
-        told = [(f"a{number}", 0), (f"b{number}", 1)]
-        assert query.over(plans, number) == expected(values, told)
+        report = [(f"a{number}", 0), (f"b{number}", 1)]
+        assert query.over(plans, number) == expected(values, report)
     assert query.made == 2, "from the third time on nothing is planned"
 
 
@@ -129,9 +129,9 @@ def test_the_same_files_are_read_again_and_with_what_is_told_now(
     query, plans = Query(session, tmp_path), Plans()
     query.write(1, [1, 2, 3])
     query.write(2, [4, 5])
-    for told in (b"x", b"y", b"z", b"z"):
-        query.blanks.fill([(0, told), (1, told)])
-        both = [(told.decode(), 0), (told.decode(), 1)]
+    for report in (b"x", b"y", b"z", b"z"):
+        query.blanks.fill([(0, report), (1, report)])
+        both = [(report.decode(), 0), (report.decode(), 1)]
         assert query.over(plans, 1, 2) == expected([1, 2, 3, 4, 5], both)
     query.write(2, [6])
     assert query.over(plans, 1, 2) == expected([1, 2, 3, 6], [("z", 0), ("z", 1)])
@@ -194,11 +194,11 @@ def test_a_plan_serves_any_number_of_partitions_but_one(
     query, plans = Query(session, tmp_path), Plans()
     query.write(1, [1, 2, 3, 4, 5])
     query.blanks.fill([(0, b"a"), (1, b"b")])
-    told = [("a", 0), ("b", 1)]
+    report = [("a", 0), ("b", 1)]
     for partitions in (2, 2, 4, 3, 7, 2):
         frame = query.run(plans, partitions, 1)
         assert frame.rdd.getNumPartitions() == partitions
-        assert sorted(map(tuple, frame.collect())) == expected([1, 2, 3, 4, 5], told)
+        assert sorted(map(tuple, frame.collect())) == expected([1, 2, 3, 4, 5], report)
     assert query.made == 2
     for _ in range(3):
         assert query.run(plans, 1, 1).rdd.getNumPartitions() == 1
@@ -347,8 +347,8 @@ def test_a_plan_serves_other_rows_in_other_tasks(session: SparkSession) -> None:
     planned = Planned.of(over(few), PlanInputs(rows={PLACE: few.rows}))
     assert planned is not None
     for blanks in (many, few, many):
-        told = [(number, f"order {number}") for number in range(len(blanks))]
-        blanks.fill([(number, text.encode()) for number, text in told])
+        report = [(number, f"order {number}") for number in range(len(blanks))]
+        blanks.fill([(number, text.encode()) for number, text in report])
         frame = planned.over(PlanInputs(rows={PLACE: blanks.rows}))
         assert frame.rdd.getNumPartitions() == len(blanks)
-        assert sorted(map(tuple, frame.collect())) == told
+        assert sorted(map(tuple, frame.collect())) == report

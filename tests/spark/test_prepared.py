@@ -122,7 +122,7 @@ def test_steps_of_a_rescale_are_planned_ahead_too(tmp_path: Path, made: Made) ->
         if pipeline.status().rescale is not None:
             moving.append(done.step)
 
-    settings = ab.Settings(rescale=ab.RescaleSettings(way=ab.MovePolicy.FLUID))
+    settings = ab.Settings(rescale=ab.RescaleSettings(policy=ab.MovePolicy.FLUID))
     pipeline = ab.run(
         flow, directory=tmp_path, workers=2, bins=BINS, settings=settings, watch=watch
     )

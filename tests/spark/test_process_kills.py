@@ -172,13 +172,13 @@ def fence(site: Site) -> None:
     site.check()
 
 
-def drain_a_stuck_step(site: Site, told: signal.Signals) -> None:
+def drain_a_stuck_step(site: Site, report: signal.Signals) -> None:
     """Whoever asks is answered while a step does not end; when it does, all ends in order."""
     with site.held() as step:
         client = site.client()
         assert client.pause().status.phase is Phase.PAUSING
         assert client.start().status.phase is Phase.RUNNING
-        site.coordinator.send(told)
+        site.coordinator.send(report)
         until(lambda: client.status().phase is Phase.STOPPING, "the drain")
         assert not client.shutdown(wait=False).done
         status = client.status()
@@ -265,9 +265,9 @@ def test_killed_in_random_ways(site: Site, seed: int) -> None:
             lambda o=odd: kill_in_a_checkpoint(site, node=o),  # type: ignore[misc]
         ]
     chance.shuffle(ways)
-    for number, way in enumerate(ways, start=1):
+    for number, policy in enumerate(ways, start=1):
         print(f"kill {number} of {len(ways)}, step {committed(site.base)}", flush=True)
-        way()
+        policy()
     drain_a_stuck_step(site, chance.choice([signal.SIGTERM, signal.SIGINT]))
     right_to_the_end(site)
     for what, seconds in sorted(site.times.items()):

@@ -45,8 +45,8 @@ def test_a_planned_query_reads_what_is_written_before_it_runs(session: SparkSess
 
 def test_a_plan_that_is_kept_reads_what_is_written_before_each_run(session: SparkSession) -> None:
     table = Table(session, SIZE)
-    told = routed(session, table).selectExpr("n", "spark_partition_id() as p")
-    planned = Planned.of(told, PlanInputs(partitions=(4,)))
+    report = routed(session, table).selectExpr("n", "spark_partition_id() as p")
+    planned = Planned.of(report, PlanInputs(partitions=(4,)))
     assert planned is not None
     for values in ([0] * SIZE, [1] * SIZE, [0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3, 0, 1, 2, 2]):
         table.write(values)

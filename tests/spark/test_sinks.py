@@ -92,7 +92,7 @@ def one_sink(sink: Any, schema: str = "n bigint, tags array<string>") -> ab.Data
 
 
 @pytest.mark.parametrize(
-    ("form", "options", "told"),
+    ("form", "options", "report"),
     [
         ("nosuch", {}, "nosuch"),
         ("avro", {}, "avro"),
@@ -103,10 +103,10 @@ def one_sink(sink: Any, schema: str = "n bigint, tags array<string>") -> ab.Data
     ],
 )
 def test_what_spark_cannot_write_is_refused_before_anything_runs(
-    spark: SparkSession, tmp_path: Path, form: str, options: dict[str, str], told: str
+    spark: SparkSession, tmp_path: Path, form: str, options: dict[str, str], report: str
 ) -> None:
     flow = one_sink(ab.FileSink(tmp_path / "out", form, options))
-    with pytest.raises(BuildError, match=told):
+    with pytest.raises(BuildError, match=report):
         ab.run(flow, directory=tmp_path / "state")
     assert not (tmp_path / "state" / "journal" / "plan").exists()
 

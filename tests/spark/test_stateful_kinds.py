@@ -59,7 +59,7 @@ def by_hand(given: list[Page]) -> tuple[list[Any], dict[int, list[int]], Counter
     totals: Counter[Any] = Counter()
     written: list[Any] = []
     seen: dict[int, list[int]] = {}
-    told: Counter[int] = Counter()
+    report: Counter[int] = Counter()
     for page in given:
         for customer, amount in page:
             totals[customer] += amount
@@ -67,8 +67,8 @@ def by_hand(given: list[Page]) -> tuple[list[Any], dict[int, list[int]], Counter
         written += changed
         for _, total in changed:
             seen.setdefault(total % 2, []).append(total)
-        told.update({total % 2 for _, total in changed})
-    return written, seen, told
+        report.update({total % 2 for _, total in changed})
+    return written, seen, report
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -88,13 +88,13 @@ def test_all_kinds_of_state_over_two_regions(tmp_path: Path, workers: int) -> No
         "history", History, output="parity bigint, what string, n bigint, value bigint"
     ).sink("history-out", outputs["history"])
     pipeline = completed(flow, tmp_path / "state", workers=workers)
-    written, seen, told = by_hand(given)
+    written, seen, report = by_hand(given)
     for name in ("sums", "again"):
         assert bag(tuple(row.values()) for row in outputs[name].rows()) == bag(written)
     history = [tuple(row.values()) for row in outputs["history"].rows()]
     ends = {row[0]: row[2:] for row in history if row[1] == "end"}
     assert ends == {parity: (len(values), sum(values)) for parity, values in seen.items()}
-    assert Counter(row[0] for row in history if row[1] == "rows") == told
+    assert Counter(row[0] for row in history if row[1] == "rows") == report
     assert pipeline.status().keys == {
         "sums": len({customer for customer, _ in written}),
         "history.seen": 0,

@@ -333,14 +333,14 @@ def test_generator_file_and_script_in_one_flow(tmp_path: Path) -> None:
         return None, (seen or "") + f"{row.p}.{row.n} "
 
     made = flow.source("made", ab.GeneratorSource(numbers, "p int, n bigint", 3, 40, 100))
-    told = flow.source(
+    report = flow.source(
         "told",
         ab.ScriptedSource("p int, n bigint", [[(7, 1)], ab.PAUSE, [(7, 2), (7, 3)], ab.EOF]),
     )
     read = flow.source(
         "read", ab.FileSource(tmp_path / "in", "json", "p int, n bigint", watch=False)
     )
-    for name, stream in (("made", made), ("told", told), ("read", read)):
+    for name, stream in (("made", made), ("told", report), ("read", read)):
         stream.key_distribute(f"by-p-{name}", "p").stateful_map(
             f"joined-{name}", joined, state="s string", output="p int"
         ).sink(f"nothing-{name}", ab.MemorySink())

@@ -97,11 +97,11 @@ def test_what_expires_by_the_clock_of_the_steps_is_not_seen(workers: int, tmp_pa
     made = commits(tmp_path / "state")
     assert len(made) == len(given)
     model = Model()
-    told = [model.step(page, c.clock_ns) for page, c in zip(given, made, strict=True)]
-    assert bag(got(outputs["map"])) == bag(row for step in told for row in step[0])
+    report = [model.step(page, c.clock_ns) for page, c in zip(given, made, strict=True)]
+    assert bag(got(outputs["map"])) == bag(row for step in report for row in step[0])
     for name in ("tables", "sums"):
-        assert bag(got(outputs[name])) == bag(row for step in told for row in step[1]), name
-    assert bag(got(outputs["lately"])) == bag(row for step in told for row in step[2])
+        assert bag(got(outputs[name])) == bag(row for step in report for row in step[1]), name
+    assert bag(got(outputs["lately"])) == bag(row for step in report for row in step[2])
 
 
 def check_sizes(

@@ -158,7 +158,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, list[Even
     Seen.log.clear()
     made, store = flow_of(Seen, given, sink), tmp_path_factory.mktemp("seen")
     plane = ListeningPlane(made, store)
-    chosen = RescaleSettings(way=MovePolicy.BATCHED, budget_bytes=900, prefetch=False)
+    chosen = RescaleSettings(policy=MovePolicy.BATCHED, budget_bytes=900, prefetch=False)
     settings = Settings(workers=2, rescale=chosen)
     engine = Engine(made, store, plane=plane, settings=settings, paced=True).start()
     while not all_heard(plane.ran):
@@ -357,7 +357,7 @@ def test_an_operator_with_two_inputs_sees_each_message_twice(tmp_path: Path) -> 
         "seen", TwoInputs, output="who string, item string, n bigint"
     ).sink("new", sink)
     chosen = Settings(
-        workers=2, rescale=RescaleSettings(way=MovePolicy.ALL_AT_ONCE, prefetch=False)
+        workers=2, rescale=RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, prefetch=False)
     )
     engine = Engine(program(flow), tmp_path, settings=chosen, paced=True).start()
     engine.until(lambda status: status.step >= 3)

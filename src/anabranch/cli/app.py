@@ -95,9 +95,9 @@ def demo(
     down to one: a map shows which worker has which bins. In the end everything is computed again
     in plain Python and compared: exit code 0 if it is equal, 1 if it is not.
     """
-    from anabranch.cli.demo.command import Wish, run_demo  # noqa: PLC0415  (no other command needs it)
+    from anabranch.cli.demo.command import DemoOptions, run_demo  # noqa: PLC0415  (no other command needs it)
 
-    raise typer.Exit(run_demo(Wish(rows, steps, workers, keep), Console()))
+    raise typer.Exit(run_demo(DemoOptions(rows, steps, workers, keep), Console()))
 
 
 def main() -> None:

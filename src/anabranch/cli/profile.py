@@ -34,9 +34,11 @@ def profile(
 ) -> None:
     """Print what a worker spends in the next step that reads something. That step is slower."""
     client = client_of(directory, url, token)
-    wish = ProfileRequest(ProfileKind.HEAP if heap else ProfileKind.TIME, worker, region)
+    request = ProfileRequest(ProfileKind.HEAP if heap else ProfileKind.TIME, worker, region)
     found = with_spinner(
-        f"Looking at worker {worker}", lambda: client.profile(wish, seconds), Console(stderr=True)
+        f"Looking at worker {worker}",
+        lambda: client.profile(request, seconds),
+        Console(stderr=True),
     )
     if json:
         print(msgspec.json.encode(found).decode())

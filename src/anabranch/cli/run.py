@@ -224,7 +224,7 @@ def register(app: typer.Typer, serve: Serve) -> None:
             None if homes is None else str(homes.absolute()),
             isolate_workers,
             bins,
-            RescaleSettings(way=move, budget_bytes=move_bytes, budget_ms=move_ms),
+            RescaleSettings(policy=move, budget_bytes=move_bytes, budget_ms=move_ms),
             step_seconds,
             query_seconds,
         )
@@ -256,19 +256,19 @@ def _power_of_two(bins: int) -> int:
 
 def watch(wanted: Wanted, serve: Serve, console: Console) -> Exit:
     """Serve a dataflow and show it until it ends; raises what made it fail."""
-    told: list[StepDone] = []
+    report: list[StepDone] = []
     view: RunView | None = None
 
     def tell(done: StepDone) -> None:
         if view is None:
-            told.append(done)
+            report.append(done)
         else:
             view.tell(done)
 
     serving = serve(wanted, tell)
     try:
         view = RunView(console, serving.url)
-        for done in told:
+        for done in report:
             view.tell(done)
         with view:
             view.say(f"Serving at {serving.url}; directory {wanted.directory}")

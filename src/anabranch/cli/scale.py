@@ -92,8 +92,8 @@ def scale_to(
     asked = ScaleRequest(everywhere, regions, tuple(remove or ()), by, dry_run)
     client = client_of(directory, url, token)
     answer = with_spinner("Asking", lambda: client.scale(asked, seconds), Console(stderr=True))
-    wish = Scale(asked.workers, tuple(asked.regions.items()), asked.remove, asked.by)
-    _follow(client, answer, RescaleWait(wait, seconds, json, wish))
+    request = Scale(asked.workers, tuple(asked.regions.items()), asked.remove, asked.by)
+    _follow(client, answer, RescaleWait(wait, seconds, json, request))
 
 
 def rebalance(
@@ -214,28 +214,28 @@ def _counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str
 class RescaleWait:
     """Whether and how long to wait for a rescale, and which ends are what was asked for.
 
-    ``wish`` tells it from those of others that came right behind it.
+    ``request`` tells it from those of others that came right behind it.
     """
 
     wait: bool
     seconds: float
     json: bool
-    wish: TargetRequest | None = None
+    request: TargetRequest | None = None
     wanted: tuple[RescaleOutcome, ...] = (RescaleOutcome.SETTLED,)
 
 
-def _follow(client: Client, answer: ScaleAnswer, told: RescaleWait) -> None:
+def _follow(client: Client, answer: ScaleAnswer, report: RescaleWait) -> None:
     """See a rescale to its end, and say how it ended; refused if somebody else has ended it."""
     if answer.forecast is not None:
-        _print_json(answer) if told.json else print(forecast_text(answer.forecast))
+        _print_json(answer) if report.json else print(forecast_text(answer.forecast))
         return
-    if not told.wait or not answer.done:
-        _end(answer, "It is under way: see `anabranch scale status`.", told.json)
+    if not report.wait or not answer.done:
+        _end(answer, "It is under way: see `anabranch scale status`.", report.json)
         return
-    found = until_over(client, answer, told.seconds, Console(stderr=True), told.wish)
+    found = until_over(client, answer, report.seconds, Console(stderr=True), report.request)
     ended = found.finished
-    done = found.over and ended is not None and ended.outcome in told.wanted
-    if told.json:
+    done = found.over and ended is not None and ended.outcome in report.wanted
+    if report.json:
         _print_json(msgspec.structs.replace(answer, done=done, status=found.status))
     elif found.over:
         print(outcome_text(ended))

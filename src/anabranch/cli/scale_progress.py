@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from anabranch.cli.scale_text import left_text, wish_text
+from anabranch.cli.scale_text import left_text, request_text
 from anabranch.cli.spinner import LOOK_SECONDS
 from anabranch.http.client import Client
 from anabranch.http.schemas import ScaleAnswer
@@ -40,7 +40,7 @@ def until_over(
     answer: ScaleAnswer,
     seconds: float,
     console: Console,
-    wish: TargetRequest | None = None,
+    request: TargetRequest | None = None,
 ) -> WatchedRescale:
     """Wait until a rescale is over, or the pipeline, or so many seconds.
 
@@ -48,7 +48,7 @@ def until_over(
     ``WatchedRescale.finished``.
     """
     status, until = answer.status, time.monotonic() + seconds
-    number = number_of(status, wish)
+    number = number_of(status, request)
     columns = (
         *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)),
         *(MofNCompleteColumn(), TextColumn("bins  {task.fields[more]}", markup=False)),
@@ -71,14 +71,16 @@ def until_over(
     return WatchedRescale(number, status)
 
 
-def number_of(status: Status, wish: TargetRequest | None = None) -> int:
+def number_of(status: Status, request: TargetRequest | None = None) -> int:
     """The newest rescale, or the newest of a wish: it may be over already.
 
     With the wish it is found also where somebody else's request came right behind it.
     """
-    newest_first = [] if status.rescale is None else [(status.rescale.number, status.rescale.wish)]
-    newest_first += [(each.number, each.wish) for each in reversed(status.rescales)]
-    wished = (number for number, found in newest_first if wish is None or found == wish)
+    newest_first = (
+        [] if status.rescale is None else [(status.rescale.number, status.rescale.request)]
+    )
+    newest_first += [(each.number, each.request) for each in reversed(status.rescales)]
+    wished = (number for number, found in newest_first if request is None or found == request)
     return next(wished, newest_first[0][0] if newest_first else 0)
 
 
@@ -88,5 +90,5 @@ def _goes_on(status: Status, number: int) -> bool:
 
 
 def _doing(rescale: RescaleStatus) -> str:
-    wish = wish_text(rescale.wish)
-    return wish if rescale.phase == "moving" else f"{wish}, {rescale.phase.replace('_', ' ')}"
+    request = request_text(rescale.request)
+    return request if rescale.phase == "moving" else f"{request}, {rescale.phase.replace('_', ' ')}"

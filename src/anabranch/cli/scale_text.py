@@ -14,13 +14,13 @@ from anabranch.protocol.status import RescaleStatus
 from anabranch.rescale.forecast import Forecast
 
 
-def wish_text(wish: TargetRequest | None) -> str:
+def request_text(request: TargetRequest | None) -> str:
     """What was asked for.
 
-    >>> wish_text(Scale(4)), wish_text(Scale(None, (("by-customer", 8),), (2,)))
+    >>> request_text(Scale(4)), request_text(Scale(None, (("by-customer", 8),), (2,)))
     ('4 workers', 'by-customer: 8 workers, without worker 2')
     """
-    match wish:
+    match request:
         case None:
             return "the last bins arrive"
         case Rebalance(regions):
@@ -69,7 +69,7 @@ def rescale_text(rescale: RescaleStatus) -> str:
     """A rescale that is under way, in a few lines."""
     bins = rescale.moved_bins + rescale.left_bins
     lines = [
-        f"Rescale {rescale.number}, {wish_text(rescale.wish)}: "
+        f"Rescale {rescale.number}, {request_text(rescale.request)}: "
         f"{rescale.phase.replace('_', ' ')}, {rescale.moved_bins:,} of {bins:,} bins moved",
         left_text(rescale),
     ]
@@ -120,20 +120,20 @@ def outcome_text(found: FinishedRescale | None) -> str:
     workers = ", ".join(map(str, found.workers))
     after = f" Workers: {workers}." if workers else ""
     said = found.outcome.value.replace("-", " ").capitalize()
-    return f"{said} ({wish_text(found.wish)}): {moved_text(found.moved)}.{after}"
+    return f"{said} ({request_text(found.request)}): {moved_text(found.moved)}.{after}"
 
 
 def history_table(history: Sequence[FinishedRescale]) -> Table:
     """The last rescales that are over."""
     moved_names = ("bins", "keys", "bytes", "copied", "steps", "longest")
     table = Table(
-        "rescale", "wish", "outcome", *moved_names, "workers", box=None, padding=(0, 2, 0, 0)
+        "rescale", "request", "outcome", *moved_names, "workers", box=None, padding=(0, 2, 0, 0)
     )
     for each in history:
         moved = each.moved
         table.add_row(
             str(each.number),
-            literal(wish_text(each.wish)),
+            literal(request_text(each.request)),
             each.outcome.value,
             f"{moved.bins:,}",
             f"{moved.keys:,}",

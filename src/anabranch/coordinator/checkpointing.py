@@ -22,7 +22,7 @@ KEPT_STEPS = 16
 
 def last_kept(memory: Memory) -> int:
     """The step of the newest checkpoint; 0 when there is none."""
-    return max((each.step for each in memory.standing.checkpoints), default=0)
+    return max((each.step for each in memory.journal.checkpoints), default=0)
 
 
 def is_due(memory: Memory, now: float) -> bool:
@@ -59,14 +59,14 @@ def _possible(memory: Memory) -> bool:
 
 def begin(memory: Memory, now: float) -> list[Effect]:
     """Make a checkpoint of the last commit: first see whether its files are there."""
-    standing = memory.standing
-    assert standing.commit is not None
+    journal = memory.journal
+    assert journal.commit is not None
     numbers, memory.checkpoint_numbers = memory.checkpoint_numbers, ()
     memory.checkpoint_at = now
     if last_kept(memory) == memory.step:
         return [Answer(number, step=memory.step) for number in numbers]
     checkpoint = checkpoint_of(
-        standing.commit, standing.states, standing.branch, dict(memory.published)
+        journal.commit, journal.states, journal.branch, dict(memory.published)
     )
     memory.checkpointing = Checkpointing(checkpoint, now, numbers)
     memory.triggers[Trigger.CHECKPOINT] = memory.triggers.get(Trigger.CHECKPOINT, 0) + 1
@@ -82,9 +82,9 @@ def repeat(memory: Memory) -> list[Effect]:
     return [Give(CheckOrder(checkpoint.step, checkpoint.states, checkpoint.positions))]
 
 
-def checkpoint_on_report(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
+def checkpoint_on_report(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
     """The node may have checked all files."""
-    under_way, checked = memory.checkpointing, told.checked
+    under_way, checked = memory.checkpointing, report.checked
     if under_way is None or under_way.writing or checked is None:
         return []
     if checked.asked is not None or checked.step != under_way.checkpoint.step:
@@ -105,13 +105,13 @@ def on_written(memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effec
     if under_way is not None:
         memory.checkpoint_seconds[checkpoint.step] = now - under_way.since
     numbers = () if under_way is None else under_way.numbers
-    standing = memory.standing
-    known = [c for c in standing.checkpoints if c.step != checkpoint.step]
+    journal = memory.journal
+    known = [c for c in journal.checkpoints if c.step != checkpoint.step]
     kept = (*known, checkpoint)[-memory.settings.keep_checkpoints :]
     steps = {each.step for each in kept}
     memory.checkpoint_seconds = {s: t for s, t in memory.checkpoint_seconds.items() if s in steps}
-    memory.standing = replace(
-        standing, checkpoints=kept, replayable=max(standing.replayable, kept[0].step + 1)
+    memory.journal = replace(
+        journal, checkpoints=kept, replayable=max(journal.replayable, kept[0].step + 1)
     )
     memory.untrimmed += tuple(each for each in known if each.step not in steps)
     answers: list[Effect] = [Answer(number, step=checkpoint.step) for number in numbers]
@@ -124,7 +124,7 @@ def on_trimmed(memory: Memory, kept: tuple[int, ...]) -> list[Effect]:
     if left == memory.untrimmed:
         return []
     memory.untrimmed = left
-    return sweep_files(memory) if memory.opened is not None and memory.told is not None else []
+    return sweep_files(memory) if memory.opened is not None and memory.report is not None else []
 
 
 def give_up(memory: Memory, failure: Failure, now: float) -> list[Effect]:
@@ -145,12 +145,12 @@ def give_up(memory: Memory, failure: Failure, now: float) -> list[Effect]:
 
 def trim(memory: Memory) -> Effect:
     """Forget the entries that neither a replay nor publishing needs, but for the newest."""
-    oldest = min(each.step for each in memory.standing.checkpoints)
+    oldest = min(each.step for each in memory.journal.checkpoints)
     needed = min(oldest, memory.published_step) + 1
     return Trim(
-        memory.standing.branch,
+        memory.journal.branch,
         max(min(needed, memory.step - KEPT_STEPS), 0),
-        tuple(each.step for each in memory.standing.checkpoints),
+        tuple(each.step for each in memory.journal.checkpoints),
     )
 
 

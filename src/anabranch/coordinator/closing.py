@@ -17,7 +17,7 @@ def fail_pipeline(memory: Memory, failure: Failure, now: float) -> list[Effect]:
         return []
     if isinstance(memory.phase, Closing):
         return end(memory, memory.phase.failure or failure)
-    if memory.told is None:
+    if memory.report is None:
         return end(memory, failure)
     memory.let_wait()
     memory.phase = Closing(now, failure)
@@ -53,7 +53,7 @@ def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
     """The node has let go."""
     effects: list[Effect] = []
     if memory.step and not memory.outputs:
-        effects.append(WritePublished(memory.standing.branch, memory.step))
+        effects.append(WritePublished(memory.journal.branch, memory.step))
     return [*effects, *end(memory, phase.failure)]
 
 

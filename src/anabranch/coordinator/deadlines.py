@@ -73,7 +73,7 @@ def _overdue(memory: Memory, now: float) -> list[Effect] | None:
             if now >= memory.verifying.since + limits.check:
                 late = _late("A checkpoint's files were", limits.check)
                 return loading.not_loaded(memory, late, now)
-    if memory.told is not None and now >= memory.heard + limits.silence:
+    if memory.report is not None and now >= memory.heard + limits.silence:
         return recovering.replace_node(memory, now, "it has not said anything")
     return None
 
@@ -87,8 +87,8 @@ def _again(memory: Memory, now: float) -> list[Effect]:
     match memory.phase:
         case Taking(step):
             effects.append(Take(step))
-        case Stepping(plan, fetching=False) as phase if memory.told is not None:
-            if memory.told.done is not None and memory.told.done.step == plan.step:
+        case Stepping(plan, fetching=False) as phase if memory.report is not None:
+            if memory.report.done is not None and memory.report.done.step == plan.step:
                 memory.phase = replace(phase, fetching=True)
                 effects.append(Fetch(plan.step, plan.revision))
     return effects
@@ -117,13 +117,13 @@ def node_lost(memory: Memory, failure: Failure, now: float) -> list[Effect]:
             return closing.end(memory, reason or _not_published(memory))
         case Meeting() if not failure.code.startswith("node"):
             # It told why it cannot start: another one would say the same.
-            memory.told = None
+            memory.report = None
             return closing.fail_pipeline(memory, failure, now)
         case _ if memory.restarts >= memory.settings.node_restarts:
-            memory.told = None
+            memory.report = None
             return closing.fail_pipeline(memory, failure, now)
     memory.restarts += 1
-    memory.told = None
+    memory.report = None
     memory.replay = None
     memory.again, memory.again_at = (), None
     if memory.stopping is not None and memory.stopping.at_once:
@@ -137,7 +137,7 @@ def stop_at_once(memory: Memory, now: float) -> list[Effect]:
         case Stepping(cancelled=None) as phase:
             return stepping.cancel(memory, phase, now)
         case Meeting() | Opening() | Taking():
-            return closing.close(memory, now) if memory.told else closing.end(memory, None)
+            return closing.close(memory, now) if memory.report else closing.end(memory, None)
     return []
 
 
@@ -166,7 +166,7 @@ def wakes_at(memory: Memory) -> float | None:
             look = next_look(stepping.waiting(memory), memory.settings)
             if look is not None and _looks_for_step(memory):
                 times.append(look)
-    if memory.told is not None and not isinstance(memory.phase, Meeting | Closing):
+    if memory.report is not None and not isinstance(memory.phase, Meeting | Closing):
         times.append(memory.heard + limits.silence)
     if memory.again_at is not None:
         times.append(memory.again_at)

@@ -44,14 +44,14 @@ class Led:
 class JournalRead:
     """Where the pipeline stands."""
 
-    standing: JournalView
+    journal: JournalView
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTold:
+class NodeReported:
     """The node said what it is doing."""
 
-    told: NodeReport
+    report: NodeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class RepairWritten:
 class BranchMade:
     """A branch is durable. Steps go on in it."""
 
-    standing: JournalView
+    journal: JournalView
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ Event: TypeAlias = (
     | TimePassed
     | Led
     | JournalRead
-    | NodeTold
+    | NodeReported
     | NodeLost
     | InputTaken
     | ResultFetched

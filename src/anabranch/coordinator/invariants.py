@@ -30,13 +30,13 @@ def check(memory: Memory, effects: Sequence[Effect], story: Iterable[str]) -> No
 
 
 def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
-    standing, phase = memory.standing, memory.phase
+    journal, phase = memory.journal, memory.phase
     found = []
-    if standing.plan is not None and standing.plan.step != standing.step + 1:
-        found.append(f"plan {standing.plan.step} after commit {standing.step}")
+    if journal.plan is not None and journal.plan.step != journal.step + 1:
+        found.append(f"plan {journal.plan.step} after commit {journal.step}")
     match phase:
         case Stepping(plan, replayed=None):
-            if plan != standing.plan:
+            if plan != journal.plan:
                 found.append(f"step {plan.step} runs without its plan in the journal")
         case Stepping() | Recalling() | Repairing():
             if memory.replay is None:
@@ -44,23 +44,23 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
         case Committing(plan, result):
             if (plan.step, plan.revision) != (result.step, result.revision):
                 found.append(f"the result of {result.step} is committed as {plan.step}")
-        case Idle() if standing.plan is not None and memory.rewind is None:
-            found.append(f"plan {standing.plan.step} is in the journal and does not run")
+        case Idle() if journal.plan is not None and memory.rewind is None:
+            found.append(f"plan {journal.plan.step} is in the journal and does not run")
         case Taking(step):
-            if step != standing.step + 1 or standing.plan is not None:
-                found.append(f"input for step {step} is taken at step {standing.step}")
+            if step != journal.step + 1 or journal.plan is not None:
+                found.append(f"input for step {step} is taken at step {journal.step}")
         case Planning(plan):
-            if plan.step != standing.step + 1:
-                found.append(f"step {plan.step} is planned at step {standing.step}")
+            if plan.step != journal.step + 1:
+                found.append(f"step {plan.step} is planned at step {journal.step}")
     if isinstance(phase, Idle | Taking | Planning | Stepping | Committing) and (
         memory.opened is None
     ):
         found.append(f"{type(phase).__name__} without open state")
-    if memory.outputs and max(memory.outputs) > standing.step:
+    if memory.outputs and max(memory.outputs) > journal.step:
         found.append("output of a step that is not committed is to be published (R6)")
     if isinstance(phase, Ended) and (memory.stop_numbers or memory.loads or memory.profiles):
         found.append("somebody waits for an answer after the end (R8)")
-    if memory.told is not None and memory.told.paused.number > memory.paused_sources.number:
+    if memory.report is not None and memory.report.paused.number > memory.paused_sources.number:
         found.append("the node goes by paused sources that the coordinator does not know of")
     return found + _broken_effects(memory, effects)
 

@@ -19,20 +19,20 @@ from anabranch.coordinator.recovering import know, reopen
 from anabranch.protocol.node import CheckOrder, Failure, NodeReport
 
 
-def load_refusal(memory: Memory, wish: LoadCheckpoint) -> Failure | None:
+def load_refusal(memory: Memory, request: LoadCheckpoint) -> Failure | None:
     """Why a checkpoint cannot be loaded, as far as is known without its files."""
-    kept = [each.step for each in memory.standing.checkpoints]
-    if wish.step not in kept:
+    kept = [each.step for each in memory.journal.checkpoints]
+    if request.step not in kept:
         known = ", ".join(map(str, kept)) or "none"
-        return refusal(f"Step {wish.step} is not kept", f"Kept checkpoints: {known}.")
-    facts = memory.facts
-    if facts is None or wish.accept_duplicates:
+        return refusal(f"Step {request.step} is not kept", f"Kept checkpoints: {known}.")
+    info = memory.info
+    if info is None or request.accept_duplicates:
         return None
-    stuck = [sink.name for sink in facts.sinks if not sink.takes_back]
-    if stuck and memory.step > wish.step:
+    stuck = [sink.name for sink in info.sinks if not sink.takes_back]
+    if stuck and memory.step > request.step:
         names = ", ".join(repr(name) for name in stuck)
         return refusal(
-            f"Output after step {wish.step} has gone to {names}, which cannot take it back",
+            f"Output after step {request.step} has gone to {names}, which cannot take it back",
             "Accept duplicates (accept_duplicates, --accept-duplicates) if they do no harm there.",
         )
     return None
@@ -45,12 +45,12 @@ def begin_load(memory: Memory, now: float) -> list[Effect]:
         return []
     if under_way is not None and under_way.opened == memory.opened:
         return []
-    number, wish = memory.loads[0]
-    refused = load_refusal(memory, wish)
+    number, request = memory.loads[0]
+    refused = load_refusal(memory, request)
     if refused is not None:
         return not_loaded(memory, refused, now)
     assert memory.opened is not None
-    checkpoint = next(each for each in memory.standing.checkpoints if each.step == wish.step)
+    checkpoint = next(each for each in memory.journal.checkpoints if each.step == request.step)
     memory.verifying = Verifying(checkpoint, number, memory.opened, now)
     return [
         Give(
@@ -65,10 +65,10 @@ def begin_load(memory: Memory, now: float) -> list[Effect]:
     ]
 
 
-def load_on_report(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
+def load_on_report(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
     """The node may have read all files: then the branch is left."""
-    under_way, checked = memory.verifying, told.checked
-    if under_way is None or checked is None or told.opened != under_way.opened:
+    under_way, checked = memory.verifying, report.checked
+    if under_way is None or checked is None or report.opened != under_way.opened:
         return []
     checkpoint = under_way.checkpoint
     if (checked.step, checked.asked) != (checkpoint.step, under_way.number):
@@ -91,17 +91,17 @@ def not_loaded(memory: Memory, why: Failure, now: float) -> list[Effect]:
     return fail_pipeline(memory, why, now) if number == REWIND else [Answer(number, why)]
 
 
-def on_branch(memory: Memory, phase: Branching, standing: JournalView, now: float) -> list[Effect]:
+def on_branch(memory: Memory, phase: Branching, journal: JournalView, now: float) -> list[Effect]:
     """The branch is there: open the checkpoint, and let the sinks take back what they can."""
     memory.loads.popleft()
-    know(memory, standing)
-    answer = Answer(phase.number, step=standing.step)
+    know(memory, journal)
+    answer = Answer(phase.number, step=journal.step)
     others = refuse_waiting(memory, "The pipeline was rewound, without this request")
     return [answer, *others, *reopen(memory, now, rewound=True)]
 
 
 def _damaged(memory: Memory, step: int, failure: Failure) -> Failure:
-    others = [str(each.step) for each in memory.standing.checkpoints if each.step != step]
+    others = [str(each.step) for each in memory.journal.checkpoints if each.step != step]
     load = f"load another checkpoint ({', '.join(others)}), or " if others else ""
     return Failure(
         failure.code,

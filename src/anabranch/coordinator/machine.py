@@ -48,7 +48,7 @@ from anabranch.coordinator.events import (
     Led,
     Moment,
     NodeLost,
-    NodeTold,
+    NodeReported,
     PlanWritten,
     RepairWritten,
     ResultFetched,
@@ -139,8 +139,8 @@ class Machine:
                 return [Lead(memory.take_over)]
             case TimePassed():
                 return deadlines.on_time(memory, now.seconds)
-            case NodeTold(told):
-                return self._told(now, told)
+            case NodeReported(report):
+                return self._told(now, report)
             case NodeLost(failure):
                 return deadlines.node_lost(memory, failure, now.seconds)
             case EffectFailed(effect, failure):
@@ -148,7 +148,7 @@ class Machine:
             case LeaderFenced(failure):
                 return closing.end(memory, failure)
             case Asked(number, operation):
-                return lifecycle.on_asked(memory, number, operation, now.seconds)
+                return lifecycle.handle_request(memory, number, operation, now.seconds)
             case CheckpointWritten(checkpoint):
                 return checkpointing.on_written(memory, checkpoint, now.seconds)
             case JournalTrimmed(kept):
@@ -164,8 +164,8 @@ class Machine:
                 memory.leader = leader
                 memory.phase = ReadingJournal()
                 return [ReadJournal()]
-            case ReadingJournal(), JournalRead(standing):
-                recovering.know(memory, standing)
+            case ReadingJournal(), JournalRead(journal):
+                recovering.know(memory, journal)
                 return recovering.find_node(memory, seconds)
             case Identifying(), IdentityWritten(identity):
                 return recovering.on_identity(memory, identity, seconds)
@@ -182,44 +182,44 @@ class Machine:
                 return recovering.on_step_read(memory, plan, commit, seconds)
             case Repairing(), RepairWritten(repair):
                 return recovering.on_repaired(memory, repair, seconds)
-            case Branching() as phase, BranchMade(standing):
-                return loading.on_branch(memory, phase, standing, seconds)
+            case Branching() as phase, BranchMade(journal):
+                return loading.on_branch(memory, phase, journal, seconds)
         return []
 
-    def _told(self, now: Moment, told: NodeReport) -> list[Effect]:
+    def _told(self, now: Moment, report: NodeReport) -> list[Effect]:
         memory, seconds = self.memory, now.seconds
-        known = memory.told
-        if known is not None and known.boot == told.boot and told.version < known.version:
+        known = memory.report
+        if known is not None and known.boot == report.boot and report.version < known.version:
             return []
-        other = known is not None and known.boot != told.boot
-        memory.told, memory.heard = told, seconds
-        pausing.adopt(memory, told)
+        other = known is not None and known.boot != report.boot
+        memory.report, memory.heard = report, seconds
+        pausing.adopt(memory, report)
         if isinstance(memory.phase, Meeting):
-            return recovering.on_met(memory, told, seconds)
-        if (other or self._opened_anew(told)) and not isinstance(memory.phase, Closing):
+            return recovering.on_met(memory, report, seconds)
+        if (other or self._opened_anew(report)) and not isinstance(memory.phase, Closing):
             # Another process answers at this address, or this one has begun anew: whatever we knew
             # of what was open before is lost.
             memory.let_wait()
             memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
-            return recovering.on_met(memory, told, seconds)
-        self._heed(told, seconds)
+            return recovering.on_met(memory, report, seconds)
+        self._heed(report, seconds)
         return [
-            *pausing.give_again(memory, told, seconds),
-            *checkpointing.checkpoint_on_report(memory, told, seconds),
-            *self._told_in_phase(told, seconds),
+            *pausing.give_again(memory, report, seconds),
+            *checkpointing.checkpoint_on_report(memory, report, seconds),
+            *self._told_in_phase(report, seconds),
         ]
 
-    def _opened_anew(self, told: NodeReport) -> bool:
+    def _opened_anew(self, report: NodeReport) -> bool:
         """Whether an order to open that was given up while it was on its way has arrived."""
         opened = self.memory.opened
         waits = isinstance(self.memory.phase, (Opening, Ended))
-        return not waits and opened is not None and told.opened > opened
+        return not waits and opened is not None and report.opened > opened
 
-    def _heed(self, told: NodeReport, seconds: float) -> None:
+    def _heed(self, report: NodeReport, seconds: float) -> None:
         """Take note of what concerns every phase: how far sinks are, and what waits."""
         memory = self.memory
-        if told.opened == memory.opened:
-            done = min(told.published.values(), default=memory.step)
+        if report.opened == memory.opened:
+            done = min(report.published.values(), default=memory.step)
             memory.outputs = {s: o for s, o in memory.outputs.items() if s > done}
         offer = stepping.offer_of(memory)
         if offer is None or not offer.rows:
@@ -227,28 +227,28 @@ class Machine:
         elif memory.first_at is None:
             memory.first_at = seconds
 
-    def _told_in_phase(self, told: NodeReport, seconds: float) -> list[Effect]:
+    def _told_in_phase(self, report: NodeReport, seconds: float) -> list[Effect]:
         memory = self.memory
         match memory.phase:
             case Opening() as phase:
-                return recovering.on_opening(memory, phase, told, seconds)
+                return recovering.on_opening(memory, phase, report, seconds)
             case Stepping() as phase:
-                effects = stepping.step_on_report(memory, phase, told, seconds)
+                effects = stepping.step_on_report(memory, phase, report, seconds)
                 if effects:
                     return effects
             case Closing() as phase:
-                closed = isinstance(told.state, Closed)
+                closed = isinstance(report.state, Closed)
                 return closing.on_closed(memory, phase) if closed else []
             case Idle():
-                effects = loading.load_on_report(memory, told, seconds)
+                effects = loading.load_on_report(memory, report, seconds)
                 if effects:
                     return effects
         # Before a rewind, what fails is what it leaves behind.
         left = memory.rewind is not None and memory.stopping is None
-        if told.opened == memory.opened and not left and not isinstance(memory.phase, Ended):
-            failure = told.sink_failure
+        if report.opened == memory.opened and not left and not isinstance(memory.phase, Ended):
+            failure = report.sink_failure
             if failure is None and isinstance(memory.phase, Idle):
-                failure = told.source_failure
+                failure = report.source_failure
             if failure is not None:
                 return closing.fail_pipeline(memory, failure, seconds)
         return []
@@ -297,7 +297,7 @@ class Machine:
         return effects
 
     def _note(self, now: Moment, event: Event, before: str, effects: list[Effect]) -> None:
-        if isinstance(event, TimePassed | NodeTold) and not effects:
+        if isinstance(event, TimePassed | NodeReported) and not effects:
             return
         after = type(self.memory.phase).__name__
         named = ", ".join(_named(effect) for effect in effects)

@@ -54,9 +54,9 @@ class Memory:
     directory: str = ""
     phase: AnyPhase = field(default_factory=NotBegun)
     leader: int = 0
-    standing: JournalView = field(default_factory=JournalView)
+    journal: JournalView = field(default_factory=JournalView)
     #: the newest telling of the node, and when it came
-    told: NodeReport | None = None
+    report: NodeReport | None = None
     heard: float = 0.0
     #: how often the node was lost since the last commit
     restarts: int = 0
@@ -126,26 +126,26 @@ class Memory:
 
         What is to be left behind may be what keeps the pipeline from going on.
         """
-        number, wish = self.loads[0] if self.loads else (None, None)
-        return wish if number == REWIND else None
+        number, request = self.loads[0] if self.loads else (None, None)
+        return request if number == REWIND else None
 
     @property
-    def facts(self) -> ProgramInfo | None:
+    def info(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded."""
-        return None if self.told is None else self.told.facts
+        return None if self.report is None else self.report.info
 
     @property
     def step(self) -> int:
         """The last committed step."""
-        return self.standing.step
+        return self.journal.step
 
     @property
     def published(self) -> dict[str, int]:
         """The last step that each sink has."""
-        told = self.told
-        if told is None or told.opened != self.opened or self.opened is None:
-            return self.standing.published
-        return told.published
+        report = self.report
+        if report is None or report.opened != self.opened or self.opened is None:
+            return self.journal.published
+        return report.published
 
     @property
     def published_step(self) -> int:

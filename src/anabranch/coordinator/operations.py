@@ -31,8 +31,9 @@ class PauseSource:
     """Ask nothing more of a source. Answered at once; everything else goes on.
 
     What it has offered already is still read, by the next step or two, and it is told what is
-    committed. It holds until the source is started again, or the pipeline anew; neither ``StartPipeline``
-    nor a rewind ends it. A pipeline does not complete while a source is paused that has not ended.
+    committed. It holds until the source is started again, or the pipeline is restarted;
+    ``StartPipeline`` and a rewind do not end it. A pipeline does not complete while a source is
+    paused that has not ended.
     """
 
     source: str
@@ -86,7 +87,7 @@ class ProfileWorker:
     pause, which makes no step.
     """
 
-    wish: ProfileRequest
+    request: ProfileRequest
 
 
 REWIND = 0

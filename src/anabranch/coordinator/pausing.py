@@ -27,11 +27,11 @@ def source_refusal(memory: Memory, source: str) -> Failure | None:
     return refusal(f"There is no source {source!r}", f"Sources: {known}.")
 
 
-def heed(memory: Memory, wish: PauseSource | StartSource, now: float) -> list[Effect]:
+def heed(memory: Memory, request: PauseSource | StartSource, now: float) -> list[Effect]:
     """Pause or start a source; one that is as it should be stays so."""
     before = memory.paused_sources
     names = set(before.names)
-    match wish:
+    match request:
         case PauseSource(source):
             names.add(source)
         case StartSource(source):
@@ -42,21 +42,21 @@ def heed(memory: Memory, wish: PauseSource | StartSource, now: float) -> list[Ef
     known = tuple(each for each in memory.sources if each in names)
     memory.paused_sources = PausedSources(number, known)
     # A node that is being looked for gets it with its order to open.
-    return [] if memory.told is None else _give(memory, now)
+    return [] if memory.report is None else _give(memory, now)
 
 
-def adopt(memory: Memory, told: NodeReport) -> None:
+def adopt(memory: Memory, report: NodeReport) -> None:
     """Take over what a coordinator before us has paused."""
-    memory.sources = told.facts.sources
-    if told.paused.number > memory.paused_sources.number:
-        memory.paused_sources = told.paused
+    memory.sources = report.info.sources
+    if report.paused.number > memory.paused_sources.number:
+        memory.paused_sources = report.paused
 
 
-def give_again(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
+def give_again(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
     """Repeat the order while the node that is open goes by an older one."""
-    if told.opened != memory.opened or isinstance(memory.phase, Closing):
+    if report.opened != memory.opened or isinstance(memory.phase, Closing):
         return []
-    if told.paused.number >= memory.paused_sources.number:
+    if report.paused.number >= memory.paused_sources.number:
         return []
     if now < memory.sources_given + 4 * memory.settings.deadlines.again:
         return []

@@ -35,7 +35,7 @@ def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, cloc
     return Plan(
         step=memory.step + 1,
         revision=0,
-        clock_ns=max(clock_ns, memory.standing.clock_ns),
+        clock_ns=max(clock_ns, memory.journal.clock_ns),
         code=_facts(memory).code,
         inputs=inputs,
         placement=placed,
@@ -99,7 +99,7 @@ def _newer(now: Assignment, planned: Assignment | None) -> Assignment:
 
 def where_bins_are(memory: Memory) -> tuple[Assignment, ...]:
     """Who owns which bins: by the last commit, or shared anew where others were started then."""
-    commit, anew = memory.standing.commit, memory.reopened
+    commit, anew = memory.journal.commit, memory.reopened
     if commit is None:
         return ()
     return commit.placement if anew is None or commit.workers == memory.settings.workers else anew
@@ -110,18 +110,18 @@ def placement(memory: Memory) -> tuple[Assignment, ...]:
 
     Regions that are new get equal shares.
     """
-    facts, workers = _facts(memory), memory.settings.workers
+    info, workers = _facts(memory), memory.settings.workers
     known = where_bins_are(memory)
     kept = {each.region: each for each in known}
-    sources = source_shares(facts.partitions, workers, known)
-    made = equal_shares(facts.regions, facts.bins, workers, ())
+    sources = source_shares(info.partitions, workers, known)
+    made = equal_shares(info.regions, info.bins, workers, ())
     return (*(kept.get(each.region, each) for each in made), *sources)
 
 
 def moves_of(memory: Memory) -> StepMoves:
     """What the next step does of a rescale, if one is under way."""
     placed = placement(memory)
-    defaults = from_states(placed, memory.standing.states)
+    defaults = from_states(placed, memory.journal.states)
     loads = completed(memory.measured, defaults)
     return plan_step(memory.rescale, placed, loads, tuple(memory.recent), memory.settings.moving)
 
@@ -135,14 +135,14 @@ def rescaled(rescale: Rescale, plan: Plan, result: StepResult, seconds: float) -
     """How far a rescale is after the commit of a step."""
     if plan.moves is None:
         return rescale
-    told = Reports(
+    report = Reports(
         seconds,
         result.loads,
         result.prefetched,
         result.homes.moved_bytes,
         result.moving_seconds,
     )
-    return after_commit(rescale, plan.moves, told)
+    return after_commit(rescale, plan.moves, report)
 
 
 def _unkeyed(memory: Memory, placed: tuple[Assignment, ...]) -> int:
@@ -154,10 +154,10 @@ def next_ending(memory: Memory) -> str | None:
 
     One operator a step, in the order of the graph: what an end gives is data to those behind.
     """
-    facts, commit = _facts(memory), memory.standing.commit
+    info, commit = _facts(memory), memory.journal.commit
     if commit is None:
         return None
-    endings = facts.endings
+    endings = info.endings
     place = endings.index(commit.ending) + 1 if commit.ending in endings else 0
     return endings[place] if place < len(endings) else None
 
@@ -169,7 +169,7 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         revision=plan.revision,
         clock_ns=plan.clock_ns,
         code=plan.code,
-        positions=read_up_to(memory.standing.positions, plan.inputs),
+        positions=read_up_to(memory.journal.positions, plan.inputs),
         placement=plan.placement,
         states=result.states,
         staged=result.staged,
@@ -188,7 +188,7 @@ def _before(memory: Memory, plan: Plan) -> Rescale:
         return memory.rescale
     if plan.rescale is not None:
         return plan.rescale
-    commit = memory.standing.commit
+    commit = memory.journal.commit
     return Rescale() if commit is None else commit.rescale
 
 
@@ -196,7 +196,7 @@ def step_done(
     memory: Memory, result: StepResult, seconds: float, trigger: str, moved: StepMoved | None
 ) -> StepDone:
     """A committed step in numbers."""
-    offer = None if memory.told is None else memory.told.offer
+    offer = None if memory.report is None else memory.report.offer
     return StepDone(
         result.step,
         result.rows,
@@ -229,50 +229,50 @@ def step_order(memory: Memory, plan: Plan) -> StepOrder:
 
 def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) -> OpenOrder:
     """Open the state of the last commit; or of a checkpoint before it, to replay what follows."""
-    standing = memory.standing
+    journal = memory.journal
     memory.opens += 1
-    step, clock_ns, states = standing.step, standing.clock_ns, standing.states
+    step, clock_ns, states = journal.step, journal.clock_ns, journal.states
     if checkpoint is not None:
         step, clock_ns, states = checkpoint.step, checkpoint.clock_ns, checkpoint.states
     elif memory.replay is not None:
         step, clock_ns, states = 0, 0, ()
     return OpenOrder(
         number=memory.leader * OPENS + memory.opens,
-        pipeline="" if standing.identity is None else standing.identity.pipeline,
+        pipeline="" if journal.identity is None else journal.identity.pipeline,
         step=step,
         clock_ns=clock_ns,
         states=states if step else None,
-        positions=standing.positions,
-        pending=() if standing.plan is None else standing.plan.inputs,
+        positions=journal.positions,
+        pending=() if journal.plan is None else journal.plan.inputs,
         outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
         published=_published(memory),
         placement=tuple((each.region, each.workers) for each in placement(memory)),
         limit=memory.limit,
         whole=memory.replay is not None,
-        rewound=standing.step if rewound else None,
-        branch=standing.branch,
+        rewound=journal.step if rewound else None,
+        branch=journal.branch,
         paused=memory.paused_sources,
     )
 
 
 def sweep_order(memory: Memory) -> SweepOrder | None:
     """Let the node remove what neither the last commit nor a kept checkpoint needs."""
-    standing = memory.standing
-    if standing.commit is None:
+    journal = memory.journal
+    if journal.commit is None:
         return None
-    checkpoints = (*standing.checkpoints, *memory.untrimmed)
+    checkpoints = (*journal.checkpoints, *memory.untrimmed)
     kept = [checkpoint.states for checkpoint in checkpoints]
     positions = [checkpoint.positions for checkpoint in checkpoints]
-    codes = {standing.commit.code, _facts(memory).code}
+    codes = {journal.commit.code, _facts(memory).code}
     under_way = memory.checkpointing
     if under_way is not None:
         kept.append(under_way.checkpoint.states)
         positions.append(under_way.checkpoint.positions)
     return SweepOrder(
-        step=standing.step,
-        states=(standing.states, *kept),
+        step=journal.step,
+        states=(journal.states, *kept),
         outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
-        positions=(standing.positions, *positions),
+        positions=(journal.positions, *positions),
         codes=tuple(sorted(codes)),
     )
 
@@ -282,13 +282,13 @@ def _published(memory: Memory) -> dict[str, int]:
 
     Sinks that are gone stay in it: the node refuses to leave their output behind.
     """
-    facts = _facts(memory)
-    done = {sink.name: memory.step for sink in facts.sinks}
+    info = _facts(memory)
+    done = {sink.name: memory.step for sink in info.sinks}
     if memory.outputs:
-        done |= memory.standing.published
+        done |= memory.journal.published
     return done
 
 
 def _facts(memory: Memory) -> ProgramInfo:
-    assert memory.told is not None, "no node was met"
-    return memory.told.facts
+    assert memory.report is not None, "no node was met"
+    return memory.report.info

@@ -37,7 +37,7 @@ class Coordinator(Protocol):
         """What the pipeline is doing now."""
         ...
 
-    def facts(self) -> ProgramInfo | None:
+    def info(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded; None until a node was met."""
         ...
 
@@ -45,7 +45,7 @@ class Coordinator(Protocol):
         """Ask for an operation, and wait so many seconds at most for what becomes of it."""
         ...
 
-    def forecast(self, wish: TargetRequest) -> Forecast:
+    def forecast(self, request: TargetRequest) -> Forecast:
         """What a rescale would come to; nothing is changed. ``OperationRefused``."""
         ...
 

@@ -49,12 +49,12 @@ LOST = frozenset({"store.missing_run", "store.corrupt_run"})
 """Failures that mean that state is lost: an older checkpoint may have it."""
 
 
-def know(memory: Memory, standing: JournalView) -> None:
+def know(memory: Memory, journal: JournalView) -> None:
     """Take over what the journal says."""
-    memory.standing = standing
-    memory.outputs = {output.step: output for output in standing.outputs}
+    memory.journal = journal
+    memory.outputs = {output.step: output for output in journal.outputs}
     as_committed(memory)
-    plan = standing.plan
+    plan = journal.plan
     if plan is not None and plan.rescale is not None and is_ours(memory, plan):
         # It may have been made from a newer value than the commit's. One of a run with another
         # number of workers has none that goes with our placement: bins were shared anew in it.
@@ -63,7 +63,7 @@ def know(memory: Memory, standing: JournalView) -> None:
 
 def as_committed(memory: Memory) -> None:
     """Take the rescale from the last commit: what was asked since counts no more."""
-    commit = memory.standing.commit
+    commit = memory.journal.commit
     memory.rescale = Rescale() if commit is None else commit.rescale
     share_anew(memory)
 
@@ -73,13 +73,13 @@ def share_anew(memory: Memory) -> None:
 
     That is done at once; whoever has no bins any more is told in the next step.
     """
-    commit, workers = memory.standing.commit, memory.settings.workers
+    commit, workers = memory.journal.commit, memory.settings.workers
     memory.reopened = None
     if commit is None or not commit.placement or commit.workers == workers:
         return
     # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
-    wish = Assign(tuple(_equal(each, workers) for each in commit.placement))
-    settled, memory.reopened = reopened(commit.rescale, wish, commit.placement, Loads())
+    request = Assign(tuple(_equal(each, workers) for each in commit.placement))
+    settled, memory.reopened = reopened(commit.rescale, request, commit.placement, Loads())
     shown = Settled(Scale(workers), RescaleOutcome.REOPENED, MovedTotals())
     memory.rescale = msgspec.structs.replace(settled, phase=shown)
 
@@ -103,18 +103,18 @@ def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
     memory.let_wait()
     memory.phase = Meeting(now)
     memory.opened = None
-    memory.told = None
+    memory.report = None
     memory.replay = None
     memory.heard = now
     return [ReplaceNode(why)]
 
 
-def on_met(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
+def on_met(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
     """The node has told something for the first time."""
-    if memory.standing.identity is None:
+    if memory.journal.identity is None:
         memory.phase = Identifying()
-        return [WriteIdentity(told.facts.dataflow, told.facts.bins)]
-    match meet(told, memory.standing, memory.code):
+        return [WriteIdentity(report.info.dataflow, report.info.bins)]
+    match meet(report, memory.journal, memory.code):
         case Replace(why):
             return replace_node(memory, now, why)
         case Reopen():
@@ -122,28 +122,28 @@ def on_met(memory: Memory, told: NodeReport, now: float) -> list[Effect]:
         case WaitFor() if memory.rewind is not None:
             return reopen(memory, now)
         case WaitFor(plan):
-            memory.opened = told.opened
+            memory.opened = report.opened
             # It runs as it was planned, also with another number of workers: ours comes after it.
             memory.phase = Stepping(plan, now, Trigger.RESUMED)
             return _repeat_commits(memory)
         case GoOn():
-            memory.opened = told.opened
+            memory.opened = report.opened
             effects = _repeat_commits(memory)
             return [*effects, *begin_steps(memory, now)]
 
 
 def on_identity(memory: Memory, identity: Identity, now: float) -> list[Effect]:
     """The directory has an identity: ours, or of whoever was there first."""
-    memory.standing = replace(memory.standing, identity=identity)
+    memory.journal = replace(memory.journal, identity=identity)
     return reopen(memory, now)
 
 
 def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]:
     """Open what is committed."""
-    told, identity = memory.told, memory.standing.identity
-    assert told is not None
+    report, identity = memory.report, memory.journal.identity
+    assert report is not None
     assert identity is not None
-    refused = _not_ours(memory, identity, told)
+    refused = _not_ours(memory, identity, report)
     if refused is not None:
         return fail_pipeline(memory, refused, now)
     memory.replay = None
@@ -155,32 +155,32 @@ def lost_state(memory: Memory, failure: Failure, now: float) -> list[Effect]:
 
     Before a rewind nothing is replayed: any state will do to look at the checkpoint's files.
     """
-    standing = memory.standing
+    journal = memory.journal
     order = memory.phase.order if isinstance(memory.phase, Opening) else None
     if order is not None and order.whole and order.step:
         memory.damaged[order.step] = failure.what
     back_to = None if memory.rewind is None else memory.rewind.step
-    checkpoint = next_checkpoint(standing, frozenset(memory.damaged), back_to)
-    from_nothing = standing.replayable == 1 and not (order and order.whole and not order.step)
+    checkpoint = next_checkpoint(journal, frozenset(memory.damaged), back_to)
+    from_nothing = journal.replayable == 1 and not (order and order.whole and not order.step)
     if checkpoint is None and not from_nothing:
         return fail_pipeline(memory, _hopeless(memory, failure), now)
     memory.opened = None
-    memory.replay = Replay(0 if checkpoint is None else checkpoint.step, standing.step)
+    memory.replay = Replay(0 if checkpoint is None else checkpoint.step, journal.step)
     return _open(memory, checkpoint, now, rewound=False)
 
 
-def on_opening(memory: Memory, phase: Opening, told: NodeReport, now: float) -> list[Effect]:
+def on_opening(memory: Memory, phase: Opening, report: NodeReport, now: float) -> list[Effect]:
     """The node has told something while it was to open state."""
-    if told.opened != phase.order.number:
+    if report.opened != phase.order.number:
         return []
-    if told.failed_open is not None:
-        if told.failed_open.code in LOST:
-            return lost_state(memory, told.failed_open, now)
-        return fail_pipeline(memory, told.failed_open, now)
-    if not isinstance(told.state, Open):
+    if report.failed_open is not None:
+        if report.failed_open.code in LOST:
+            return lost_state(memory, report.failed_open, now)
+        return fail_pipeline(memory, report.failed_open, now)
+    if not isinstance(report.state, Open):
         return []
     memory.opened = phase.order.number
-    memory.standing = replace(memory.standing, published=dict(told.published))
+    memory.journal = replace(memory.journal, published=dict(report.published))
     effects = checkpointing.repeat(memory)
     if memory.replay is None or memory.rewind is not None:
         return [*effects, *begin_steps(memory, now)]
@@ -188,7 +188,7 @@ def on_opening(memory: Memory, phase: Opening, told: NodeReport, now: float) -> 
         return [*effects, *_recall(memory, phase.order.step + 1)]
     # The checkpoint is of the last commit itself, and whole where that one is not.
     memory.replay = None
-    memory.standing = replace(memory.standing, states=phase.order.states or ())
+    memory.journal = replace(memory.journal, states=phase.order.states or ())
     return [*effects, *begin_steps(memory, now)]
 
 
@@ -197,7 +197,7 @@ def begin_steps(memory: Memory, now: float) -> list[Effect]:
 
     A rewind comes first: the plan may be one that can never run, since its input is gone.
     """
-    plan = memory.standing.plan
+    plan = memory.journal.plan
     if plan is None or memory.rewind is not None:
         memory.phase = Idle()
         return []
@@ -206,18 +206,18 @@ def begin_steps(memory: Memory, now: float) -> list[Effect]:
 
 def start_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list[Effect]:
     """Run a plan: at once if it is in the journal, else after it is."""
-    if plan != memory.standing.plan:
+    if plan != memory.journal.plan:
         memory.phase = Planning(plan, trigger)
-        return [WritePlan(memory.standing.branch, plan)]
+        return [WritePlan(memory.journal.branch, plan)]
     memory.phase = Stepping(plan, now, trigger)
     return [Give(step_order(memory, plan))]
 
 
 def on_step_read(memory: Memory, plan: Plan, commit: Commit, now: float) -> list[Effect]:
     """A journalled step is there to be replayed."""
-    facts = memory.facts
-    assert facts is not None
-    plan = msgspec.structs.replace(plan, code=facts.code)
+    info = memory.info
+    assert info is not None
+    plan = msgspec.structs.replace(plan, code=info.code)
     memory.phase = Stepping(plan, now, Trigger.REPLAY, replayed=commit)
     return [Give(step_order(memory, plan))]
 
@@ -248,29 +248,29 @@ def on_replayed(memory: Memory, phase: Stepping, result: StepResult, now: float)
     memory.phase = Repairing()
     repair = Repair(
         commit.step,
-        memory.standing.repairs + 1,
+        memory.journal.repairs + 1,
         replay.from_step,
         result.states,
         memory.replay.diverged,
     )
-    return [told_node, WriteRepair(memory.standing.branch, repair)]
+    return [told_node, WriteRepair(memory.journal.branch, repair)]
 
 
 def on_repaired(memory: Memory, repair: Repair, now: float) -> list[Effect]:
     """The replay is over."""
     memory.replay = None
-    standing = memory.standing
-    assert standing.commit is not None
-    memory.standing = replace(standing, states=repair.states, repairs=repair.number)
+    journal = memory.journal
+    assert journal.commit is not None
+    memory.journal = replace(journal, states=repair.states, repairs=repair.number)
     opened = memory.opened or 0
-    done = CommitOrder(standing.step, None, standing.positions, memory.limit, opened=opened)
+    done = CommitOrder(journal.step, None, journal.positions, memory.limit, opened=opened)
     return [Give(done), *begin_steps(memory, now)]
 
 
 def _open(
     memory: Memory, checkpoint: Checkpoint | None, now: float, *, rewound: bool
 ) -> list[Effect]:
-    rewound = rewound or memory.standing.rewound
+    rewound = rewound or memory.journal.rewound
     order = open_order(memory, checkpoint, rewound=rewound)
     memory.phase = Opening(order, now)
     memory.again, memory.again_at = (), None
@@ -279,12 +279,12 @@ def _open(
 
 def _recall(memory: Memory, step: int) -> list[Effect]:
     memory.phase = Recalling(step)
-    return [ReadStep(memory.standing.branch, step)]
+    return [ReadStep(memory.journal.branch, step)]
 
 
 def _repeat_commits(memory: Memory) -> list[Effect]:
     """Say again what is committed: whoever led before may have died before it could."""
-    commit = memory.standing.commit
+    commit = memory.journal.commit
     if commit is None:
         return []
     earlier = [memory.outputs[step] for step in sorted(memory.outputs) if step < commit.step]
@@ -293,20 +293,20 @@ def _repeat_commits(memory: Memory) -> list[Effect]:
     return [Give(order) for order in [*orders, commit_order(memory, commit)]]
 
 
-def _not_ours(memory: Memory, identity: Identity, told: NodeReport) -> Failure | None:
+def _not_ours(memory: Memory, identity: Identity, report: NodeReport) -> Failure | None:
     where = memory.directory or None
     keep = "Nothing was changed. Run the dataflow that the directory belongs to, or name another "
-    if identity.dataflow != told.facts.dataflow:
+    if identity.dataflow != report.info.dataflow:
         return Failure(
             "directory.other_dataflow",
-            f"The directory holds the dataflow {identity.dataflow!r}, not {told.facts.dataflow!r}",
+            f"The directory holds the dataflow {identity.dataflow!r}, not {report.info.dataflow!r}",
             where,
             f"{keep}directory.",
         )
-    if identity.bins != told.facts.bins:
+    if identity.bins != report.info.bins:
         return Failure(
             "directory.changed_dataflow",
-            f"The directory was made with {identity.bins} bins per region, not {told.facts.bins}",
+            f"The directory was made with {identity.bins} bins per region, not {report.info.bins}",
             where,
             f"Nothing was changed. Run with bins={identity.bins}: they are fixed at creation.",
         )
@@ -326,8 +326,8 @@ def _hopeless(memory: Memory, failure: Failure) -> Failure:
 
 
 def _diverged(memory: Memory, commit: Commit, places: tuple[str, ...]) -> Failure:
-    facts = memory.facts
-    changed = facts is not None and facts.code != commit.code
+    info = memory.info
+    changed = info is not None and info.code != commit.code
     cause = (
         "The dataflow's code has changed since" if changed else "A function is not deterministic"
     )

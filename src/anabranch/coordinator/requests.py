@@ -27,10 +27,10 @@ from anabranch.errors import OperationRefused
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Failure
 from anabranch.protocol.rescale_requests import RescaleRequest
-from anabranch.rescale.apply_request import request
+from anabranch.rescale.apply_request import apply_request
 
 
-def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> list[Effect]:
+def handle_request(memory: Memory, number: int, operation: Operation, now: float) -> list[Effect]:
     """Take a wish, or refuse it."""
     refused = _refused(memory, operation)
     if refused is not None:
@@ -53,8 +53,8 @@ def on_asked(memory: Memory, number: int, operation: Operation, now: float) -> l
             return []
         case RescalePipeline(asked):
             return _rescale(memory, number, asked)
-        case ProfileWorker(wish):
-            memory.profiles = (*memory.profiles, (number, wish))
+        case ProfileWorker(request):
+            memory.profiles = (*memory.profiles, (number, request))
             return []
         case ShutDownPipeline():
             memory.stop_numbers = (*memory.stop_numbers, number)
@@ -80,7 +80,7 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
         # It is answered by a commit, and a pause makes none.
         return refusal("The pipeline is paused", "Start it first.")
     if isinstance(operation, ProfileWorker):
-        return profiling.profile_refusal(memory, operation.wish)
+        return profiling.profile_refusal(memory, operation.request)
     if isinstance(operation, LoadCheckpoint):
         if memory.loads:
             return refusal("Another checkpoint is being loaded", "Ask again when it is.")
@@ -90,18 +90,18 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
 
 def _rescale(memory: Memory, number: int, asked: RescaleRequest) -> list[Effect]:
     try:
-        memory.rescale = request(memory.rescale, asked, bins_to_move(memory))
+        memory.rescale = apply_request(memory.rescale, asked, bins_to_move(memory))
     except OperationRefused as error:
         return [Answer(number, failure_of(error))]
     memory.rescale_numbers = (*memory.rescale_numbers, number)
     return []
 
 
-def _stop(memory: Memory, wish: ShutDownPipeline, now: float) -> list[Effect]:
-    if memory.stopping is None or wish.at_once:
-        memory.stopping = wish
+def _stop(memory: Memory, request: ShutDownPipeline, now: float) -> list[Effect]:
+    if memory.stopping is None or request.at_once:
+        memory.stopping = request
     phase = memory.phase
-    if wish.at_once and isinstance(phase, Stepping) and phase.cancelled is None:
+    if request.at_once and isinstance(phase, Stepping) and phase.cancelled is None:
         return cancel(memory, phase, now)
     return []
 

@@ -30,16 +30,18 @@ from anabranch.rescale.targets import target_for
 Inner = Steady | Settled | Interrogating | Moving | RollingBack | Cancelling
 
 
-def forecast_of(memory: Memory, wish: TargetRequest) -> Forecast:
+def forecast_of(memory: Memory, request: TargetRequest) -> Forecast:
     """What a wish would come to from where the bins are now; ``OperationRefused``."""
-    commit = memory.standing.commit
+    commit = memory.journal.commit
     if commit is None:
         raise OperationRefused(
             "There is no committed step yet", do="Ask again after the first one."
         )
     rescale, settings = memory.rescale, memory.settings.moving
     now = arrived(rescale, bins_to_move(memory))
-    return forecast(wish, now, _loads(memory, now), tuple(memory.recent), settings, rescale.costs)
+    return forecast(
+        request, now, _loads(memory, now), tuple(memory.recent), settings, rescale.costs
+    )
 
 
 def bins_to_move(memory: Memory) -> tuple[Assignment, ...]:
@@ -56,7 +58,7 @@ def bins_to_move(memory: Memory) -> tuple[Assignment, ...]:
 def rescale_status(memory: Memory) -> RescaleStatus | None:
     """The rescale that is under way, if one is."""
     rescale = memory.rescale
-    if memory.standing.commit is None or not is_moving(rescale):
+    if memory.journal.commit is None or not is_moving(rescale):
         return None
     now = arrived(rescale, where_bins_are(memory))
     loads = _loads(memory, now)
@@ -73,15 +75,15 @@ def rescale_progress(
     """How far a rescale is. ``now``: bins in hand-over have arrived."""
     phase = rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
     left, moved = _left(phase, now, loads), moved_of(phase)
-    course = phase.course if isinstance(phase, Moving | RollingBack) else None
-    usual = usual_seconds(recent) if course is None else course.usual_seconds
+    migration = phase.migration if isinstance(phase, Moving | RollingBack) else None
+    usual = usual_seconds(recent) if migration is None else migration.usual_seconds
     budget = budget_for(settings, usual)
     steps, seconds, _ = duration(left, usual, settings, rescale.costs)
     more = _more_steps(rescale, phase, left)
     return RescaleStatus(
         number=rescale.number,
         phase=str(type(rescale.phase).__struct_config__.tag),
-        wish=None if isinstance(phase, Steady) else phase.wish,
+        request=None if isinstance(phase, Steady) else phase.request,
         waiting=dict(Counter(move.region for move in left)),
         in_hand_over=dict(Counter(move.region for move in rescale.handing)),
         moved_bins=moved.bins,
@@ -105,10 +107,10 @@ def rescale_progress(
 def _left(phase: Inner, now: tuple[Assignment, ...], loads: Loads) -> tuple[Move, ...]:
     """The bins that are still with their old owners."""
     if isinstance(phase, Moving | RollingBack):
-        return phase.course.left(now, loads)
+        return phase.migration.left(now, loads)
     if isinstance(phase, Interrogating):
         # The target is made when workers have answered; till then it is the best guess.
-        return moves_between(now, target_for(phase.wish, now, loads), loads)
+        return moves_between(now, target_for(phase.request, now, loads), loads)
     return ()
 
 
@@ -122,4 +124,4 @@ def _more_steps(rescale: Rescale, phase: Inner, left: tuple[Move, ...]) -> int:
 
 
 def _loads(memory: Memory, now: tuple[Assignment, ...]) -> Loads:
-    return completed(memory.measured, from_states(now, memory.standing.states))
+    return completed(memory.measured, from_states(now, memory.journal.states))

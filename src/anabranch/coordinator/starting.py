@@ -38,7 +38,7 @@ class Replace:
 Meeting: TypeAlias = GoOn | WaitFor | Reopen | Replace
 
 
-def meet(told: NodeReport, standing: JournalView, code: str | None) -> Meeting:
+def meet(report: NodeReport, journal: JournalView, code: str | None) -> Meeting:
     """What to do with a node that says this, when the journal says that.
 
     Lost state sends all workers back together: a node that is anywhere but where the journal
@@ -47,30 +47,30 @@ def meet(told: NodeReport, standing: JournalView, code: str | None) -> Meeting:
     was replaced, and did not know it, may have let it run a step that then was committed by
     another one. ``code`` is the dataflow that is to run, None for whatever the node has.
     """
-    if code is not None and told.facts.code != code:
+    if code is not None and report.info.code != code:
         return Replace("the dataflow has changed since the node loaded it")
-    if standing.rewound or told.branch != standing.branch:
+    if journal.rewound or report.branch != journal.branch:
         return Reopen()
-    plan, here = standing.plan, state_fingerprint(standing.states)
-    match told.state:
+    plan, here = journal.plan, state_fingerprint(journal.states)
+    match report.state:
         case Running(step, revision):
             if plan is not None and (plan.step, plan.revision) == (step, revision):
-                return WaitFor(plan) if told.stands == here else Reopen()
+                return WaitFor(plan) if report.stands == here else Reopen()
         case Open(step):
-            if told.replaying:
+            if report.replaying:
                 return Reopen()
-            if step == standing.step:
-                at = told.stands if told.committed == step else told.reached
+            if step == journal.step:
+                at = report.stands if report.committed == step else report.reached
                 return GoOn() if at == here else Reopen()
-            if plan is not None and told.done == Done(plan.step, plan.revision):
-                return WaitFor(plan) if told.stands == here else Reopen()
+            if plan is not None and report.done == Done(plan.step, plan.revision):
+                return WaitFor(plan) if report.stands == here else Reopen()
         case Closed():
             pass
     return Reopen()
 
 
 def next_checkpoint(
-    standing: JournalView, tried: frozenset[int], back_to: int | None = None
+    journal: JournalView, tried: frozenset[int], back_to: int | None = None
 ) -> Checkpoint | None:
     """The newest checkpoint that was not tried and that every later step can be replayed from.
 
@@ -79,12 +79,12 @@ def next_checkpoint(
     """
     kept = [
         each
-        for each in reversed(standing.checkpoints)
-        if each.step not in tried and each.step <= standing.step
+        for each in reversed(journal.checkpoints)
+        if each.step not in tried and each.step <= journal.step
     ]
     if back_to is not None:
         return min(kept, key=lambda each: each.step != back_to, default=None)
     for checkpoint in kept:
-        if checkpoint.step + 1 >= standing.replayable or checkpoint.step == standing.step:
+        if checkpoint.step + 1 >= journal.replayable or checkpoint.step == journal.step:
             return checkpoint
     return None

@@ -41,23 +41,23 @@ from anabranch.records.step import Assignment, Checkpoint, OperatorState
 
 def pipeline_status(memory: Memory, now: float) -> Status:
     """What the pipeline is doing."""
-    facts, standing, last = memory.facts, memory.standing, memory.last
-    placement = () if standing.commit is None else standing.commit.placement
+    info, journal, last = memory.info, memory.journal, memory.last
+    placement = () if journal.commit is None else journal.commit.placement
     return Status(
         phase=phase_of(memory),
-        dataflow="" if facts is None else facts.dataflow,
+        dataflow="" if info is None else info.dataflow,
         leader=memory.leader,
-        branch=standing.branch,
+        branch=journal.branch,
         step=memory.step,
-        clock_ns=standing.clock_ns,
+        clock_ns=journal.clock_ns,
         published=memory.published_step,
         workers=len(members(placement)) or memory.settings.workers,
         under_way=_under_way(memory, now),
         waiting_for=_waiting_for(memory),
         replaying=None if memory.replay is None else memory.replay.to_step,
         failure=memory.phase.failure if isinstance(memory.phase, Closing | Ended) else None,
-        node=None if memory.told is None else _node(memory.told, now - memory.heard),
-        regions=tuple(_region(each, standing.states) for each in placement if not each.source),
+        node=None if memory.report is None else _node(memory.report, now - memory.heard),
+        regions=tuple(_region(each, journal.states) for each in placement if not each.source),
         operators=_operators(memory),
         sources=_sources(memory, placement),
         sinks=tuple(
@@ -66,7 +66,7 @@ def pipeline_status(memory: Memory, now: float) -> Status:
         ),
         checkpoints=tuple(
             _checkpoint(each, memory.checkpoint_seconds.get(each.step))
-            for each in standing.checkpoints
+            for each in journal.checkpoints
         ),
         checkpoint=_checkpointing(memory),
         queued=_queued(memory),
@@ -135,15 +135,15 @@ def _waiting_for(memory: Memory) -> str | None:
     return None
 
 
-def _node(told: NodeReport, seconds: float) -> NodeStatus:
-    match told.state:
+def _node(report: NodeReport, seconds: float) -> NodeStatus:
+    match report.state:
         case Closed():
             state = "closed"
         case Open(step):
             state = f"open at step {step}"
         case Running(step):
             state = f"running step {step}"
-    return NodeStatus(told.boot, told.application, told.facts.code, state, max(seconds, 0.0))
+    return NodeStatus(report.boot, report.application, report.info.code, state, max(seconds, 0.0))
 
 
 def _region(assignment: Assignment, states: Sequence[OperatorState]) -> RegionStatus:
@@ -172,8 +172,8 @@ def _region(assignment: Assignment, states: Sequence[OperatorState]) -> RegionSt
 
 def _operators(memory: Memory) -> tuple[OperatorStatus, ...]:
     """Every state that the dataflow keeps, also before anything is in it."""
-    held = {state.operator: state for state in memory.standing.states}
-    shapes = () if memory.facts is None else memory.facts.shapes
+    held = {state.operator: state for state in memory.journal.states}
+    shapes = () if memory.info is None else memory.info.shapes
     empty = [OperatorState(each, (), ()) for each in shapes if each.operator not in held]
     return tuple(
         OperatorStatus(
@@ -184,9 +184,9 @@ def _operators(memory: Memory) -> tuple[OperatorStatus, ...]:
 
 
 def _sources(memory: Memory, placement: Sequence[Assignment]) -> tuple[SourceStatus, ...]:
-    offer = None if memory.told is None else memory.told.offer
+    offer = None if memory.report is None else memory.report.offer
     waiting = {} if offer is None else offer.by_source
-    names = () if memory.facts is None else memory.facts.sources
+    names = () if memory.info is None else memory.info.sources
     shared = {each.region: each for each in placement if each.source}
     found = []
     for name in names:
@@ -215,7 +215,7 @@ def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
         why = _why_none(memory)
         return None if why is None else CheckpointUnderWay(None, 0, 0, why)
     step = under_way.checkpoint.step
-    checked = None if memory.told is None else memory.told.checked
+    checked = None if memory.report is None else memory.report.checked
     if checked is None or checked.asked is not None or checked.step != step:
         total = len(_files(under_way.checkpoint.states))
         return CheckpointUnderWay(step, total, 0, "the node to check its files")
@@ -233,7 +233,7 @@ def _why_none(memory: Memory) -> str | None:
 
 
 def _queued(memory: Memory) -> tuple[str, ...]:
-    loads = [f"load step {wish.step}" for _, wish in memory.loads]
+    loads = [f"load step {request.step}" for _, request in memory.loads]
     waits = memory.checkpoint_numbers and memory.checkpointing is not None
     stop = [] if memory.stopping is None or isinstance(memory.phase, Ended) else ["shutdown"]
     profiles = ["profile"] if memory.profiles else []

@@ -50,10 +50,10 @@ SWEEP_EVERY = 16
 
 def offer_of(memory: Memory) -> Offer | None:
     """What waits for the next step, as far as the node has told."""
-    told = memory.told
-    if told is None or told.opened != memory.opened or told.offer is None:
+    report = memory.report
+    if report is None or report.opened != memory.opened or report.offer is None:
         return None
-    return told.offer if told.offer.step == memory.step + 1 else None
+    return report.offer if report.offer.step == memory.step + 1 else None
 
 
 def waiting(memory: Memory) -> PendingInput:
@@ -69,7 +69,7 @@ def is_complete(memory: Memory) -> bool:
     """Whether all input has come and was worked on to its end."""
     return (
         _exhausted(offer_of(memory))
-        and memory.standing.plan is None
+        and memory.journal.plan is None
         and next_ending(memory) is None
         and not is_pending(memory.rescale)
     )
@@ -115,40 +115,40 @@ def on_input(
     ends = phase.trigger is Trigger.WORK and not reads and not is_pending(memory.rescale)
     ending = next_ending(memory) if ends and _exhausted(offer_of(memory)) else None
     if phase.trigger is Trigger.WORK and not reads:
-        clock_ns = memory.standing.clock_ns
+        clock_ns = memory.journal.clock_ns
     plan = new_plan(memory, inputs, ending, clock_ns)
     return start_plan(memory, plan, phase.trigger, now)
 
 
 def on_plan(memory: Memory, phase: Planning, plan: Plan, now: float) -> list[Effect]:
     """A plan is durable: perhaps another one than ours, of whoever was first."""
-    memory.standing = replace(memory.standing, plan=plan)
+    memory.journal = replace(memory.journal, plan=plan)
     memory.first_at = None
     memory.last_step_at = now
     return start_plan(memory, plan, phase.trigger, now)
 
 
-def step_on_report(memory: Memory, phase: Stepping, told: NodeReport, now: float) -> list[Effect]:
+def step_on_report(memory: Memory, phase: Stepping, report: NodeReport, now: float) -> list[Effect]:
     """The node has told something while a step was under way."""
     plan = phase.plan
-    if told.done == Done(plan.step, plan.revision):
+    if report.done == Done(plan.step, plan.revision):
         if phase.fetching:
             return []
         memory.phase = replace(phase, fetching=True)
         return [Fetch(plan.step, plan.revision)]
-    failed = told.failed_step
+    failed = report.failed_step
     if failed is not None and (failed.step, failed.revision) == (plan.step, plan.revision):
         return _failed(memory, phase, failed.failure, now)
-    return _give_again(memory, phase, told, now)
+    return _give_again(memory, phase, report, now)
 
 
-def _give_again(memory: Memory, phase: Stepping, told: NodeReport, now: float) -> list[Effect]:
+def _give_again(memory: Memory, phase: Stepping, report: NodeReport, now: float) -> list[Effect]:
     """Repeat the order if the node shows no sign of having got it."""
     seconds = 4 * memory.settings.deadlines.again
-    if told.state != Open(phase.plan.step - 1) or now < max(phase.since, phase.given) + seconds:
+    if report.state != Open(phase.plan.step - 1) or now < max(phase.since, phase.given) + seconds:
         return []
     memory.phase = replace(phase, given=now)
-    commit = memory.standing.commit
+    commit = memory.journal.commit
     again: list[Effect] = [Give(step_order(memory, phase.plan))]
     if commit is not None and phase.replayed is None:
         again.insert(0, Give(commit_order(memory, commit)))
@@ -163,18 +163,18 @@ def on_result(memory: Memory, phase: Stepping, result: StepResult, now: float) -
     memory.phase = Committing(phase.plan, result, phase.since, phase.trigger, seconds, numbers)
     memory.rescale_numbers = ()
     commit = commit_for(memory, phase.plan, result, seconds)
-    return [WriteCommit(memory.standing.branch, commit)]
+    return [WriteCommit(memory.journal.branch, commit)]
 
 
 def on_commit(
     memory: Memory, phase: Committing, commit: Commit, ours: bool, now: float
 ) -> list[Effect]:
     """A step is committed."""
-    standing = memory.standing
+    journal = memory.journal
     answers = _answers(memory, phase, commit, ours)
     answers += profiling.on_committed(memory, phase.plan, phase.result)
-    memory.standing = replace(
-        standing,
+    memory.journal = replace(
+        journal,
         commit=commit,
         states=commit.states,
         plan=None,
@@ -190,7 +190,7 @@ def on_commit(
     _heed_rescale(memory, phase, commit, ours)
     if commit.workers != memory.settings.workers:
         share_anew(memory)
-    before = () if standing.commit is None else standing.commit.rescale.history
+    before = () if journal.commit is None else journal.commit.rescale.history
     moved = moved_in(phase.plan.moves, before, commit.rescale.history)
     done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
     offer = offer_of(memory)

@@ -17,10 +17,10 @@ class FixedCost:
     copying costs. Of copies it is what the quickest of them took; where all are slow, the disk is,
     so there is a bound to it.
 
-    >>> handling = FixedCost()
+    >>> fixed_cost = FixedCost()
     >>> for seconds in (0.001, 0.004, 0.009):
-    ...     handling.copied(seconds)
-    >>> handling.seconds
+    ...     fixed_cost.copied(seconds)
+    >>> fixed_cost.seconds
     0.003
     """
 

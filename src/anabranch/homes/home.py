@@ -106,20 +106,20 @@ class HomeFiles:
         What step ``last_step`` has written for them could not be copied ahead: it is moved now.
         Anything else that is missing is a miss.
         """
-        handling = FixedCost()
+        fixed_cost = FixedCost()
         for listed in restrict(runs, bins):
             moved = file_step(listed.run.name) >= last_step
-            with _timed(handling.looked):
+            with _timed(fixed_cost.looked):
                 missing = self._missing(listed)
             if missing:
-                with _timed(handling.copied):
+                with _timed(fixed_cost.copied):
                     self._copy(listed.run, missing, moved=moved)
             for blob in _blobs(listed):
                 if not self._home.has(blob):
                     self._count(blob.bytes, moved=file_step(blob.name) >= last_step)
                     with contextlib.suppress(OSError):
                         self._home.put(blob.name, self._stored(blob))
-        self.handling_seconds += handling.seconds
+        self.handling_seconds += fixed_cost.seconds
 
     def copy_ahead(self, runs: RunList, bins: BinSet, allowance: int | None) -> CopiedAhead:
         """Copy what bins have now and is not here.
@@ -129,12 +129,12 @@ class HomeFiles:
         """
         started, before = time.perf_counter(), self.counted.moved
         size, lacking = dict.fromkeys(bins, 0), set[int]()
-        handling, chosen = FixedCost(), restrict(runs, bins)
+        fixed_cost, chosen = FixedCost(), restrict(runs, bins)
         for listed in chosen:
-            with _timed(handling.looked):
+            with _timed(fixed_cost.looked):
                 missing = self._missing(listed)
             if missing:
-                with _timed(handling.copied):
+                with _timed(fixed_cost.copied):
                     run, _ = self._copy(listed.run, missing, moved=True)
                 for number in missing:
                     size[number] += int(run.bin_bytes[number])
@@ -154,8 +154,8 @@ class HomeFiles:
                     continue
             lacking.add(blob.bin)
         done = {number: each for number, each in size.items() if number not in lacking}
-        self.handling_seconds += handling.seconds
-        return CopiedAhead(done, time.perf_counter() - started - handling.seconds)
+        self.handling_seconds += fixed_cost.seconds
+        return CopiedAhead(done, time.perf_counter() - started - fixed_cost.seconds)
 
     def sweep(self, operator: str, runs: RunList, needed: BinSet, step: int) -> None:
         """Remove an operator's files that no ``needed`` bin needs, as of the last commit.

@@ -43,10 +43,10 @@ class Application(FastAPI):
             redoc_url=None,
             redirect_slashes=False,
         )
-        board = AppContext(coordinator, meter, self.feed, query_seconds)
+        context = AppContext(coordinator, meter, self.feed, query_seconds)
         changing, looking = (operation_calls, scaling_calls), (reading_calls, profile_calls)
         for calls in (*changing, *looking, query_calls, event_calls):
-            self.include_router(calls(board))
+            self.include_router(calls(context))
         add_handlers(self)
         self.add_middleware(BoundedBody)
         self.add_middleware(Guard, token=token)

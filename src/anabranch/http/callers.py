@@ -42,13 +42,13 @@ class Callers:
             try:
                 result = function()
             except BaseException as error:
-                told = _setter(future.set_exception, future, error)
+                report = _setter(future.set_exception, future, error)
             else:
-                told = _setter(future.set_result, future, result)
+                report = _setter(future.set_result, future, result)
             finally:
                 self._leave()
             with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
-                loop.call_soon_threadsafe(told)
+                loop.call_soon_threadsafe(report)
 
         try:
             threading.Thread(target=run, name=f"anabranch-http-{self._kind}", daemon=True).start()
@@ -76,8 +76,8 @@ def _setter(
 ) -> Callable[[], None]:
     """Sets the future unless its caller has gone."""
 
-    def told() -> None:
+    def report() -> None:
         if not future.done():
             set_it(value)
 
-    return told
+    return report

@@ -133,12 +133,12 @@ class Client:
         """Leave the bins where they are, or bring them back to where they were."""
         return self._scaling("/scale/cancel", {"roll_back": _word(roll_back)}, seconds)
 
-    def profile(self, wish: ProfileRequest, seconds: float = 30.0) -> ProfileAnswer:
+    def profile(self, request: ProfileRequest, seconds: float = 30.0) -> ProfileAnswer:
         """What a worker spends in the next step; wait so many seconds at most for it."""
-        given: dict[str, Any] = {"worker": wish.worker, "seconds": seconds}
-        if wish.region is not None:
-            given["region"] = wish.region
-        path = "/heap_profile" if wish.kind is ProfileKind.HEAP else "/dump_profile"
+        given: dict[str, Any] = {"worker": request.worker, "seconds": seconds}
+        if request.region is not None:
+            given["region"] = request.region
+        path = "/heap_profile" if request.kind is ProfileKind.HEAP else "/dump_profile"
         return _decoded(self._call("GET", f"{path}?{urlencode(given)}", seconds), ProfileAnswer)
 
     def query(self, asked: QueryRequest) -> bytes:

@@ -49,7 +49,7 @@ class HttpNode:
         self._deadline = deadline
         self._own = threading.local()
 
-    def told(self, leader: int, seen: int, seconds: float) -> NodeReport:
+    def report(self, leader: int, seen: int, seconds: float) -> NodeReport:
         """What the node says, as soon as it is newer than ``seen`` or so many seconds are over.
 
         Not longer than ``LONGEST_POLL``.

@@ -88,7 +88,7 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------ what is asked
 
-    def told(self, leader: int) -> NodeReport:
+    def report(self, leader: int) -> NodeReport:
         """What the node says of itself now."""
         with self._changed:
             duties, opened, outbox = self._fenced(leader), self._opened, self._outbox
@@ -97,7 +97,7 @@ class NodeCore:
                 boot=self._boot,
                 application=self._application,
                 leader=duties.leader,
-                facts=self._facts,
+                info=self._facts,
                 state=duties.state,
                 opened=duties.opened,
                 failed_open=duties.failed_open,

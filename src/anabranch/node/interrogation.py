@@ -47,24 +47,24 @@ def _registered(settled: StepOutcome) -> dict[tuple[str, int], int]:
     """The keys that operators have registered beyond those that they have saved, by bin."""
     live = {state.operator: state.live for state in settled.states}
     found: dict[tuple[str, int], int] = {}
-    for told in settled.registered:
-        saved = live.get(told.operator)
-        for number, keys in zip(told.bins, told.keys, strict=True):
+    for report in settled.registered:
+        saved = live.get(report.operator)
+        for number, keys in zip(report.bins, report.keys, strict=True):
             more = keys if saved is None else max(keys - saved[number], 0)
-            found[told.region, number] = found.get((told.region, number), 0) + more
+            found[report.region, number] = found.get((report.region, number), 0) + more
     return found
 
 
 def prefetched(physical: Physical, settled: StepOutcome) -> tuple[Prefetched, ...]:
     """The bins that are complete in the home of their new owner, by the word of all its tasks."""
     regions = {group.name: group.region for level in physical.levels for group in level.groups}
-    told: dict[tuple[str, int], list[tuple[BinCopied, ...]]] = {}
+    report: dict[tuple[str, int], list[tuple[BinCopied, ...]]] = {}
     for (_, group, worker), copied in settled.copied.items():
         region = regions.get(group)
         if region is not None:
-            told.setdefault((region, worker), []).append(copied)
+            report.setdefault((region, worker), []).append(copied)
     found: list[Prefetched] = []
-    for (region, worker), tasks in told.items():
+    for (region, worker), tasks in report.items():
         for number in sorted(set.intersection(*({each.bin for each in task} for task in tasks))):
             own = [each for task in tasks for each in task if each.bin == number]
             size, seconds = sum(each.bytes for each in own), sum(each.seconds for each in own)

@@ -111,7 +111,7 @@ class NodeProcess:
             node = HttpNode(address)
             # Asked in any case: ``Fenced`` is for a leader that may not end this node either.
             with contextlib.suppress(NodeUnreachable):
-                node.told(leader, -1, 0.0)
+                node.report(leader, -1, 0.0)
                 if address.options == self._command.options():
                     self._node = node
                     return node
@@ -160,7 +160,7 @@ class NodeProcess:
             address = read_node_address(self._directory)
             if address is not None and address.pid == self._child.pid:
                 self._node = HttpNode(address)
-                self._node.told(leader, -1, 0.0)
+                self._node.report(leader, -1, 0.0)
                 return self._node
             if self._child.poll() is not None:
                 raise self._not_started(self._child)
@@ -173,9 +173,9 @@ class NodeProcess:
         )
 
     def _not_started(self, child: subprocess.Popen[bytes]) -> Exception:
-        told = read_file(self._directory / FAILED)
-        if told is not None:
-            left = msgspec.json.decode(told, type=StartFailure)
+        report = read_file(self._directory / FAILED)
+        if report is not None:
+            left = msgspec.json.decode(report, type=StartFailure)
             if left.pid == child.pid:
                 return error_of(left.failure)
         said = last_line(self._directory / LOG)

@@ -107,7 +107,7 @@ class NodeServer:
         app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
 
         @app.post("/told")
-        async def told(request: Request) -> Response:
+        async def report(request: Request) -> Response:
             return await self._answered(request, TellCall, self._told)
 
         @app.post("/order")
@@ -130,7 +130,7 @@ class NodeServer:
 
     def _told(self, call: TellCall) -> tuple[bytes, str]:
         seconds = min(call.seconds, LONGEST_POLL)
-        return encode(self._node.told(call.leader, call.seen, seconds)), JSON
+        return encode(self._node.report(call.leader, call.seen, seconds)), JSON
 
     def _order(self, call: OrderCall) -> tuple[bytes, str]:
         self._node.order(call.leader, call.order)

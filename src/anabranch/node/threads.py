@@ -60,15 +60,15 @@ class ThreadedNode:
         """Whether a thread has ended that should not have: a bug, or a point that was killed."""
         return self._broken is not None
 
-    def told(self, leader: int, seen: int, seconds: float) -> NodeReport:
+    def report(self, leader: int, seen: int, seconds: float) -> NodeReport:
         """What the node says, as soon as it is newer than ``seen`` or so many seconds are over."""
         self._check()
-        told = self.core.told(leader)
-        if told.version > seen or seconds <= 0:
-            return told
+        report = self.core.report(leader)
+        if report.version > seen or seconds <= 0:
+            return report
         self.core.wait_told(seen, seconds)
         self._check()
-        return self.core.told(leader)
+        return self.core.report(leader)
 
     def order(self, leader: int, order: NodeOrder) -> None:
         """Give an order. Returns once it is taken; raises ``Fenced``."""

@@ -41,8 +41,8 @@ class _Lowering:
         """Put the levels together."""
         crossing = [
             (consumer, number, way)
-            for consumer, ways in self._ways.ways.items()
-            for number, way in enumerate(ways)
+            for consumer, paths in self._ways.paths.items()
+            for number, way in enumerate(paths)
             if self._ways.leaves_task(consumer, way)
         ]
         edges = [self._edge(i + 1, *each) for i, each in enumerate(crossing)]
@@ -72,16 +72,16 @@ class _Lowering:
         found = {node.id: self._typed.schema(node.id) for node in self._graph.nodes}
         for copy, node in self._ways.nodes.items():
             if copy not in found:
-                origin = self._ways.ways[copy][0].producer if isinstance(node, Relay) else node.id
+                origin = self._ways.paths[copy][0].producer if isinstance(node, Relay) else node.id
                 found[copy] = found[origin]
         return found
 
     def _transform(self, id: int) -> Transform:
-        ways = self._ways.inflows[id]
+        paths = self._ways.inflows[id]
         before = self._ways.nodes[id]
         assert isinstance(before, TransformNode)
         ordered = self._typed.ordered(before.inputs[0])
-        inputs = [self._inflow(id, place, way) for place, way in enumerate(ways)]
+        inputs = [self._inflow(id, place, way) for place, way in enumerate(paths)]
         given = self._given(id)
         return Transform(
             id,
@@ -111,7 +111,7 @@ class _Lowering:
     def _edge(self, number: int, consumer: int, place: int, way: RowPath) -> Edge:
         columns, arguments = self._columns(consumer, way), self._arguments(consumer)
         ordered = self._ordered(consumer)
-        earlier = self._ways.ways[consumer][:place]
+        earlier = self._ways.paths[consumer][:place]
         return Edge(
             id=number,
             producer=way.producer,
@@ -139,7 +139,7 @@ class _Lowering:
     def _producer_schema(self, producer: int) -> pa.Schema:
         node = self._ways.nodes[producer]
         if isinstance(node, Relay):
-            return self._producer_schema(self._ways.ways[producer][0].producer)
+            return self._producer_schema(self._ways.paths[producer][0].producer)
         return self._typed.schema(node.id)
 
     def _keys(self, consumer: int) -> pa.Schema:
@@ -215,7 +215,7 @@ class _Lowering:
         if isinstance(node, StatefulNode):
             region = self._typed.region(node.id)
         else:
-            way = self._ways.ways[consumer][0]
+            way = self._ways.paths[consumer][0]
             if way.distribution is None:
                 return self._region_name(way.producer)
             region = way.distribution
@@ -253,8 +253,8 @@ class _Lowering:
 
     def _direct(self) -> dict[int, tuple[int, ...]]:
         straight: dict[int, list[int]] = {}
-        for consumer, ways in self._ways.ways.items():
-            for way in ways:
+        for consumer, paths in self._ways.paths.items():
+            for way in paths:
                 if not self._ways.leaves_task(consumer, way):
                     straight.setdefault(way.producer, []).append(consumer)
         return {producer: tuple(ids) for producer, ids in straight.items()}

@@ -52,7 +52,7 @@ class RowPaths:
     graph: Graph
     in_region: Callable[[int], bool]
     nodes: dict[int, GraphNode | Relay] = field(default_factory=dict)
-    ways: dict[int, tuple[RowPath, ...]] = field(default_factory=dict)
+    paths: dict[int, tuple[RowPath, ...]] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)
     inflows: dict[int, tuple[RowPath, ...]] = field(default_factory=dict)
     _copies: dict[int, list[int]] = field(default_factory=dict)
@@ -75,16 +75,16 @@ class RowPaths:
 
     def consumers(self) -> list[int]:
         """All that run in tasks, producers before their consumers."""
-        return list(self.ways)
+        return list(self.paths)
 
     def after(self, producer: int) -> list[int]:
         """Who gets the rows of a producer."""
-        every = {**self.ways, **self.inflows}
-        return [c for c, ways in every.items() if any(w.producer == producer for w in ways)]
+        every = {**self.paths, **self.inflows}
+        return [c for c, paths in every.items() if any(w.producer == producer for w in paths)]
 
     def ways_of(self, id: int) -> tuple[RowPath, ...]:
         """The ways of rows to what runs in a task, or to a transform."""
-        return self.inflows[id] if id in self.inflows else self.ways[id]
+        return self.inflows[id] if id in self.inflows else self.paths[id]
 
     def leaves_task(self, consumer: int, way: RowPath) -> bool:
         """Whether rows leave Python on this way."""
@@ -93,12 +93,12 @@ class RowPaths:
     def _stateful(self, node: StatefulNode) -> None:
         found = tuple(self._walk(node.inputs[0], RowPath(-1), keyed=False, distributed=True))
         level = max(self._level_after(node, way) for way in found)
-        self.ways[node.id] = tuple(self._relayed(way, level) for way in found)
+        self.paths[node.id] = tuple(self._relayed(way, level) for way in found)
         self.nodes[node.id] = node
         self.levels[node.id] = level
         self._copies[node.id] = [node.id]
         # The relays were made after the walk had begun: what runs first must stand first.
-        self.ways[node.id] = self.ways.pop(node.id)
+        self.paths[node.id] = self.paths.pop(node.id)
 
     def _transform(self, node: TransformNode) -> None:
         """A transform gets the rows of all its ways at once, wherever they were before."""
@@ -116,7 +116,7 @@ class RowPaths:
         for way in self._walk(node.inputs[0], RowPath(-1), keyed=False, distributed=distributed):
             copy = node.id if not self._copies[node.id] else self._new_id()
             self.nodes[copy] = node
-            self.ways[copy] = (way,)
+            self.paths[copy] = (way,)
             self.levels[copy] = self._level_after(node, way)
             self._copies[node.id].append(copy)
 
@@ -186,7 +186,7 @@ class RowPaths:
         for number in range(self.levels[way.producer] + 1, level):
             relay = self._new_id()
             self.nodes[relay] = Relay(relay)
-            self.ways[relay] = (RowPath(way.producer),)
+            self.paths[relay] = (RowPath(way.producer),)
             self.levels[relay] = number
             way = replace(way, producer=relay)
         return way

@@ -172,7 +172,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     boot: str
     application: str
     leader: int
-    facts: ProgramInfo
+    info: ProgramInfo
     state: NodeState
     opened: int = 0
     failed_open: Failure | None = None
@@ -347,7 +347,7 @@ class StepResult(msgspec.Struct, frozen=True):
 class Node(Protocol):
     """A node as the coordinator's driver sees it. Any thread may call."""
 
-    def told(self, leader: int, seen: int, seconds: float) -> NodeReport:
+    def report(self, leader: int, seen: int, seconds: float) -> NodeReport:
         """What the node says, as soon as it is newer than ``seen`` or so many seconds are over."""
         ...
 

@@ -41,7 +41,7 @@ class FinishedRescale(msgspec.Struct, frozen=True):
     """A rescale that is over: what was asked, how it ended, what it moved."""
 
     number: int
-    wish: TargetRequest
+    request: TargetRequest
     outcome: RescaleOutcome
     moved: MovedTotals
     workers: tuple[int, ...] = ()

@@ -120,7 +120,7 @@ class RescaleStatus(msgspec.Struct, frozen=True):
 
     number: int
     phase: str
-    wish: TargetRequest | None
+    request: TargetRequest | None
     waiting: dict[str, int]
     in_hand_over: dict[str, int]
     moved_bins: int

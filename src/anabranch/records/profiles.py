@@ -31,8 +31,8 @@ class ProfileRequest(msgspec.Struct, frozen=True):
     def is_about(self, region: str | None, worker: int) -> bool:
         """Whether a task of this region and worker is to be looked at.
 
-        >>> wish = ProfileRequest(ProfileKind.TIME, 1)
-        >>> wish.is_about("by-customer", 1), wish.is_about("by-customer", 0)
+        >>> request = ProfileRequest(ProfileKind.TIME, 1)
+        >>> request.is_about("by-customer", 1), request.is_about("by-customer", 0)
         (True, False)
         """
         return self.worker == worker and self.region in (None, region)

@@ -85,10 +85,10 @@ class Plan(msgspec.Struct, frozen=True):
 
     def looked_at(self, region: str | None, worker: int) -> ProfileKind | None:
         """How a task of this step is to be looked at; None for not at all."""
-        wish = self.profile
-        if wish is msgspec.UNSET or not wish.is_about(region, worker):
+        request = self.profile
+        if request is msgspec.UNSET or not request.is_about(region, worker):
             return None
-        return wish.kind
+        return request.kind
 
     def followed_by(self, inputs: tuple[Input, ...]) -> Plan | None:
         """What the step after this one may be like with some input; None where that is its end.

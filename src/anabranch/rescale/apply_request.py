@@ -39,10 +39,12 @@ from anabranch.rescale.phases import (
     Steady,
 )
 from anabranch.rescale.rounds import USUAL_SECONDS
-from anabranch.rescale.targets import check_wish, target_for
+from anabranch.rescale.targets import check_request, target_for
 
 
-def request(rescale: Rescale, asked: RescaleRequest, placement: Sequence[Assignment]) -> Rescale:
+def apply_request(
+    rescale: Rescale, asked: RescaleRequest, placement: Sequence[Assignment]
+) -> Rescale:
     """The rescale after a request; ``placement`` is that of the last commit.
 
     It holds from the next plan on, and survives a crash from the next commit on.
@@ -58,16 +60,16 @@ def request(rescale: Rescale, asked: RescaleRequest, placement: Sequence[Assignm
             return _rolled_back(rescale) if asked.roll_back else _cancelled(rescale)
 
 
-def _wanted(rescale: Rescale, wish: TargetRequest, placement: Sequence[Assignment]) -> Rescale:
+def _wanted(rescale: Rescale, request: TargetRequest, placement: Sequence[Assignment]) -> Rescale:
     """A target from where things are; what was wanted before is not wanted any more."""
     placement = arrived(rescale, placement)
-    check_wish(wish, placement)
+    check_request(request, placement)
     phase = _unpaused(rescale)
     history = finished(rescale, placement)
     origin = shares_of(placement)
     if isinstance(phase, Interrogating | Moving | RollingBack | Cancelling):
         entry = FinishedRescale(
-            rescale.number, phase.wish, RescaleOutcome.REPLACED, moved_of(phase)
+            rescale.number, phase.request, RescaleOutcome.REPLACED, moved_of(phase)
         )
         history = remembered(history, entry)
         origin = _origin(phase)
@@ -75,7 +77,7 @@ def _wanted(rescale: Rescale, wish: TargetRequest, placement: Sequence[Assignmen
         rescale,
         number=rescale.number + 1,
         turn=rescale.turn + 1,
-        phase=Interrogating(wish, origin),
+        phase=Interrogating(request, origin),
         history=history,
     )
 
@@ -101,7 +103,7 @@ def _cancelled(rescale: Rescale) -> Rescale:
         return rescale
     if isinstance(phase, Steady | Settled):
         raise _refused("no rescale is under way")
-    stopped = Cancelling(phase.wish, _origin(phase), moved_of(phase))
+    stopped = Cancelling(phase.request, _origin(phase), moved_of(phase))
     return replace(rescale, turn=rescale.turn + 1, phase=stopped)
 
 
@@ -111,9 +113,9 @@ def _rolled_back(rescale: Rescale) -> Rescale:
         return replace(rescale, phase=phase)
     if isinstance(phase, Steady | Settled):
         raise _refused("no rescale is under way")
-    usual = phase.course.usual_seconds if isinstance(phase, Moving) else USUAL_SECONDS
+    usual = phase.migration.usual_seconds if isinstance(phase, Moving) else USUAL_SECONDS
     back = Migration(phase.origin, usual, moved=moved_of(phase))
-    return replace(rescale, turn=rescale.turn + 1, phase=RollingBack(phase.wish, back))
+    return replace(rescale, turn=rescale.turn + 1, phase=RollingBack(phase.request, back))
 
 
 def _unpaused(
@@ -123,7 +125,7 @@ def _unpaused(
 
 
 def _origin(phase: Interrogating | Moving | RollingBack | Cancelling) -> tuple[Shares, ...]:
-    return phase.course.target if isinstance(phase, RollingBack) else phase.origin
+    return phase.migration.target if isinstance(phase, RollingBack) else phase.origin
 
 
 def _refused(why: str) -> OperationRefused:
@@ -131,16 +133,16 @@ def _refused(why: str) -> OperationRefused:
 
 
 def reopened(
-    rescale: Rescale, wish: TargetRequest, placement: Sequence[Assignment], loads: Loads
+    rescale: Rescale, request: TargetRequest, placement: Sequence[Assignment], loads: Loads
 ) -> tuple[Rescale, tuple[Assignment, ...]]:
     """The wish fulfilled at once, while nothing runs: a start with another number of workers.
 
     Also for a worker whose host is gone: ``Scale(remove=(worker,))``. The state is in the store, so
     whoever owns a bin finds it there. A rescale that was under way is replaced.
     """
-    asked = _wanted(rescale, wish, placement)
+    asked = _wanted(rescale, request, placement)
     now = arrived(rescale, placement)
-    target = target_for(wish, now, loads)
+    target = target_for(request, now, loads)
     changes = (
         (shares.region, number, worker)
         for shares in target
@@ -148,7 +150,7 @@ def reopened(
     )
     settled = replace(
         asked,
-        phase=Settled(wish, RescaleOutcome.REOPENED, MovedTotals()),
+        phase=Settled(request, RescaleOutcome.REOPENED, MovedTotals()),
         handing=(),
         workers=tuple(sorted({*asked.workers, *members(now)})),
     )

@@ -77,7 +77,7 @@ def plan_step(
         prefetch=intent.prefetch,
         asked=intent.ask,
         announced=intent.announce,
-        course=intent.course,
+        migration=intent.migration,
         settles=intent.settle,
         shutdown=idle(rescale, now) if intent.settle else (),
         ahead=intent.ahead,
@@ -93,7 +93,7 @@ def joining_next(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[tup
     phase = rescale.phase
     if not isinstance(phase, Interrogating):
         return ()
-    target = target_for(phase.wish, placement, _UNKNOWN)
+    target = target_for(phase.request, placement, _UNKNOWN)
     return joiners(moves_between(placement, target, _UNKNOWN))
 
 
@@ -134,7 +134,7 @@ def finished(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[Finishe
     if not isinstance(phase, Settled):
         return rescale.history
     entry = FinishedRescale(
-        rescale.number, phase.wish, phase.outcome, phase.moved, members(placement)
+        rescale.number, phase.request, phase.outcome, phase.moved, members(placement)
     )
     return remembered(rescale.history, entry)
 

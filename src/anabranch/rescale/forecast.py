@@ -13,7 +13,7 @@ from anabranch.rescale.costs import CostModel
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.rounds import RescaleSettings, budget_for, costs_for, rounds, usual_seconds
-from anabranch.rescale.targets import check_wish, target_for
+from anabranch.rescale.targets import check_request, target_for
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 def forecast(
-    wish: TargetRequest,
+    request: TargetRequest,
     placement: Sequence[Assignment],
     loads: Loads,
     recent: Sequence[float],
@@ -42,8 +42,8 @@ def forecast(
     costs: CostModel,
 ) -> Forecast:
     """What a wish would come to. Nothing is changed by asking."""
-    check_wish(wish, placement)
-    target = target_for(wish, placement, loads)
+    check_request(request, placement)
+    target = target_for(request, placement, loads)
     moves = moves_between(placement, target, loads)
     usual = usual_seconds(recent)
     steps, seconds, longest = duration(moves, usual, settings, costs)

@@ -86,7 +86,7 @@ class Intent:
     allowance: int | None = None
     joining: tuple[tuple[str, int], ...] = ()
     allowed: float | None = None
-    course: Migration | None = None
+    migration: Migration | None = None
 
 
 class Migration(msgspec.Struct, frozen=True):

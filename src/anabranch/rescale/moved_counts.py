@@ -29,8 +29,8 @@ def count_moved(phase: Phase, moves: StepMoves, reports: Reports) -> Phase:
         case Settled() | Cancelling():
             return replace(phase, moved=_added(phase.moved, moves, reports))
         case Moving() | RollingBack():
-            moved = _added(phase.course.moved, moves, reports)
-            return replace(phase, course=replace(phase.course, moved=moved))
+            moved = _added(phase.migration.moved, moves, reports)
+            return replace(phase, migration=replace(phase.migration, moved=moved))
         case Paused():
             return replace(phase, inner=count_moved(phase.inner, moves, reports))
         case Steady() | Interrogating():
@@ -43,7 +43,7 @@ def moved_of(phase: Phase) -> MovedTotals:
         case Paused():
             return moved_of(phase.inner)
         case Moving() | RollingBack():
-            return phase.course.moved
+            return phase.migration.moved
         case Settled() | Cancelling():
             return phase.moved
         case Steady() | Interrogating():

@@ -40,7 +40,7 @@ class RescaleSettings(msgspec.Struct, frozen=True):
     how many steps an answer or a copy is waited for: after that it goes on without.
     """
 
-    way: MovePolicy = MovePolicy.BATCHED
+    policy: MovePolicy = MovePolicy.BATCHED
     budget_bytes: int | None = None
     budget_ms: float | None = None
     slack: float = SLACK
@@ -68,7 +68,7 @@ def budget_for(settings: RescaleSettings, usual: float) -> Budget:
     >>> budget_for(RescaleSettings(), 0.4)
     Budget(bytes=None, seconds=0.1, bins=None)
     """
-    match settings.way:
+    match settings.policy:
         case MovePolicy.ALL_AT_ONCE:
             return Budget()
         case MovePolicy.FLUID:

@@ -33,7 +33,7 @@ class StepMoves(msgspec.Struct, frozen=True):
     ``ahead`` are these, those that wait there and those of ``collect``: all that their next owner
     keeps up with, spending ``allowance`` bytes on large values. What a step adds to the bins of
     ``collect`` is copied when they are acquired, after its commit. ``asked``:
-    workers report their loads. ``course``: a target was made, and is followed from here on.
+    workers report their loads. ``migration``: a target was made, and is followed from here on.
     ``shutdown`` are workers without bins: this is their last step, and their homes may go after it.
     ``joining`` are workers that will have bins of a region. ``allowed`` is how many seconds it may
     spend on moving. ``turn`` says which request it was planned for, ``number`` which rescale.
@@ -46,7 +46,7 @@ class StepMoves(msgspec.Struct, frozen=True):
     prefetch: tuple[Move, ...] = ()
     asked: bool = False
     announced: tuple[Shares, ...] = ()
-    course: Migration | None = None
+    migration: Migration | None = None
     settles: bool = False
     shutdown: tuple[int, ...] = ()
     ahead: tuple[Move, ...] = ()

@@ -16,29 +16,29 @@ from anabranch.rescale.loads import Loads, weights
 from anabranch.rescale.membership import KeptByCount, choose_members, weighed
 
 
-def check_wish(wish: TargetRequest, placement: Sequence[Assignment]) -> None:
+def check_request(request: TargetRequest, placement: Sequence[Assignment]) -> None:
     """Refuse what cannot be done, with the reason: ``OperationRefused``."""
     known = {each.region: each for each in placement}
     named: list[str] = []
-    match wish:
+    match request:
         case Scale():
-            named = [region for region, _ in wish.regions]
-            counts = [count for _, count in wish.regions]
-            counts += [] if wish.workers is None else [wish.workers]
+            named = [region for region, _ in request.regions]
+            counts = [count for _, count in request.regions]
+            counts += [] if request.workers is None else [request.workers]
             if any(count < 1 for count in counts):
                 raise _refused("a region needs at least one worker")
-            if not counts and not wish.remove:
+            if not counts and not request.remove:
                 raise _refused("neither a number of workers nor workers to remove are given")
-            strange = sorted(set(wish.remove) - set(members(placement)))
+            strange = sorted(set(request.remove) - set(members(placement)))
             if strange:
                 raise _refused(f"there is no worker {strange[0]}")
-            if wish.workers is None:
-                _check_left(wish, placement)
+            if request.workers is None:
+                _check_left(request, placement)
         case Rebalance():
-            named = list(wish.regions)
+            named = list(request.regions)
         case Assign():
-            named = [shares.region for shares in wish.shares]
-            for shares in wish.shares:
+            named = [shares.region for shares in request.shares]
+            for shares in request.shares:
                 assignment = known.get(shares.region)
                 if assignment is not None and len(shares.workers) > len(assignment.workers):
                     raise _refused(f"{shares.region!r} has {len(assignment.workers)} bins")
@@ -49,10 +49,10 @@ def check_wish(wish: TargetRequest, placement: Sequence[Assignment]) -> None:
             raise _refused(f"there is no region {region!r}")
 
 
-def _check_left(wish: Scale, placement: Sequence[Assignment]) -> None:
-    counted = {region for region, _ in wish.regions}
+def _check_left(request: Scale, placement: Sequence[Assignment]) -> None:
+    counted = {region for region, _ in request.regions}
     for each in placement:
-        if each.workers and each.region not in counted and set(each.workers) <= set(wish.remove):
+        if each.workers and each.region not in counted and set(each.workers) <= set(request.remove):
             raise _refused(f"{each.region!r} would be left without a worker")
 
 
@@ -61,23 +61,23 @@ def _refused(why: str) -> OperationRefused:
 
 
 def target_for(
-    wish: TargetRequest, placement: Sequence[Assignment], loads: Loads
+    request: TargetRequest, placement: Sequence[Assignment], loads: Loads
 ) -> tuple[Shares, ...]:
     """The shares that a wish comes to: a function of its arguments, with no regard to order.
 
     It moves the fewest bytes for the balance asked for; asked again when it is reached, it moves
     nothing. A region has no more workers than bins.
     """
-    match wish:
+    match request:
         case Assign():
-            exact = {shares.region: shares.workers for shares in wish.shares}
+            exact = {shares.region: shares.workers for shares in request.shares}
             return tuple(_overlaid(each, exact.get(each.region, ())) for each in placement)
         case Rebalance():
-            chosen = [e for e in placement if not wish.regions or e.region in wish.regions]
+            chosen = [e for e in placement if not request.regions or e.region in request.regions]
             staying = {each.region: members([each]) for each in chosen}
-            return _balanced(placement, staying, wish.by, loads)
+            return _balanced(placement, staying, request.by, loads)
         case Scale():
-            return _balanced(placement, _members(wish, placement, loads), wish.by, loads)
+            return _balanced(placement, _members(request, placement, loads), request.by, loads)
 
 
 def _overlaid(assignment: Assignment, exact: tuple[int, ...]) -> Shares:
@@ -85,15 +85,15 @@ def _overlaid(assignment: Assignment, exact: tuple[int, ...]) -> Shares:
 
 
 def _members(
-    wish: Scale, placement: Sequence[Assignment], loads: Loads
+    request: Scale, placement: Sequence[Assignment], loads: Loads
 ) -> dict[str, tuple[int, ...]]:
     """The workers of each region that changes.
 
     Regions with equal counts get the same workers, and one with fewer gets some of those of one
     with more: so that as few workers as possible have anything at all.
     """
-    banned = frozenset(wish.remove)
-    counts = {each.region: _count(wish, each, banned) for each in placement if each.workers}
+    banned = frozenset(request.remove)
+    counts = {each.region: _count(request, each, banned) for each in placement if each.workers}
     wanted = {region: count for region, count in counts.items() if count is not None}
     found: dict[str, tuple[int, ...]] = {}
     allowed: frozenset[int] | None = None
@@ -106,14 +106,14 @@ def _members(
             owning, others = owning & allowed, sorted(allowed)
         chosen = choose_members(sorted(owning), count, kept, others)
         found.update((each.region, chosen) for each in alike)
-        if wish.workers is not None:
+        if request.workers is not None:
             allowed = frozenset(chosen)
     return found
 
 
-def _count(wish: Scale, assignment: Assignment, banned: frozenset[int]) -> int | None:
+def _count(request: Scale, assignment: Assignment, banned: frozenset[int]) -> int | None:
     """How many workers a region is to have; None where it stays as it is."""
-    count = dict(wish.regions).get(assignment.region, wish.workers)
+    count = dict(request.regions).get(assignment.region, request.workers)
     if count is not None:
         return count
     owning = set(assignment.workers)

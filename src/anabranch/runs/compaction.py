@@ -149,14 +149,14 @@ def choose_depths(
     step = _Step(stack, changed, live, limits)
     depths = _young(step, changed_bytes)
     for rule in (_crowded, _tiers, _rotten, _sparse):
-        wish = rule(step, depths)
-        asking = np.flatnonzero(wish.depths > depths)
-        queue = asking[np.argsort(-wish.urgency[asking], kind="stable")]
-        cost = (stack.rows_above(wish.depths) - stack.rows_above(depths))[queue]
+        request = rule(step, depths)
+        asking = np.flatnonzero(request.depths > depths)
+        queue = asking[np.argsort(-request.urgency[asking], kind="stable")]
+        cost = (stack.rows_above(request.depths) - stack.rows_above(depths))[queue]
         fits = np.cumsum(cost) <= budget
         fits[:1] = True
         served = queue[fits]
-        depths[served] = wish.depths[served]
+        depths[served] = request.depths[served]
         budget -= int(cost[fits].sum())
     return depths
 

@@ -148,8 +148,10 @@ def place(root: Path, file: StagedFile, final: Path, link: Link) -> None:
 def published_step(name: str) -> int | None:
     """The step that a data file, a manifest or an attempt is of.
 
-    >>> published_step("step-000000000007-0.json"), published_step("step-000000000008"), published_step("step-1.csv")
-    (7, 8, None)
+    >>> published_step("step-000000000007-0.json"), published_step("step-000000000008")
+    (7, 8)
+    >>> published_step("step-1.csv") is None
+    True
     """
     found = _OF_STEP.match(name)
     return None if found is None else int(found[1])

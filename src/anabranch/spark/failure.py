@@ -58,7 +58,7 @@ class TaskFailed(Exception):
     """An error on its way out of a task, written so that the driver can rebuild it."""
 
 
-def told(error: Exception) -> str:
+def report(error: Exception) -> str:
     """What Spark has to say about a failure, in a sentence or two."""
     return brief(str(error)).rstrip(".")
 
@@ -138,10 +138,10 @@ def rebuilt(text: str) -> AnabranchError | None:
 def brief(text: str) -> str:
     """What went wrong: Python's last word if Python raised, else what Spark has a name for."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("at ", "...", "Driver stacktrace"))]
-    raised = [line for line in told if _RAISED.match(line)]
+    report = [line for line in lines if not line.startswith(("at ", "...", "Driver stacktrace"))]
+    raised = [line for line in report if _RAISED.match(line)]
     named = list(dict.fromkeys(" ".join(match[1].split()) for match in _NAMED.finditer(text)))
-    joined = raised[-1] if _TRACEBACK in text and raised else " ".join(named or told)
+    joined = raised[-1] if _TRACEBACK in text and raised else " ".join(named or report)
     return joined if len(joined) <= _LONGEST else joined[: _LONGEST - 1] + "…"
 
 

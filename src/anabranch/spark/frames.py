@@ -21,7 +21,7 @@ from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import BuildError, PublishFailed
 from anabranch.protocol.sinks import SparkFormat
 from anabranch.sources.file_uri import hadoop_path, spark_path
-from anabranch.spark.failure import quietly, told
+from anabranch.spark.failure import quietly, report
 from anabranch.spark.jvm import java_class
 from anabranch.spark.session import use_pool, use_session
 from anabranch.spark.step.assembly import no_rows
@@ -56,7 +56,7 @@ class SparkFrames:
                 self._save(no_rows(spark, schema), form, scratch)
         except (PySparkException, Py4JError) as error:
             raise BuildError(
-                f"Spark cannot write these rows as {form.name}: {told(error)}",
+                f"Spark cannot write these rows as {form.name}: {report(error)}",
                 do="Give the sink another format, other options or other columns. A format that "
                 "Spark does not come with needs its package in spark_conf (spark.jars.packages).",
             ) from error
@@ -70,7 +70,7 @@ class SparkFrames:
                 self._save(self.frame(files, schema), form, directory)
         except (PySparkException, Py4JError) as error:
             raise PublishFailed(
-                f"Spark could not write the output as {form.name}: {told(error)}",
+                f"Spark could not write the output as {form.name}: {report(error)}",
                 where=str(directory.parent.parent),
                 do="The output stays staged. Remove the cause and run the pipeline again.",
             ) from error

@@ -8,9 +8,9 @@ Operations
 
 Guarantees
     When a call returns, the bytes and the name survive a power cut, and so do the names of the
-    directories below ``within`` that it is in. When it raises, no file of
-    its making is left (a kill may leave one: hidden ``.….aside`` files, which ``remove_leftovers`` removes,
-    or an unfinished bulk file that nothing names).
+    directories below ``within`` that it is in. When it raises, it leaves no file
+    (a kill may leave one: hidden ``.….aside`` files, which ``remove_leftovers`` removes, or an
+    unfinished bulk file that nothing names).
 
 Non-guarantees
     Removals are not synced: after a power cut a removed file may be back. An error from the last

@@ -38,7 +38,7 @@ class TaskTimes:
         before = home.handling_seconds
         with self.spent(what):
             yield
-        handling = home.handling_seconds - before
-        if handling:
-            self.seconds[what] -= handling
-            self.seconds[HANDLING] += handling
+        fixed_cost = home.handling_seconds - before
+        if fixed_cost:
+            self.seconds[what] -= fixed_cost
+            self.seconds[HANDLING] += fixed_cost

@@ -107,23 +107,20 @@ class Simulation:
 
     def outcome(self, cluster: SimulatedCluster) -> ScheduleResult:
         """What the sinks have, and the state at the last commit."""
-        standing = read_journal_view(Journal(cluster.store / "journal"))
-        assert standing.commit is not None
+        view = read_journal_view(Journal(cluster.store / "journal"))
+        assert view.commit is not None
         snapshot = snapshot_of(
-            standing.step,
-            standing.clock_ns,
+            view.step,
+            view.clock_ns,
             self.program.bins,
-            standing.states,
-            standing.commit.placement,
+            view.states,
+            view.commit.placement,
         )
         state = {
-            each.operator: cluster.tables.read(snapshot, each).to_pylist()
-            for each in standing.states
+            each.operator: cluster.tables.read(snapshot, each).to_pylist() for each in view.states
         }
         output = {name: _published(node.sink) for name, node in self.program.sinks.items()}
-        return ScheduleResult(
-            output, state, tuple(cluster.rules.ownership.line.read(standing.step))
-        )
+        return ScheduleResult(output, state, tuple(cluster.rules.ownership.line.read(view.step)))
 
 
 @contextlib.contextmanager

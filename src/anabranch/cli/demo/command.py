@@ -22,7 +22,7 @@ from anabranch.cli.demo.orders import OrderWriter
 from anabranch.cli.demo.rescales import DemoRescales, turns
 from anabranch.cli.demo.view import DemoView, Frame, Tier, view_for
 from anabranch.cli.plain_text import literal
-from anabranch.cli.scale_text import wish_text
+from anabranch.cli.scale_text import request_text
 from anabranch.cli.sizes import size
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Settings
@@ -49,7 +49,7 @@ _TIER_ORDER = ("bronze", "silver", "gold", "platinum")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DemoOptions:
     """What the user asked for. ``keep`` is where the files stay; None for nowhere."""
 
     rows: int
@@ -63,11 +63,11 @@ class Wish:
 class Show:
     """A demo under way: the numbers of its steps, and where to show them."""
 
-    wish: Wish
+    request: DemoOptions
     places: Places
     view: DemoView
     started: float
-    course: DemoRescales
+    rescales: DemoRescales
     history: list[StepDone] = field(default_factory=list)
     last_step_at: float = 0.0
     tiers: tuple[Tier, ...] = ()
@@ -88,7 +88,7 @@ class Show:
 
     def phase(self) -> str:
         """What is going on while orders arrive."""
-        workers = self.course.going_to
+        workers = self.rescales.going_to
         if workers is None:
             return "Orders arrive"
         return f"Orders arrive, bins go to {workers} worker{'' if workers == 1 else 's'}"
@@ -96,7 +96,7 @@ class Show:
     def advance(self, pipeline: Pipeline) -> None:
         """Begin the rescale that is due, take note of one that is over."""
         status = pipeline.status()
-        over = self.course.advance(pipeline, status, self.rows / self.wish.rows)
+        over = self.rescales.advance(pipeline, status, self.rows / self.request.rows)
         if over is not None:
             self.settled.append(settled_text(over))
 
@@ -107,30 +107,32 @@ class Show:
             self.started,
             tuple(self.history),
             0 if status is None else status.published,
-            self.wish.rows,
+            self.request.rows,
             sum(1 for _ in self.places.orders.glob("orders-*.json")),
             0 if status is None else status.keys[TOTALS],
             self.tiers,
             () if status is None else tuple(Bins.of(region) for region in status.regions),
             None if status is None else status.rescale,
-            frozenset(done.step for done in self.history if self.course.moved_in(done.step)),
+            frozenset(done.step for done in self.history if self.rescales.moved_in(done.step)),
             tuple(self.settled),
         )
 
 
-def run_demo(wish: Wish, console: Console) -> int:
+def run_demo(request: DemoOptions, console: Console) -> int:
     """Run the demo to its end; gives the exit code."""
-    with _directory(wish.keep) as root:
+    with _directory(request.keep) as root:
         places = Places(root)
         places.orders.mkdir()
-        writer = OrderWriter.into(places.orders, wish.rows, wish.steps, wish.seed)
+        writer = OrderWriter.into(places.orders, request.rows, request.steps, request.seed)
         with view_for(console) as view:
-            show = Show(wish, places, view, time.monotonic(), DemoRescales(turns(wish.workers)))
+            show = Show(
+                request, places, view, time.monotonic(), DemoRescales(turns(request.workers))
+            )
             show.show("Starting Spark")
             pipeline = run(
                 demo_flow(places),
                 directory=places.state,
-                workers=wish.workers,
+                workers=request.workers,
                 bins=_BINS,
                 spark_conf=_SHORT_RUN,
                 settings=_BIN_BY_BIN,
@@ -140,17 +142,17 @@ def run_demo(wish: Wish, console: Console) -> int:
         if not finished:
             console.print(f"Stopped after step {pipeline.status().step}; nothing was checked.")
             return INTERRUPTED
-        if wish.keep is not None:
-            console.print(literal(f"The files are in {wish.keep}."), soft_wrap=True)
-        return _judge(console, wish.rows, places, pipeline)
+        if request.keep is not None:
+            console.print(literal(f"The files are in {request.keep}."), soft_wrap=True)
+        return _judge(console, request.rows, places, pipeline)
 
 
 def settled_text(over: FinishedRescale) -> str:
     """What a rescale came to, on one line of the picture."""
     moved = over.moved
     return (
-        f"At {wish_text(over.wish)}: {moved.bins} bins, {moved.keys:,} keys, {size(moved.bytes)} "
-        f"moved, longest step {moved.longest_seconds:.2f} s"
+        f"At {request_text(over.request)}: {moved.bins} bins, {moved.keys:,} keys, "
+        f"{size(moved.bytes)} moved, longest step {moved.longest_seconds:.2f} s"
     )
 
 
@@ -167,9 +169,9 @@ def _watch(show: Show, pipeline: Pipeline, writer: OrderWriter) -> bool:
         while not _all_in(show, writer):
             pipeline.wait(_TICK_SECONDS)
             show.advance(pipeline)
-            writer.keep_pace(show.course.going_to is not None)
+            writer.keep_pace(show.rescales.going_to is not None)
             show.show(show.phase(), pipeline)
-        while not show.course.is_over and not _stalled(show, writer):
+        while not show.rescales.is_over and not _stalled(show, writer):
             pipeline.wait(_TICK_SECONDS)
             show.advance(pipeline)
             show.show("All orders are in, bins still move", pipeline)

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.cli.demo.bins import Bins, bin_map, plain
-from anabranch.cli.scale_text import wish_text
+from anabranch.cli.scale_text import request_text
 from anabranch.cli.sizes import size
 from anabranch.coordinator.effects import StepDone
 from anabranch.protocol.status import RescaleStatus
@@ -261,7 +261,7 @@ def _moving(frame: Frame) -> Text:
         return Text(text, "dim", no_wrap=True, overflow="ellipsis")
     bins, keys = rescale.moved_bins + rescale.left_bins, rescale.moved_keys + rescale.left_keys
     return Text.assemble(
-        (f"going to {wish_text(rescale.wish)}: ", "bold magenta"),
+        (f"going to {request_text(rescale.request)}: ", "bold magenta"),
         f"{rescale.moved_bins:,}/{bins:,} bins, {rescale.moved_keys:,}/{keys:,} keys, "
         f"{size(rescale.moved_bytes)}, {rescale.seconds_left:.0f} s left",
         no_wrap=True,

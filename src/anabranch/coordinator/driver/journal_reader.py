@@ -46,7 +46,7 @@ def read_journal_view(journal: Journal) -> JournalView:
     branch = newest_branch(journal)
     if branch:
         journal.settle(BranchName(branch))
-    return _Reader(journal, branch, lineage(journal, branch)).standing()
+    return _Reader(journal, branch, lineage(journal, branch)).view()
 
 
 def read_checkpoints(journal: Journal) -> tuple[Checkpoint, ...]:
@@ -73,7 +73,7 @@ class _Reader:
     branch: int
     stretches: tuple[Stretch, ...]
 
-    def standing(self) -> JournalView:
+    def view(self) -> JournalView:
         checkpoints, damaged = self.checkpoints()
         found = self._commit(checkpoints)
         commit = found.commit

@@ -142,15 +142,15 @@ class Driver:
         with self._lock:
             return pipeline_status(self._machine.memory, time.monotonic())
 
-    def facts(self) -> ProgramInfo | None:
+    def info(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded."""
         with self._lock:
-            return self._machine.memory.facts
+            return self._machine.memory.info
 
-    def forecast(self, wish: TargetRequest) -> Forecast:
+    def forecast(self, request: TargetRequest) -> Forecast:
         """What a rescale would come to; nothing is changed. ``OperationRefused``."""
         with self._lock:
-            return forecast_of(self._machine.memory, wish)
+            return forecast_of(self._machine.memory, request)
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
         """Ask for an operation, and wait so many seconds at most for what becomes of it."""

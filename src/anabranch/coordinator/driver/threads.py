@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.events import Event, LeaderFenced, NodeLost, NodeTold
+from anabranch.coordinator.events import Event, LeaderFenced, NodeLost, NodeReported
 from anabranch.errors import AnabranchError, Fenced
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Node
@@ -80,7 +80,7 @@ class Listener:
         seen = -1
         while not self._stopped.is_set():
             try:
-                told = self._node.told(self._leader, seen, HEARTBEAT)
+                report = self._node.report(self._leader, seen, HEARTBEAT)
             except Fenced as error:
                 self._tell(LeaderFenced(failure_of(error)))
                 return
@@ -90,8 +90,8 @@ class Listener:
                     return
                 self._stopped.wait(HEARTBEAT / 4)
                 continue
-            seen = told.version
-            self._tell(NodeTold(told))
+            seen = report.version
+            self._tell(NodeReported(report))
 
     def _tell(self, event: Event) -> None:
         if not self._stopped.is_set():

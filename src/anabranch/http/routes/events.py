@@ -46,7 +46,7 @@ Longest = Annotated[
 ]
 
 
-def event_calls(board: AppContext) -> APIRouter:
+def event_calls(context: AppContext) -> APIRouter:
     """``events``."""
     calls = strict_router("looking")
 
@@ -67,10 +67,10 @@ def event_calls(board: AppContext) -> APIRouter:
     ) -> Response:
         """One event for each committed step, as they come."""
         begin = int(last) if last and last.isascii() and last.isdigit() else after
-        board.feed.refuse_if_full()
+        context.feed.refuse_if_full()
 
         async def stream() -> AsyncIterator[bytes]:
-            with board.feed.watching(begin) as watcher:
+            with context.feed.watching(begin) as watcher:
                 async for text in _events(watcher, most, time.monotonic() + seconds):
                     yield text
 
@@ -81,9 +81,9 @@ def event_calls(board: AppContext) -> APIRouter:
 
 
 async def _events(watcher: Watcher, most: int | None, until: float) -> AsyncIterator[bytes]:
-    told = missed = 0
+    report = missed = 0
     yield b": committed steps\n\n"
-    while most is None or told < most:
+    while most is None or report < most:
         left = until - time.monotonic()
         if left <= 0:
             return
@@ -92,7 +92,7 @@ async def _events(watcher: Watcher, most: int | None, until: float) -> AsyncIter
             yield _event("missed", str(watcher.missed - missed).encode())
             missed = watcher.missed
         if step is not None:
-            told += 1
+            report += 1
             yield _step(step)
         elif watcher.ended:
             yield _event("end", b"{}")

@@ -124,9 +124,9 @@ class Meter:
 
     def collect(self, status: Status) -> bytes:
         """Everything as text, the standing of the pipeline included."""
-        standing = CollectorRegistry()
-        standing.register(_Standing(status))
-        return generate_latest(self._registry) + generate_latest(standing)
+        journal = CollectorRegistry()
+        journal.register(_Standing(status))
+        return generate_latest(self._registry) + generate_latest(journal)
 
 
 class _Standing(Collector):

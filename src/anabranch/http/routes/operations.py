@@ -45,7 +45,7 @@ STILL_GOING_ON = {202: "Taken, and not over yet."}
 REFUSALS = (409, 507)
 
 
-def operation_calls(board: AppContext) -> APIRouter:
+def operation_calls(context: AppContext) -> APIRouter:
     """``start`` and ``pause``, also of a source, ``shutdown``, ``checkpoint`` and ``load``."""
     calls = strict_router("operations")
     said = answers(OperationAnswer, *REFUSALS, also=STILL_GOING_ON)
@@ -53,19 +53,19 @@ def operation_calls(board: AppContext) -> APIRouter:
     @calls.post("/start", responses=said, response_class=Response)
     async def start() -> Response:
         """Go on after a pause. Answers at once."""
-        return await _ask(board, board.quick, "start", StartPipeline(), AT_ONCE_SECONDS)
+        return await _ask(context, context.quick, "start", StartPipeline(), AT_ONCE_SECONDS)
 
     @calls.post("/pause", responses=said, response_class=Response)
     async def pause() -> Response:
         """Plan no further step. Answers at once; the step under way is finished."""
-        return await _ask(board, board.quick, "pause", PausePipeline(), AT_ONCE_SECONDS)
+        return await _ask(context, context.quick, "pause", PausePipeline(), AT_ONCE_SECONDS)
 
     # Any text may stand for a source: one that is no name of any is refused with those there are.
     @calls.post("/input_endpoints/{source:path}/start", responses=said, response_class=Response)
     async def source_start(source: SourceName) -> Response:
         """Ask a source again that was paused. Answers at once; it goes on where it stood."""
         asked = StartSource(source)
-        return await _ask(board, board.quick, "source start", asked, AT_ONCE_SECONDS)
+        return await _ask(context, context.quick, "source start", asked, AT_ONCE_SECONDS)
 
     @calls.post("/input_endpoints/{source:path}/pause", responses=said, response_class=Response)
     async def source_pause(source: SourceName) -> Response:
@@ -76,7 +76,7 @@ def operation_calls(board: AppContext) -> APIRouter:
         is paused that has not ended.
         """
         asked = PauseSource(source)
-        return await _ask(board, board.quick, "source pause", asked, AT_ONCE_SECONDS)
+        return await _ask(context, context.quick, "source pause", asked, AT_ONCE_SECONDS)
 
     @calls.post("/shutdown", responses=said, response_class=Response)
     async def shutdown(at_once: bool = False, wait: bool = True, seconds: Seconds = 30) -> Response:
@@ -87,13 +87,13 @@ def operation_calls(board: AppContext) -> APIRouter:
         """
         asked = ShutDownPipeline(at_once=at_once)
         if not wait:
-            return await _ask(board, board.quick, "shutdown", asked, 0)
-        return await _ask(board, board.waiting, "shutdown", asked, seconds)
+            return await _ask(context, context.quick, "shutdown", asked, 0)
+        return await _ask(context, context.waiting, "shutdown", asked, seconds)
 
     @calls.post("/checkpoint", responses=said, response_class=Response)
     async def checkpoint(seconds: Seconds = 30) -> Response:
         """Keep the last committed step. Answers when it is durable."""
-        return await _ask(board, board.waiting, "checkpoint", TakeCheckpoint(), seconds)
+        return await _ask(context, context.waiting, "checkpoint", TakeCheckpoint(), seconds)
 
     @calls.post(
         "/load",
@@ -109,23 +109,23 @@ def operation_calls(board: AppContext) -> APIRouter:
         """
         wanted = await read_body(request, LoadRequest)
         asked = LoadCheckpoint(wanted.step, wanted.accept_duplicates)
-        return await _ask(board, board.waiting, "load", asked, seconds)
+        return await _ask(context, context.waiting, "load", asked, seconds)
 
     return calls
 
 
 async def answered(
-    board: AppContext, callers: Callers, operation: Operation, seconds: float
+    context: AppContext, callers: Callers, operation: Operation, seconds: float
 ) -> Answered:
     """Ask the coordinator, without holding up the event loop."""
-    return await callers.call(lambda: board.coordinator.ask(operation, seconds))
+    return await callers.call(lambda: context.coordinator.ask(operation, seconds))
 
 
 async def _ask(
-    board: AppContext, callers: Callers, name: str, operation: Operation, seconds: float
+    context: AppContext, callers: Callers, name: str, operation: Operation, seconds: float
 ) -> Response:
-    found = await answered(board, callers, operation, seconds)
+    found = await answered(context, callers, operation, seconds)
     if found.failure is not None:
         return problem_response(found.failure)
-    answer = OperationAnswer(name, not found.waiting, found.step, await board.status())
+    answer = OperationAnswer(name, not found.waiting, found.step, await context.status())
     return json_response(answer, 202 if found.waiting else 200)

@@ -34,7 +34,7 @@ _FOUND = {
 }
 
 
-def profile_calls(board: AppContext) -> APIRouter:
+def profile_calls(context: AppContext) -> APIRouter:
     """``dump_profile`` and ``heap_profile``."""
     calls = strict_router("looking")
     waiting = {**_FOUND, "description": "Taken; no step has come that reads something."}
@@ -49,7 +49,7 @@ def profile_calls(board: AppContext) -> APIRouter:
         That step is slower for it. Answers when it is committed.
         """
         return await _profiled(
-            board, ProfileRequest(ProfileKind.TIME, worker, region), format, seconds
+            context, ProfileRequest(ProfileKind.TIME, worker, region), format, seconds
         )
 
     @calls.get("/heap_profile", responses=said, response_class=Response)
@@ -61,16 +61,16 @@ def profile_calls(board: AppContext) -> APIRouter:
         That step is slower for it. Answers when it is committed.
         """
         return await _profiled(
-            board, ProfileRequest(ProfileKind.HEAP, worker, region), format, seconds
+            context, ProfileRequest(ProfileKind.HEAP, worker, region), format, seconds
         )
 
     return calls
 
 
 async def _profiled(
-    board: AppContext, wish: ProfileRequest, form: Literal["json", "text"], seconds: float
+    context: AppContext, request: ProfileRequest, form: Literal["json", "text"], seconds: float
 ) -> Response:
-    found = await answered(board, board.waiting, ProfileWorker(wish), seconds)
+    found = await answered(context, context.waiting, ProfileWorker(request), seconds)
     if found.failure is not None:
         return problem_response(found.failure)
     return _told(found, form)

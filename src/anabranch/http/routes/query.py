@@ -38,7 +38,7 @@ _ROWS = {
 }
 
 
-def query_calls(board: AppContext) -> APIRouter:
+def query_calls(context: AppContext) -> APIRouter:
     """``query``."""
     calls = strict_router("looking")
 
@@ -51,15 +51,15 @@ def query_calls(board: AppContext) -> APIRouter:
     async def query(request: Request) -> Response:
         """The rows of one SQL query over the state at the last committed step."""
         asked = await read_body(request, QueryRequest)
-        seconds = board.query_seconds if asked.seconds is None else asked.seconds
+        seconds = context.query_seconds if asked.seconds is None else asked.seconds
         wanted = asked.format or acceptable(request.headers.get("accept", "*/*"))
 
         def run() -> tuple[pa.Table, bytes]:
-            found = board.coordinator.query(asked.sql, asked.rows, asked.bytes, seconds)
+            found = context.coordinator.query(asked.sql, asked.rows, asked.bytes, seconds)
             # Still in the thread: a large result takes its time.
             return found, encoded(found, wanted)
 
-        table, content = await board.queries.call(run)
+        table, content = await context.queries.call(run)
         step = result_step(table)
         headers = {} if step is None else {STEP_HEADER: str(step)}
         return Response(content, media_type=MEDIA_TYPES[wanted], headers=headers)

@@ -24,7 +24,7 @@ from anabranch.protocol.rescale_requests import (
 from anabranch.protocol.rescale_requests import RescaleRequest as Asked
 
 
-def scaling_calls(board: AppContext) -> APIRouter:
+def scaling_calls(context: AppContext) -> APIRouter:
     """``scale``, ``rebalance``, and what can be done to a rescale that is under way."""
     calls = strict_router("scaling")
     said = answers(ScaleAnswer, *REFUSALS, also=STILL_GOING_ON)
@@ -33,7 +33,7 @@ def scaling_calls(board: AppContext) -> APIRouter:
     @calls.get("/scale", responses=answers(Rescales), response_class=Response)
     async def scale_status() -> Response:
         """The rescale that is under way, and the last ones that are over."""
-        found = await board.status()
+        found = await context.status()
         return json_response(Rescales(found.rescale, found.rescales))
 
     @calls.post(
@@ -49,8 +49,8 @@ def scaling_calls(board: AppContext) -> APIRouter:
         target from where things are. With `dry_run` nothing is changed: the answer has a forecast.
         """
         wanted = await read_body(request, ScaleRequest)
-        wish = Scale(wanted.workers, tuple(wanted.regions.items()), wanted.remove, wanted.by)
-        return await _wanted(board, "scale", wish, wanted.dry_run, seconds)
+        target = Scale(wanted.workers, tuple(wanted.regions.items()), wanted.remove, wanted.by)
+        return await _wanted(context, "scale", target, wanted.dry_run, seconds)
 
     @calls.post(
         "/rebalance",
@@ -61,40 +61,40 @@ def scaling_calls(board: AppContext) -> APIRouter:
     async def rebalance(request: Request, seconds: Seconds = 30) -> Response:
         """Share the bins anew among the same workers. Answers when the request is durable."""
         wanted = await read_body(request, RebalanceRequest)
-        wish = Rebalance(wanted.regions, wanted.by)
-        return await _wanted(board, "rebalance", wish, wanted.dry_run, seconds)
+        target = Rebalance(wanted.regions, wanted.by)
+        return await _wanted(context, "rebalance", target, wanted.dry_run, seconds)
 
     @calls.post("/scale/pause", responses=said, response_class=Response)
     async def scale_pause(seconds: Seconds = 30) -> Response:
         """Hand no more bins over; rows go on. Bins that are on their way arrive."""
-        return await _ask(board, "scale pause", PauseRescale(), seconds)
+        return await _ask(context, "scale pause", PauseRescale(), seconds)
 
     @calls.post("/scale/resume", responses=said, response_class=Response)
     async def scale_resume(seconds: Seconds = 30) -> Response:
         """Go on with a rescale that was paused."""
-        return await _ask(board, "scale resume", ResumeRescale(), seconds)
+        return await _ask(context, "scale resume", ResumeRescale(), seconds)
 
     @calls.post("/scale/cancel", responses=said, response_class=Response)
     async def scale_cancel(roll_back: bool = False, seconds: Seconds = 30) -> Response:
         """Leave the bins where they are; with `roll_back`, bring them back to where they were."""
-        return await _ask(board, "scale cancel", CancelRescale(roll_back), seconds)
+        return await _ask(context, "scale cancel", CancelRescale(roll_back), seconds)
 
     return calls
 
 
 async def _wanted(
-    board: AppContext, name: str, wish: TargetRequest, dry_run: bool, seconds: float
+    context: AppContext, name: str, request: TargetRequest, dry_run: bool, seconds: float
 ) -> Response:
     if not dry_run:
-        return await _ask(board, name, wish, seconds)
-    found = await board.quick.call(lambda: board.coordinator.forecast(wish))
-    status = await board.status()
+        return await _ask(context, name, request, seconds)
+    found = await context.quick.call(lambda: context.coordinator.forecast(request))
+    status = await context.status()
     return json_response(ScaleAnswer(name, True, None, status, found))
 
 
-async def _ask(board: AppContext, name: str, asked: Asked, seconds: float) -> Response:
-    found = await answered(board, board.waiting, RescalePipeline(asked), seconds)
+async def _ask(context: AppContext, name: str, asked: Asked, seconds: float) -> Response:
+    found = await answered(context, context.waiting, RescalePipeline(asked), seconds)
     if found.failure is not None:
         return problem_response(found.failure)
-    answer = ScaleAnswer(name, not found.waiting, found.step, await board.status())
+    answer = ScaleAnswer(name, not found.waiting, found.step, await context.status())
     return json_response(answer, 202 if found.waiting else 200)

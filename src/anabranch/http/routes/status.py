@@ -27,38 +27,40 @@ from anabranch.protocol.node import Failure, ProgramInfo
 from anabranch.protocol.status import Phase, SourceStatus, Status
 
 
-def reading_calls(board: AppContext) -> APIRouter:
+def reading_calls(context: AppContext) -> APIRouter:
     """All calls that answer at once and change nothing."""
     calls = strict_router("looking")
 
     @calls.get("/status", responses=answers(Status), response_class=Response)
     async def status() -> Response:
         """What the pipeline is doing."""
-        return json_response(await board.status())
+        return json_response(await context.status())
 
     @calls.get("/stats", responses=answers(Stats), response_class=Response)
     async def stats() -> Response:
         """The recent steps in numbers."""
-        return json_response(stats_of(await board.status(), board.feed.recent(), time.monotonic()))
+        return json_response(
+            stats_of(await context.status(), context.feed.recent(), time.monotonic())
+        )
 
     @calls.get("/metadata", responses=answers(Metadata), response_class=Response)
     async def metadata() -> Response:
         """The dataflow that runs: sources, regions with their states, sinks, and the graph."""
-        facts = await board.quick.call(board.coordinator.facts)
-        if facts is None:
+        info = await context.quick.call(context.coordinator.info)
+        if info is None:
             raise CoordinatorStarting("No node has told yet what it runs", do="Ask again soon.")
-        return json_response(metadata_of(facts, await board.status()))
+        return json_response(metadata_of(info, await context.status()))
 
     @calls.get("/checkpoints", responses=answers(Checkpoints), response_class=Response)
     async def checkpoints() -> Response:
         """The kept checkpoints, oldest first."""
-        found = await board.status()
+        found = await context.status()
         return json_response(Checkpoints(found.checkpoints, found.checkpoint))
 
     @calls.get("/health", responses=answers(Health), response_class=Response)
     async def health() -> Response:
         """Whether the process answers and the pipeline has not failed. Needs no token."""
-        found = await board.status()
+        found = await context.status()
         if found.phase is Phase.FAILED:
             return problem_response(found.failure or Failure("step.failed", "It failed"), 503)
         return json_response(Health(found.phase, found.leader))
@@ -76,45 +78,45 @@ def reading_calls(board: AppContext) -> APIRouter:
     )
     async def metrics() -> Response:
         """Metrics as Prometheus reads them."""
-        text = board.meter.collect(await board.status())
+        text = context.meter.collect(await context.status())
         # The type is given as a header: as a media type FastAPI would add a second charset.
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     return calls
 
 
-def metadata_of(facts: ProgramInfo, status: Status) -> Metadata:
+def metadata_of(info: ProgramInfo, status: Status) -> Metadata:
     """The dataflow as its node knows it, each region with its workers."""
     spread = {region.region: region for region in status.regions}
     return Metadata(
-        dataflow=facts.dataflow,
-        code=facts.code,
-        bins=facts.bins,
-        sources=facts.sources,
+        dataflow=info.dataflow,
+        code=info.code,
+        bins=info.bins,
+        sources=info.sources,
         regions=tuple(
             RegionFacts(
                 region=name,
-                states=tuple(shape for shape in facts.shapes if shape.region == name),
+                states=tuple(shape for shape in info.shapes if shape.region == name),
                 workers=len(set(spread[name].bins)) if name in spread else 0,
                 generation=spread[name].generation if name in spread else 0,
             )
-            for name in facts.regions
+            for name in info.regions
         ),
-        sinks=facts.sinks,
-        endings=facts.endings,
-        releasing=facts.releasing,
-        source_regions=tuple(_source_region(facts, each) for each in status.sources),
-        nodes=facts.graph,
+        sinks=info.sinks,
+        endings=info.endings,
+        releasing=info.releasing,
+        source_regions=tuple(_source_region(info, each) for each in status.sources),
+        nodes=info.graph,
         edges=tuple(
-            GraphEdge(producer, node.id) for node in facts.graph for producer in node.inputs
+            GraphEdge(producer, node.id) for node in info.graph for producer in node.inputs
         ),
     )
 
 
-def _source_region(facts: ProgramInfo, source: SourceStatus) -> SourceRegion:
+def _source_region(info: ProgramInfo, source: SourceStatus) -> SourceRegion:
     return SourceRegion(
         source.source,
-        "python" if source.source in facts.partitions else "jvm",
+        "python" if source.source in info.partitions else "jvm",
         source.partitions,
         len(set(source.partitions)),
         source.generation,

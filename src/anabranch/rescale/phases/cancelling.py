@@ -15,7 +15,7 @@ from anabranch.rescale.step_moves import StepMoves
 class Cancelling(msgspec.Struct, frozen=True, tag="cancelling"):
     """Nothing more is handed over; what was collected arrives at its new owner."""
 
-    wish: TargetRequest
+    request: TargetRequest
     origin: tuple[Shares, ...]
     moved: MovedTotals
 
@@ -30,4 +30,6 @@ class Cancelling(msgspec.Struct, frozen=True, tag="cancelling"):
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Cancelling | Settled:
         """Over, as soon as a step has collected nothing."""
-        return self if moves.collect else Settled(self.wish, RescaleOutcome.CANCELLED, self.moved)
+        return (
+            self if moves.collect else Settled(self.request, RescaleOutcome.CANCELLED, self.moved)
+        )

@@ -22,7 +22,7 @@ class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
     ``origin`` is the assignment to roll back to: the last one that was settled.
     """
 
-    wish: TargetRequest
+    request: TargetRequest
     origin: tuple[Shares, ...]
     answered: bool = False
     waited: int = 0
@@ -36,9 +36,9 @@ class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
         """Ask; when all have answered, or enough steps were waited for it, make the target."""
         if not self.answered and self.waited < view.settings.answer_steps:
             return Intent(ask=True)
-        target = target_for(self.wish, view.placement, view.loads)
-        course = Migration(target, usual_seconds(view.recent))
-        return replace(course.intent(view), course=course)
+        target = target_for(self.request, view.placement, view.loads)
+        migration = Migration(target, usual_seconds(view.recent))
+        return replace(migration.intent(view), migration=migration)
 
     def after(
         self, moves: StepMoves, reports: Reports, ours: bool
@@ -46,8 +46,8 @@ class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
         """Count the answers, or begin to move."""
         if not ours:
             return self
-        if moves.course is not None:
-            return Moving(self.wish, self.origin, moves.course).after(moves, reports, ours)
+        if moves.migration is not None:
+            return Moving(self.request, self.origin, moves.migration).after(moves, reports, ours)
         if not moves.asked:
             return self
         told = {(load.region, load.worker, load.generation) for load in reports.loads}
@@ -56,4 +56,4 @@ class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
             for each in moves.placement
             for worker in each.workers
         }
-        return Interrogating(self.wish, self.origin, asked <= told, self.waited + 1)
+        return Interrogating(self.request, self.origin, asked <= told, self.waited + 1)

@@ -15,9 +15,9 @@ from anabranch.rescale.step_moves import StepMoves
 class Moving(msgspec.Struct, frozen=True, tag="moving"):
     """Bins are on their way to the target; ``origin`` is the assignment to roll back to."""
 
-    wish: TargetRequest
+    request: TargetRequest
     origin: tuple[Shares, ...]
-    course: Migration
+    migration: Migration
 
     @property
     def pending(self) -> bool:
@@ -26,13 +26,13 @@ class Moving(msgspec.Struct, frozen=True, tag="moving"):
 
     def plan(self, view: MigrationView) -> Intent:
         """The next round."""
-        return self.course.intent(view)
+        return self.migration.intent(view)
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Moving | Settled:
         """One round further, or there."""
-        course = self.course
+        migration = self.migration
         if ours:
-            course = course.after(moves, reports)
-        if course.is_done(moves.placement, moves.collect):
-            return Settled(self.wish, RescaleOutcome.SETTLED, course.moved)
-        return Moving(self.wish, self.origin, course)
+            migration = migration.after(moves, reports)
+        if migration.is_done(moves.placement, moves.collect):
+            return Settled(self.request, RescaleOutcome.SETTLED, migration.moved)
+        return Moving(self.request, self.origin, migration)

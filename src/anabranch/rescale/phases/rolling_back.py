@@ -14,8 +14,8 @@ from anabranch.rescale.step_moves import StepMoves
 class RollingBack(msgspec.Struct, frozen=True, tag="rolling_back"):
     """Bins return to where they were, by the same way as they came: the target is the origin."""
 
-    wish: TargetRequest
-    course: Migration
+    request: TargetRequest
+    migration: Migration
 
     @property
     def pending(self) -> bool:
@@ -24,13 +24,13 @@ class RollingBack(msgspec.Struct, frozen=True, tag="rolling_back"):
 
     def plan(self, view: MigrationView) -> Intent:
         """The next round."""
-        return self.course.intent(view)
+        return self.migration.intent(view)
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> RollingBack | Settled:
         """One round further, or back."""
-        course = self.course
+        migration = self.migration
         if ours:
-            course = course.after(moves, reports)
-        if course.is_done(moves.placement, moves.collect):
-            return Settled(self.wish, RescaleOutcome.ROLLED_BACK, course.moved)
-        return RollingBack(self.wish, course)
+            migration = migration.after(moves, reports)
+        if migration.is_done(moves.placement, moves.collect):
+            return Settled(self.request, RescaleOutcome.ROLLED_BACK, migration.moved)
+        return RollingBack(self.request, migration)

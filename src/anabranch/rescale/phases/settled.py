@@ -14,7 +14,7 @@ from anabranch.rescale.step_moves import StepMoves
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
     """Every bin is where it is to stay. In one more step, workers without bins get ``Shutdown``."""
 
-    wish: TargetRequest
+    request: TargetRequest
     outcome: RescaleOutcome
     moved: MovedTotals
 

@@ -69,10 +69,10 @@ class DataSourceEnumerator:
             )
         self._offset = None if position is None else self._kept(position)
         self._acknowledged: str | None = None
-        told = self._reader.simple if isinstance(self._reader, SimpleReader) else self._reader
-        if not source.watch and isinstance(told, SupportsTriggerAvailableNow):
+        report = self._reader.simple if isinstance(self._reader, SimpleReader) else self._reader
+        if not source.watch and isinstance(report, SupportsTriggerAvailableNow):
             with self._asking("prepareForTriggerAvailableNow"):
-                told.prepareForTriggerAvailableNow()
+                report.prepareForTriggerAvailableNow()
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
         """Hand out what the reader has between the last offset and its latest one."""

@@ -56,12 +56,12 @@ class Blanks:
     def fill(self, rows: Sequence[tuple[int, bytes]]) -> None:
         """Write these rows; all others are blank."""
         blank = [(None, None)] * (len(self) - len(rows))
-        for place, (array, (at, told)) in enumerate(
+        for place, (array, (at, report)) in enumerate(
             zip(self._arrays, [*rows, *blank], strict=True)
         ):
             before = self._written[place]
             if before[0] != at:
                 array[0] = at
-            if before[1] != told:
-                array[1] = None if told is None else bytearray(told)
-            self._written[place] = (at, told)
+            if before[1] != report:
+                array[1] = None if report is None else bytearray(report)
+            self._written[place] = (at, report)

@@ -1,8 +1,8 @@
 """Physical plans that are kept: a step runs by the plan of an earlier one, over other files.
 
-Of two steps Spark's plans differ in what is ``PlanInputs`` here and in nothing else: what tasks are told
-stands in blanks, and where bins are in tables that are written later. So the plan is made once, and
-every step gets a copy of it that knows nothing of what the others ran. See
+The plans of two steps differ only in their ``PlanInputs``: what tasks are told stands
+in blanks, and where bins are in tables that are written later. So the plan is made once, and every
+step gets a copy of it that knows nothing of what the others ran. See
 ``docs/decisions/0009``.
 """
 

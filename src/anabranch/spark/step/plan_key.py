@@ -34,7 +34,7 @@ class PlanKey:
 class StepQuery:
     """A step as a query that gives its reports, and the blanks that are to be filled before."""
 
-    occasion: PlanKey
+    plan_key: PlanKey
     frame: DataFrame
     blanks: Blanks | None
     orders: tuple[tuple[Blanks, tuple[ReadOrder, ...]], ...]
@@ -42,7 +42,7 @@ class StepQuery:
     @property
     def seating(self) -> tuple[Seats, ...]:
         """Where the workers of every level sit."""
-        return self.occasion.seating
+        return self.plan_key.seating
 
 
 def reads_of(plan: Plan) -> tuple[tuple[str, tuple[Slice, ...]], ...]:

@@ -131,14 +131,14 @@ class SparkPlane:
             self._begun = plan.step
             self._making.notify_all()
             prepared = self._prepared
-            if prepared is None or prepared.occasion.step > plan.step:
+            if prepared is None or prepared.plan_key.step > plan.step:
                 return self._queries.query(plan)
             self._prepared = None
             fitted = self._queries.fitted(prepared, plan)
             if fitted is not None:
                 self._in_vain = 0
                 return fitted
-            if prepared.occasion.reads != reads_of(plan):
+            if prepared.plan_key.reads != reads_of(plan):
                 # Where the input mostly grows until the last moment, preparing only takes time.
                 self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
                 self._prepare_from = plan.step + 2**self._in_vain

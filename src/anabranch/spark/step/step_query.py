@@ -97,20 +97,20 @@ class StepQueries:
     def query(self, plan: Plan) -> StepQuery | None:
         """The query of a step; None where it has no tasks."""
         inputs = self._inputs.of(plan)
-        occasion = self._occasion(plan, inputs)
+        plan_key = self._occasion(plan, inputs)
         found = self._inputs.found(inputs)
-        make = partial(self._frame, plan, occasion.seating, inputs, found)
+        make = partial(self._frame, plan, plan_key.seating, inputs, found)
         if self._all_told:
-            shape = (self._fixed(occasion.seating), occasion.shape)
-            given = self._given(occasion.seating, inputs, found)
+            shape = (self._fixed(plan_key.seating), plan_key.shape)
+            given = self._given(plan_key.seating, inputs, found)
             frame = self._plans.frame(shape, given, make)
         else:
             frame = make()
         if frame is None:
             return None
         first = self._program.physical.first_exchange
-        blanks = None if first is None else self._control_blanks(occasion.seating, first)[1]
-        return StepQuery(occasion, frame, blanks, self._orders(inputs))
+        blanks = None if first is None else self._control_blanks(plan_key.seating, first)[1]
+        return StepQuery(plan_key, frame, blanks, self._orders(inputs))
 
     def fitted(self, query: StepQuery, plan: Plan) -> StepQuery | None:
         """A query that was made for what a step was thought to be, if it is one for this step.
@@ -118,7 +118,7 @@ class StepQueries:
         Only where ``only_ours``: sources are asked again what is to be read.
         """
         inputs = self._inputs.of(plan)
-        if self._occasion(plan, inputs) != query.occasion:
+        if self._occasion(plan, inputs) != query.plan_key:
             return None
         return replace(query, orders=self._orders(inputs))
 
@@ -295,9 +295,9 @@ class StepQueries:
         boundary = crossing.boundary
         producers = python_producers(boundary)
         spec = self._spec(plan, boundary.level.number - 1)
-        told, _ = self._order_blanks(boundary.level.number, tasks)
+        report, _ = self._order_blanks(boundary.level.number, tasks)
         rows = self._assembly.mapped(
-            self._assembly.query(f"select {TOLD} as {READ_ORDER} from {told}"),
+            self._assembly.query(f"select {TOLD} as {READ_ORDER} from {report}"),
             [READ_ORDER],
             partial(read_task, spec),
             boundary.made(producers),

@@ -188,8 +188,8 @@ class _LevelTask:
         here = TaskContext.get().partitionId()  # type: ignore[union-attr]
         notes = [(_seat(here, partitions), encode(report)) for report in every]
         for report in own:
-            told = [here] if partitions is None else range(partitions)
-            notes += [(part, encode(report.attempt)) for part in told]
+            reached = [here] if partitions is None else range(partitions)
+            notes += [(part, encode(report.attempt)) for part in reached]
         for control in self._notes.controls:
             if control.level > self._spec.level:
                 part = control_part(self._program, self._spec.level + 1, control)

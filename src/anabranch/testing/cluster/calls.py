@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.coordinator.calls import make_call
 from anabranch.coordinator.effects import Fetch, Give, ReplaceNode, Take
-from anabranch.coordinator.events import EffectFailed, Event, LeaderFenced, NodeLost, NodeTold
+from anabranch.coordinator.events import EffectFailed, Event, LeaderFenced, NodeLost, NodeReported
 from anabranch.errors import Fenced
 from anabranch.node.core import NodeCore
 from anabranch.protocol.failures import failure_of
@@ -57,7 +57,7 @@ class Calls:
         effect = each.finding.popleft()
         try:
             if cluster.node is not None:
-                cluster.node.core.told(each.leader)
+                cluster.node.core.report(each.leader)
                 if isinstance(effect, ReplaceNode):
                     cluster.kill_node()
         except Fenced as error:
@@ -73,7 +73,7 @@ class Calls:
         assert node is not None
         each.heard_beat, each.heard_at = node.core.beat, self._cluster.clock.seconds
         try:
-            each.tellings.append(node.core.told(each.leader))
+            each.tellings.append(node.core.report(each.leader))
         except Fenced as error:
             each.node = None
             each.inbox.append(LeaderFenced(failure_of(error)))
@@ -81,9 +81,9 @@ class Calls:
     def deliver(self, each: CoordinatorProcess) -> None:
         """Deliver the oldest telling, or, now and then, one again or before its turn."""
         if self._random.random() < self._cluster.weather.old_telling:
-            each.inbox.append(NodeTold(self._random.choice(each.tellings)))
+            each.inbox.append(NodeReported(self._random.choice(each.tellings)))
         else:
-            each.inbox.append(NodeTold(each.tellings.pop(0)))
+            each.inbox.append(NodeReported(each.tellings.pop(0)))
 
     def lose(self, each: CoordinatorProcess) -> None:
         """Let a coordinator find out that its node is gone."""

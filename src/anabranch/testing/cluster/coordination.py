@@ -170,11 +170,11 @@ class Coordination:
                 rules.kept(checkpoint)
             case _, RepairWritten(repair) if each.leader == rules.leader:
                 rules.repaired(repair)
-            case MakeBranch(), BranchMade(standing) if each.leader == rules.leader:
-                rules.branched(standing)
-            case _, JournalRead(standing) if each.leader == rules.leader:
+            case MakeBranch(), BranchMade(journal) if each.leader == rules.leader:
+                rules.branched(journal)
+            case _, JournalRead(journal) if each.leader == rules.leader:
                 # Whoever was frozen meanwhile is told what is long over.
-                rules.found(standing)
+                rules.found(journal)
 
 
 def _next_of(each: CoordinatorProcess) -> str:

@@ -175,8 +175,8 @@ class Trouble:
         one = self._cluster.leading()
         if one is None:
             return
-        kept = [each.step for each in one.machine.memory.standing.checkpoints]
-        wishes: list[Callable[[], Operation]] = [
+        kept = [each.step for each in one.machine.memory.journal.checkpoints]
+        requests: list[Callable[[], Operation]] = [
             PausePipeline,
             StartPipeline,
             StartPipeline,
@@ -186,7 +186,7 @@ class Trouble:
             lambda: ShutDownPipeline(at_once=True),
             lambda: LoadCheckpoint(self._random.choice(kept or [0])),
         ]
-        self._cluster.ask(one, self._random.choice(wishes)())
+        self._cluster.ask(one, self._random.choice(requests)())
 
     def _rescale(self) -> None:
         """Let somebody change who owns what, or his mind about it."""
@@ -207,10 +207,10 @@ class Trouble:
         memory = one.machine.memory
         if memory.checkpointing is not None or memory.loads:
             return
-        state = files(*(each.runs for each in memory.standing.states))
+        state = files(*(each.runs for each in memory.journal.states))
         kept = [
             files(*(each.runs for each in checkpoint.states))
-            for checkpoint in memory.standing.checkpoints
+            for checkpoint in memory.journal.checkpoints
         ]
         spare = state.difference(*kept)
         if kept[:-1] and self._random.random() < OLDER:

@@ -37,7 +37,7 @@ def drawn_request(random: Random, memory: Memory) -> RescaleRequest:
 
 
 def _wish(random: Random, memory: Memory) -> RescaleRequest:
-    commit = memory.standing.commit
+    commit = memory.journal.commit
     placement = () if commit is None else commit.placement
     workers = members(placement) or (0,)
     by = random.choice(tuple(Balance))
@@ -57,7 +57,7 @@ def _wish(random: Random, memory: Memory) -> RescaleRequest:
 def drawn_rescaling(random: Random) -> RescaleSettings:
     """How bins are moved: all ways, with and without waiting for answers and copies."""
     return RescaleSettings(
-        way=random.choice(tuple(MovePolicy)),
+        policy=random.choice(tuple(MovePolicy)),
         prefetch=random.random() < 0.3,
         answer_steps=random.choice((0, 1, 2)),
         prefetch_steps=random.choice((0, 1)),

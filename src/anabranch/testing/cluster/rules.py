@@ -86,9 +86,9 @@ class Rules:
         self.named.update(file.name for file in commit.staged)
         self.positions.update((each.source, bytes(each.position)) for each in commit.positions)
 
-    def branched(self, standing: JournalView) -> None:
+    def branched(self, view: JournalView) -> None:
         """The pipeline went back to a checkpoint."""
-        self._stands(standing)
+        self._stands(view)
         self.published = {sink: min(s, self.step) for sink, s in self.published.items()}
 
     def kept(self, checkpoint: Checkpoint) -> None:
@@ -108,22 +108,22 @@ class Rules:
             runs = (run for report in reports for state in report.states for run in state.runs)
             self.replayed |= files(tuple(runs))
 
-    def found(self, standing: JournalView) -> None:
+    def found(self, view: JournalView) -> None:
         """A coordinator has read the journal: nothing that was committed may be missing."""
-        where = (standing.branch, standing.step)
+        where = (view.branch, view.step)
         require(
             where >= (self.branch, self.step),
             f"the journal stands at {where}, and {self.branch, self.step} was committed",
         )
-        if standing.commit is not None and where > (self.branch, self.step):
-            if standing.branch == self.branch:
-                self.know(standing.branch, standing.commit)
+        if view.commit is not None and where > (self.branch, self.step):
+            if view.branch == self.branch:
+                self.know(view.branch, view.commit)
             else:
-                self._stands(standing)
-        if standing.plan is not None:
-            self.planned(standing.branch, standing.plan)
-        self._stands(standing)
-        for checkpoint in standing.checkpoints:
+                self._stands(view)
+        if view.plan is not None:
+            self.planned(view.branch, view.plan)
+        self._stands(view)
+        for checkpoint in view.checkpoints:
             self.kept(checkpoint)
             self._whole(checkpoint)
 
@@ -133,11 +133,11 @@ class Rules:
         gone = sorted(name for name in needed if not (self.store / name).exists())
         require(not gone, f"checkpoint {checkpoint.step} is kept without its files {gone}")
 
-    def _stands(self, standing: JournalView) -> None:
-        self.branch, self.step = standing.branch, standing.step
-        self.states = standing.states if standing.commit is not None else None
-        self.ownership.line.cut(standing.step)
-        self._name(standing.states)
+    def _stands(self, view: JournalView) -> None:
+        self.branch, self.step = view.branch, view.step
+        self.states = view.states if view.commit is not None else None
+        self.ownership.line.cut(view.step)
+        self._name(view.states)
 
     def pages(self, step: int) -> int | None:
         """How many steps up to this one have read something; None if it is not known (any more)."""
