@@ -321,7 +321,7 @@ def _by_bin(ends: Iterable[tuple[int, int]]) -> Owners:
 
 
 @cache
-def _course_rows(migration: Migration | None) -> Rows:
+def _migration_rows(migration: Migration | None) -> Rows:
     if migration is None:
         return NO_ROWS
     return _rows(
@@ -342,7 +342,7 @@ def _mind_key(mind: Mind, cancels: int) -> tuple[Rows, tuple[object, ...]]:
     rescale = mind.rescale
     phase = rescale.phase
     inner = phase.inner if isinstance(phase, Paused) else phase
-    migration = getattr(inner, "course", None)
+    migration = getattr(inner, "migration", None)
     request = inner.request if isinstance(inner, Interrogating) else None
     rows = _rows(
         mind.wanted,
@@ -360,7 +360,7 @@ def _mind_key(mind: Mind, cancels: int) -> tuple[Rows, tuple[object, ...]]:
         migration is not None and migration.announced,
         mind.wanted is None,
     )
-    return _joined(rows, _course_rows(migration)), plain
+    return _joined(rows, _migration_rows(migration)), plain
 
 
 def _mask(workers: Iterable[int]) -> int:
@@ -399,7 +399,7 @@ def _plan_rows(plan: StepMoves) -> Rows:
         _by_bin((move.bin, move.to_worker) for move in moves)
         for moves in (plan.acquire, plan.collect, plan.prefetch)
     )
-    return _joined(_rows(plan.placement[0].workers, *moved), _course_rows(plan.migration))
+    return _joined(_rows(plan.placement[0].workers, *moved), _migration_rows(plan.migration))
 
 
 def _is_current(world: World) -> bool:
