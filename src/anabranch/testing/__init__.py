@@ -5,7 +5,7 @@ from anabranch.testing.cluster.cluster import SimulatedCluster
 from anabranch.testing.cluster.rules import RuleBroken
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
 from anabranch.testing.plane.memory_plane import Chances, MemoryPlane
-from anabranch.testing.scenario import Scenario, ScheduleResult
+from anabranch.testing.scenario import Outcome, Scenario
 from anabranch.testing.simulation import Simulation
 
 __all__ = [
@@ -14,9 +14,9 @@ __all__ = [
     "FaultyDisk",
     "ManualClock",
     "MemoryPlane",
+    "Outcome",
     "RuleBroken",
     "Scenario",
-    "ScheduleResult",
     "SimulatedCluster",
     "Simulation",
 ]

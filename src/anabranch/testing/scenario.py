@@ -13,7 +13,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleResult:
+class Outcome:
     """What a simulated run came to: rows by sink and step, and state by operator.
 
     Only memory sinks and file sinks of JSON lines are shown. The rows of a step have no order.
@@ -38,7 +38,7 @@ class Scenario:
     """
 
     make: Callable[[Path], Dataflow]
-    check: Callable[[ScheduleResult], None]
+    check: Callable[[Outcome], None]
     live: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     workers: int = 3
     bins: int = 4

@@ -19,7 +19,7 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
-from anabranch.testing.scenario import Row, Scenario, ScheduleResult
+from anabranch.testing.scenario import Outcome, Row, Scenario
 
 STEPS = 20
 LARGE_BYTES = 14
@@ -128,7 +128,7 @@ class Story:
         self.counts[len(seen)] = (n + 1, max(last, text))
         return customer, len(seen), text
 
-    def check(self, outcome: ScheduleResult) -> None:
+    def check(self, outcome: Outcome) -> None:
         """Compare output, step by step, and state."""
         steps = outcome.steps
         assert len(steps) == len(self.rows), f"R6: steps {steps} have read something"

@@ -27,7 +27,7 @@ from anabranch.testing.cluster.rules import Broken, RuleBroken
 from anabranch.testing.plane.plain_columns import typed_without_spark
 from anabranch.testing.plane.step_memo import StepMemo
 from anabranch.testing.plane.tables import Known
-from anabranch.testing.scenario import Row, Scenario, ScheduleResult
+from anabranch.testing.scenario import Outcome, Row, Scenario
 from anabranch.testing.shop import shop
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -105,7 +105,7 @@ class Simulation:
             workers=self.scenario.workers,
         )
 
-    def outcome(self, cluster: SimulatedCluster) -> ScheduleResult:
+    def outcome(self, cluster: SimulatedCluster) -> Outcome:
         """What the sinks have, and the state at the last commit."""
         view = read_journal_view(Journal(cluster.store / "journal"))
         assert view.commit is not None
@@ -120,7 +120,7 @@ class Simulation:
             each.operator: cluster.tables.read(snapshot, each).to_pylist() for each in view.states
         }
         output = {name: _published(node.sink) for name, node in self.program.sinks.items()}
-        return ScheduleResult(output, state, tuple(cluster.rules.ownership.line.read(view.step)))
+        return Outcome(output, state, tuple(cluster.rules.ownership.line.read(view.step)))
 
 
 @contextlib.contextmanager
