@@ -18,7 +18,7 @@ from tests.simulation.schedules import run_all
 
 SEEDS = range(0, 500)
 
-EVENTS = ("Fenced", "RepairWritten", "BranchMade", "CheckpointWritten", "NodeLost")
+EVENTS = ("LeaderFenced", "RepairWritten", "BranchMade", "CheckpointWritten", "NodeLost")
 HAPPENS = {
     *map(str, Fault),
     *(f"handles {event}" for event in EVENTS),
