@@ -14,8 +14,8 @@ from pathlib import Path
 
 import anabranch as ab
 from anabranch.journal.journal import Journal
+from anabranch.records.commit import Commit, decode_commit
 from anabranch.records.run_list import files
-from anabranch.records.step import Commit, decode_commit
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
 from benchmarks.measure import Batch, Fact, Outcome, part_medians, times

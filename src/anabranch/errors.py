@@ -11,6 +11,7 @@
     │   ├── ChangedDataflow       directory.changed_dataflow
     │   ├── DirectoryInUse        directory.in_use
     │   ├── FutureFormat          directory.future_format
+    │   ├── PastFormat            directory.past_format
     │   └── NoPipeline            directory.no_pipeline
     ├── StoreError                files that hold the truth
     │   ├── DiskFull              store.disk_full
@@ -209,6 +210,12 @@ class FutureFormat(DirectoryError):
     """A file was written by a newer version of Anabranch."""
 
     code = "directory.future_format"
+
+
+class PastFormat(DirectoryError):
+    """The directory was written by an older version of Anabranch, in a format that has changed."""
+
+    code = "directory.past_format"
 
 
 class NoPipeline(DirectoryError):

@@ -98,6 +98,16 @@ class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
     allowance: int | None = None
 
 
+class Question(msgspec.Struct, frozen=True, tag="question"):
+    """A question of a committed part: every worker that gets it answers with the same ``body``.
+
+    So the part knows who has seen it.
+    """
+
+    part: str
+    body: bytes = b""
+
+
 class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     """The end of a step's data."""
 
@@ -126,6 +136,7 @@ Message: TypeAlias = (
     | ScaleDown
     | Collect
     | Prefetch
+    | Question
     | Barrier
     | Shutdown
 )
@@ -133,7 +144,7 @@ Message: TypeAlias = (
 BEFORE_DATA = (Load, Acquire, Hold)
 """What an operator sees before the first row of a step (R2)."""
 
-AFTER_DATA = (End, Interrogate, ScaleUp, ScaleDown, Collect, Prefetch, Barrier, Shutdown)
+AFTER_DATA = (End, Interrogate, ScaleUp, ScaleDown, Collect, Prefetch, Question, Barrier, Shutdown)
 """What it sees after the last, in this order."""
 
 _ORDER: dict[type, int] = {kind: place for place, kind in enumerate((*BEFORE_DATA, *AFTER_DATA))}
@@ -247,11 +258,20 @@ class BinCopied(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class PartAnswer(msgspec.Struct, frozen=True):
+    """A worker's answer to a ``Question`` of a committed part."""
+
+    part: str
+    region: str
+    worker: int
+    body: bytes
+
+
 class Report(msgspec.Struct, frozen=True, tag="report"):
     """A task's answer: what it wrote, what it counted, and whose work it has used.
 
     ``passed`` and ``registered`` are there while a rescale is under way, ``read`` is a read task's,
-    ``profile`` is there where one was wished for.
+    ``profile`` is there if it was requested, ``answers`` are those to questions of parts.
     """
 
     attempt: Attempt
@@ -266,6 +286,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     homes: HomeUse = HomeUse()
     copied: tuple[BinCopied, ...] = ()
     profile: TaskProfile | None = None
+    answers: tuple[PartAnswer, ...] = ()
 
 
 Note: TypeAlias = Control | Attempt | Report
@@ -273,3 +294,6 @@ Note: TypeAlias = Control | Attempt | Report
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Note).decode
+
+decode_message = msgspec.json.Decoder(Message).decode
+"""A message that stands in a plan."""

@@ -41,20 +41,13 @@ from anabranch.protocol.node import (
     StepOrder,
     StepResult,
 )
-from anabranch.records.placed import state_fingerprint
+from anabranch.records.commit import Checkpoint, Commit, RowCount
+from anabranch.records.leader import Identity
+from anabranch.records.placed import Assignment, OperatorShape, OperatorState, state_fingerprint
+from anabranch.records.plan import Input, Plan
 from anabranch.records.slices import RangeSlice
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import (
-    Assignment,
-    Checkpoint,
-    Commit,
-    Identity,
-    Input,
-    OperatorShape,
-    OperatorState,
-    Plan,
-    RowCount,
-)
+from tests.coordinator.parts_kit import parts_with
 
 FACTS = ProgramInfo(
     dataflow="orders",
@@ -111,22 +104,24 @@ def commit(step: int, **changes: Any) -> Commit:
         revision=0,
         clock_ns=step * 1000,
         code="c1",
-        positions=tuple(msgspec.structs.replace(each, slices=()) for each in read(step)),
         placement=PLACED,
         states=state(step),
         staged=staged(step),
         counts=counts(step),
         published={"out": step - 1},
         workers=2,
+        parts=parts_with(positions(step)),
     )
     return msgspec.structs.replace(made, **changes)
 
 
+def positions(step: int) -> tuple[Input, ...]:
+    return tuple(msgspec.structs.replace(each, slices=()) for each in read(step))
+
+
 def checkpoint(step: int) -> Checkpoint:
     made = commit(step)
-    return Checkpoint(
-        step, 0, made.clock_ns, "c1", made.positions, PLACED, state(step), {"out": step}, workers=2
-    )
+    return Checkpoint(0, made, {"out": step})
 
 
 def result(step: int, revision: int = 0, **changes: Any) -> StepResult:

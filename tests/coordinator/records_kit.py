@@ -21,20 +21,15 @@ from anabranch.coordinator.effects import (
     WriteRepair,
 )
 from anabranch.coordinator.events import BranchMade, JournalRead, JournalTrimmed
-from anabranch.coordinator.journal_view import JournalView, checkpoint_of
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.journal.leadership import Leadership
 from anabranch.records.bins import BinSet
+from anabranch.records.commit import Checkpoint, Commit, Repair
+from anabranch.records.placed import OperatorShape, OperatorState
+from anabranch.records.plan import Input, Plan
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import (
-    Checkpoint,
-    Commit,
-    Input,
-    OperatorShape,
-    OperatorState,
-    Plan,
-    Repair,
-)
+from tests.coordinator.parts_kit import parts_with
 
 SHAPE = OperatorShape("totals", "Aggregate", "by-key", "k string", "n bigint")
 
@@ -68,18 +63,18 @@ def commit(step: int, published: int = 0, *, branch: int = 0, revision: int = 0)
         revision,
         step * 1000,
         "code",
-        read(step),
         (),
         state(text),
         staged(branch, step),
         (),
         {"out": published},
+        parts=parts_with(read(step)),
     )
 
 
 def checkpoint(step: int, *, branch: int = 0, published: int = 0) -> Checkpoint:
     made = commit(step, branch=branch)
-    return checkpoint_of(made, made.states, branch, {"out": published})
+    return Checkpoint(branch, made, {"out": published})
 
 
 @dataclass

@@ -51,6 +51,7 @@ from anabranch.coordinator.operations import (
     StartPipeline,
     TakeCheckpoint,
 )
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.coordinator.phases import Ended, Idle, Taking
 from anabranch.coordinator.plans import sweep_order
 from anabranch.coordinator.settings import Deadlines, Settings
@@ -75,7 +76,7 @@ from anabranch.protocol.node import (
 )
 from anabranch.protocol.rescale_requests import Scale
 from anabranch.protocol.status import Phase
-from anabranch.records.step import Repair
+from anabranch.records.commit import Repair
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.coordinator.bench import (
     FACTS,
@@ -154,7 +155,7 @@ def test_state_is_opened_where_the_journal_stands() -> None:
     bench = Bench()
     bench.begin(journal(7))
     order = order_of(bench.report(Closed()), OpenOrder)
-    assert (order.step, order.states, order.positions) == (7, state(7), commit(7).positions)
+    assert (order.step, order.states, order.positions) == (7, state(7), positions_of(commit(7)))
     assert not order.whole
 
 
@@ -261,7 +262,7 @@ def test_a_step_from_its_offer_to_its_commit() -> None:
     assert bench.report(Open(1), done=Done(1, 0)) == [Fetch(1, 0)]
     (made,) = bench.send(ResultFetched(result(1)))
     assert isinstance(made, WriteCommit)
-    assert (made.commit.states, made.commit.positions) == (state(1), commit(1).positions)
+    assert (made.commit.states, positions_of(made.commit)) == (state(1), positions_of(commit(1)))
     effects = bench.send(CommitWritten(made.commit, ours=True))
     assert order_of(effects, CommitOrder).output == Output(1, staged(1))
     assert bench.machine.memory.outputs.keys() == {1}
@@ -401,7 +402,7 @@ def test_lost_state_sends_all_back_to_a_checkpoint_and_replays() -> None:
     bench.opened = order.number
     order = order_of(bench.report(Closed(), failed_open=LOST), OpenOrder)
     assert order.step == 3
-    assert order.positions == commit(7).positions
+    assert order.positions == positions_of(commit(7))
     bench.opened = order.number
     effects = bench.report(Open(3))
     for step in (4, 5, 6, 7):

@@ -18,6 +18,7 @@ from anabranch.coordinator.events import (
 )
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.operations import LoadCheckpoint, ShutDownPipeline, TakeCheckpoint
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.coordinator.phases import Idle
 from anabranch.protocol.node import (
     Checked,
@@ -70,7 +71,7 @@ def test_load_reads_the_files_makes_a_branch_and_opens_the_checkpoint() -> None:
     effects = bench.send(BranchMade(branched))
     assert effects[0] == Answer(1, step=5)
     opened = order_of(effects, OpenOrder)
-    assert (opened.step, opened.rewound, opened.positions) == (5, 5, commit(5).positions)
+    assert (opened.step, opened.rewound, opened.positions) == (5, 5, positions_of(commit(5)))
     bench.opened = opened.number
     bench.report(Open(5), published={"out": 5})
     bench.report(Open(5), offer=bench.offer(6), published={"out": 5})

@@ -22,8 +22,9 @@ from anabranch.coordinator.operations import (
 )
 from anabranch.coordinator.profiling import MOST_WAITING
 from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, StepOrder
+from anabranch.records.entries import encode
+from anabranch.records.plan import Input, Plan, decode_plan
 from anabranch.records.profiles import ProfileKind, ProfileRequest, TaskProfile
-from anabranch.records.step import Input, Plan, decode_plan, encode
 from tests.coordinator.bench import Bench, commit, journal, order_of, plan, read, result
 
 TIME = ProfileRequest(ProfileKind.TIME, 1)
@@ -63,8 +64,8 @@ def test_the_next_plan_carries_the_wish_and_its_commit_answers() -> None:
     assert not answers(bench.send(Asked(1, ProfileWorker(TIME))))
     made = planned(bench, 8)
     assert made.profile == TIME
-    assert made.looked_at("by-name", 1) is ProfileKind.TIME
-    assert made.looked_at("by-name", 0) is None
+    assert made.profile_of("by-name", 1) is ProfileKind.TIME
+    assert made.profile_of("by-name", 0) is None
     found = answers(committed(bench, made, FOUND))
     assert found == {1: Answer(1, None, 8, FOUND)}
     assert planned(bench, 9).profile is msgspec.UNSET

@@ -24,6 +24,8 @@ from anabranch.coordinator.operations import (
     RescalePipeline,
     StartPipeline,
 )
+from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import OperationRefused
@@ -31,11 +33,14 @@ from anabranch.messages import Shutdown
 from anabranch.protocol import rescale_requests as requests
 from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, Output, Running
 from anabranch.protocol.rescale_requests import RescaleRequest, Scale
-from anabranch.records.step import Assignment, Commit, Plan
+from anabranch.records.commit import Commit
+from anabranch.records.placed import Assignment
+from anabranch.records.plan import Plan
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.rescale.phases import Interrogating, Moving
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
+from anabranch.rescale.step_moves import PART, RescaleReport
 from tests.coordinator.bench import (
     FACTS,
     Bench,
@@ -44,10 +49,12 @@ from tests.coordinator.bench import (
     journal,
     order_of,
     plan,
+    positions,
     read,
     result,
     staged,
 )
+from tests.coordinator.parts_kit import moves_in, parts_with
 
 AT_ONCE = RescaleSettings(policy=MovePolicy.ALL_AT_ONCE, prefetch=False, answer_steps=0)
 
@@ -77,7 +84,7 @@ def test_who_waits_for_a_commit_that_cannot_be_written_is_answered() -> None:
 
 def test_a_commit_of_somebody_else_does_not_answer_who_asked_here() -> None:
     bench, made = asked_while_a_step_runs()
-    theirs = msgspec.structs.replace(made, rescale=Rescale())
+    theirs = msgspec.structs.replace(made, parts=parts_with(positions_of(made)))
     found = answers(bench.send(CommitWritten(theirs, ours=False)))
     assert found[1] is not None
     assert found[1].code == "operation.refused"
@@ -127,8 +134,7 @@ def test_a_askedis_durable_with_the_plan_that_was_made_from_it() -> None:
     first.open(journal(7, commit=commit(7, workers=2)))
     first.send(Asked(1, RescalePipeline(Scale(1))))
     planned = next_plan(first, 8, rows=0)
-    assert planned.moves is not None
-    assert planned.moves.collect
+    assert moves_in(planned).collect
 
     second = Bench(Settings(rescale=AT_ONCE))
     second.begin(journal(7, commit=commit(7, workers=2), plan=planned))
@@ -140,8 +146,14 @@ def test_a_askedis_durable_with_the_plan_that_was_made_from_it() -> None:
     second.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = second.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
-    assert written.commit.rescale.number == 1
-    assert [m.end for m in written.commit.rescale.handing] == [m.end for m in planned.moves.collect]
+    assert rescale_of(written.commit).number == 1
+    assert [m.end for m in rescale_of(written.commit).handing] == [
+        m.end for m in moves_in(planned).collect
+    ]
+
+
+def report(**said: Any) -> dict[str, msgspec.Raw]:
+    return {PART: msgspec.Raw(msgspec.json.encode(RescaleReport(**said)))}
 
 
 @pytest.mark.parametrize(("cost", "pace"), [(0.0, 1.25), (9.0, 0.75)])
@@ -150,9 +162,10 @@ def test_what_moving_cost_a_step_sets_the_pace_of_the_next(cost: float, pace: fl
     bench = Bench(copying)
     bench.open(journal(7, commit=commit(7, workers=2)))
     bench.send(Asked(1, RescalePipeline(Scale(4))))
-    made = run(bench, next_plan(bench, 8), moving_seconds=cost)
-    assert isinstance(made.rescale.phase, Moving)
-    assert made.rescale.phase.migration.pace == pace
+    made = run(bench, next_plan(bench, 8), parts=report(moving_seconds=cost))
+    phase = rescale_of(made).phase
+    assert isinstance(phase, Moving)
+    assert phase.migration.pace == pace
 
 
 def test_a_start_with_fewer_workers_tells_those_that_have_no_bins_any_more() -> None:
@@ -160,13 +173,12 @@ def test_a_start_with_fewer_workers_tells_those_that_have_no_bins_any_more() -> 
     bench.open(journal(7, commit=commit(7, workers=2)))
     planned = next_plan(bench, 8)
     assert planned.placement == (Assignment("by-name", 2, (0, 0, 0, 0)),)
-    assert planned.moves is not None
-    assert planned.moves.shutdown == (1,)
-    assert Shutdown(1) in planned.moves.messages("by-name", 1, 8)
+    assert moves_in(planned).shutdown == (1,)
+    assert Shutdown(1) in moves_in(planned).messages("by-name", 1)
     made = run(bench, planned)
     assert made.workers == 1
-    assert made.rescale.workers == (0,)
-    assert made.rescale.history[-1].outcome == "reopened"
+    assert rescale_of(made).workers == (0,)
+    assert rescale_of(made).history[-1].outcome == "reopened"
 
 
 def test_a_plan_for_another_number_of_workers_is_not_taken_over() -> None:
@@ -225,30 +237,28 @@ def reopened(bench: Bench) -> Plan:
 
 def test_bins_in_hand_over_outlive_a_start_with_another_number_of_workers() -> None:
     """Somebody was started with four workers, planned and died: bin 1 is still to be acquired."""
-    made = commit(7, workers=2, rescale=HANDED)
+    made = commit(7, workers=2, parts=parts_with(positions(7), HANDED))
     bench = Bench(Settings(rescale=AT_ONCE))
     bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     planned = reopened(bench)
     assert planned.placement[0].workers == (0, 1, 1, 1)
-    assert planned.moves is not None
-    assert planned.moves.acquire == HANDED.handing
+    assert moves_in(planned).acquire == HANDED.handing
 
 
 def test_bins_in_hand_over_outlive_a_node_that_runs_a_step_for_others() -> None:
     """The step for four workers was waited for, and its node was lost."""
-    made = commit(7, workers=2, rescale=HANDED)
+    made = commit(7, workers=2, parts=parts_with(positions(7), HANDED))
     bench = Bench(Settings(rescale=AT_ONCE))
     bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     bench.opened = 5
     bench.report(Running(8, 0), published={"out": 7})
     planned = reopened(bench)
     assert planned.placement[0].workers == (0, 1, 1, 1)
-    assert planned.moves is not None
-    assert planned.moves.acquire == HANDED.handing
+    assert moves_in(planned).acquire == HANDED.handing
 
 
 def test_bins_are_shared_anew_when_a_node_that_ran_a_step_for_others_is_lost() -> None:
-    made = commit(7, workers=2, rescale=HANDED)
+    made = commit(7, workers=2, parts=parts_with(positions(7), HANDED))
     bench = Bench(Settings(workers=3, rescale=AT_ONCE))
     bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     bench.opened = 5
@@ -276,8 +286,8 @@ def test_a_askedafter_a_start_with_other_workers_is_durable_with_its_plan() -> N
     kept = bench.machine.memory.rescale
     assert isinstance(kept.phase, Interrogating)
     assert kept.phase.request == Scale(3)
-    assert theirs.rescale is not None
-    assert run(bench, theirs).rescale.number == theirs.rescale.number
+    value = msgspec.json.decode(theirs.parts[PART].value, type=Rescale)
+    assert rescale_of(run(bench, theirs)).number == value.number
 
 
 def test_requests_are_judged_by_where_the_bins_are_after_a_start_with_other_workers() -> None:
@@ -300,7 +310,7 @@ def test_who_asks_while_a_step_for_others_runs_is_told_that_it_was_not_heard() -
     bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written, *_) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
-    assert not isinstance(written.commit.rescale.phase, Interrogating)
+    assert not isinstance(rescale_of(written.commit).phase, Interrogating)
     bench.send(Asked(2, RescalePipeline(Scale(1))))
     found = answers(bench.send(CommitWritten(written.commit, ours=True)))
     assert {number: each and each.code for number, each in found.items()} == {
@@ -352,8 +362,8 @@ def test_a_step_that_is_finished_for_a_pause_answers_who_has_asked_before() -> N
     bench, made = asked_while_a_step_runs()
     assert answers(bench.send(Asked(2, PausePipeline()))) == {2: None}
     assert answers(bench.send(CommitWritten(made, ours=True))) == {1: None}
-    assert bench.machine.memory.rescale == made.rescale
-    assert isinstance(made.rescale.phase, Interrogating)
+    assert bench.machine.memory.rescale == rescale_of(made)
+    assert isinstance(rescale_of(made).phase, Interrogating)
 
 
 def test_who_has_asked_too_late_for_the_step_before_a_pause_is_told_so() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from anabranch.coordinator.driver.checkpoint_files import checkpoint_files
@@ -33,13 +33,13 @@ from anabranch.coordinator.events import (
     RepairWritten,
     StepRead,
 )
-from anabranch.coordinator.journal_view import JournalView, commit_of
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.journal.leadership import Leadership
 from anabranch.protocol.node import Output
-from anabranch.protocol.sources import Source
-from anabranch.records.step import Identity, Repair
+from anabranch.records.commit import Repair
+from anabranch.records.leader import Identity
 from anabranch.store import files
-from tests.coordinator.records_kit import Office, checkpoint, commit, plan, read, staged, state
+from tests.coordinator.records_kit import Office, checkpoint, commit, plan, staged, state
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_branch_stands_at_the_checkpoint_that_it_left_from(office: Office) -> 
     found = office.rewind(checkpoint(2, published=2))
     assert found == office.view()
     assert (found.branch, found.step, found.plan) == (1, 2, None)
-    assert found.commit == commit_of(checkpoint(2, published=2))
+    assert found.commit == checkpoint(2, published=2).opened()
     assert [kept.step for kept in found.checkpoints] == [2]
     assert (found.outputs, found.replayable) == ((), 1)
 
@@ -296,7 +296,7 @@ def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
     assert copy.view() == JournalView(
         identity=whole.identity,
         branch=branch,
-        commit=commit_of(kept),
+        commit=kept.opened(),
         states=kept.states,
         published={"out": 1},
         checkpoints=(kept,),
@@ -307,18 +307,11 @@ def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
     assert copy.view().replayable == 4
 
 
-class Logging:
-    """A source of which only the log matters."""
-
-    def log_files(self, position: bytes) -> frozenset[str]:
-        return frozenset({f"orders-{position.decode()}"})
-
-
-def test_the_files_of_a_checkpoint_include_those_of_the_source_log() -> None:
-    sources: Mapping[str, Source] = {"orders": Logging(), "unread": Logging()}  # type: ignore[dict-item]
+def test_the_files_of_a_checkpoint_include_those_of_its_parts() -> None:
     kept = checkpoint(3)
-    assert kept.positions == read(3)
-    assert set(checkpoint_files(kept, sources)) - set(checkpoint_files(kept)) == {"log/orders-3"}
+    more = msgspec.structs.replace(kept.commit, files=("log/orders-3",))
+    logged = msgspec.structs.replace(kept, commit=more)
+    assert set(checkpoint_files(logged)) - set(checkpoint_files(kept)) == {"log/orders-3"}
 
 
 def test_a_damaged_checkpoint_is_told_and_the_others_are_used(office: Office) -> None:

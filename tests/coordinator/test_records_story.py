@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from anabranch.coordinator.effects import ReadStep, WritePlan
 from anabranch.coordinator.events import StepRead
-from anabranch.coordinator.journal_view import JournalView, checkpoint_of, commit_of
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.protocol.node import Output
-from anabranch.records.step import Checkpoint, Commit, OperatorState, Plan
+from anabranch.records.commit import Checkpoint, Commit
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from tests.coordinator.records_kit import Office, plan, state
 
 Action: TypeAlias = tuple[str, int]
@@ -92,10 +94,9 @@ def keep(office: Office, model: Model, number: int) -> None:
     if model.at is None or any(kept.step == model.step for kept in model.checkpoints):
         return
     model.untouched = None
-    published = {"out": model.published}
-    model.checkpoints.append(
-        office.keep(checkpoint_of(model.at, model.states, model.branch, published))
-    )
+    repaired = None if model.states == model.at.states else model.states
+    kept = Checkpoint(model.branch, model.at, {"out": model.published}, repaired)
+    model.checkpoints.append(office.keep(kept))
     model.rewound = False
 
 
@@ -132,7 +133,7 @@ def rewind(office: Office, model: Model, number: int) -> None:
     model.checkpoints = model.checkpoints[: place + 1]
     model.line = [commit for commit in model.line if commit.step <= kept.step]
     model.said = [(b, s) for b, s in model.said if b in model.branches and s <= kept.step]
-    model.stands_at(commit_of(kept))
+    model.stands_at(kept.opened())
     # What was folded up had been published.
     folded = min(model.below - 1, kept.step)
     model.published = max([kept.published["out"], folded, *(step for _, step in model.said)])

@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from anabranch.errors import SnapshotExpired
 from anabranch.journal.journal import Journal, PlanName
 from anabranch.records.bins import BinSet
-from anabranch.records.step import decode_plan
+from anabranch.records.plan import decode_plan
+from anabranch.rescale.step_moves import moves_of
 from anabranch.task.state_reader import read_view, snapshot_of
 from tests.spark.running import commits
 
@@ -271,7 +272,8 @@ def handed_over(directory: Path) -> set[bytes]:
     journal = Journal(directory / "journal")
     for commit in commits(directory):
         plan = decode_plan(journal.read(PlanName(commit.step, commit.revision)).body)
-        moves = () if plan.moves is None else plan.moves.collect
+        moved = moves_of(plan)
+        moves = () if moved is None else moved.collect
         leaving = BinSet.of(move.bin for move in moves if move.region == "by-user")
         seen = snapshot_of(commit.step, commit.clock_ns, 64, commit.states, commit.placement)
         with contextlib.suppress(SnapshotExpired):

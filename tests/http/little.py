@@ -53,8 +53,8 @@ from anabranch.protocol.status import (
     SourceStatus,
     Status,
 )
+from anabranch.records.placed import OperatorShape
 from anabranch.records.profiles import ProfileRequest
-from anabranch.records.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
 from anabranch.task.profiling import Watched
 from anabranch.task.queries import LIMIT_SECONDS, STEP

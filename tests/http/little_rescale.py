@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.plans import is_moving
 from anabranch.coordinator.rescaling import forecast_of, rescale_status
 from anabranch.coordinator.settings import Settings
 from anabranch.protocol.rescale_history import FinishedRescale
 from anabranch.protocol.rescale_requests import RescaleRequest, TargetRequest
 from anabranch.protocol.status import RescaleStatus
-from anabranch.records.step import Assignment, Commit, OperatorShape, OperatorState
+from anabranch.records.commit import Commit
+from anabranch.records.placed import Assignment, OperatorShape, OperatorState
 from anabranch.rescale.apply_request import apply_request
-from anabranch.rescale.controller import after_commit, is_pending, plan_step
+from anabranch.rescale.controller import after_commit, is_moving, is_pending, plan_step
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.loads import from_states
 from anabranch.rescale.migration import Reports
@@ -79,5 +79,5 @@ class LittleRescale:
         bins = len(placement[0].workers)
         self._live = tuple(step // bins + (bin < step % bins) for bin in range(bins))
         states = (OperatorState(self._shape, (), self._live),)
-        made = Commit(step, 0, step, "c0de", (), placement, states, (), (), {})
+        made = Commit(step, 0, step, "c0de", placement, states, (), (), {})
         self._memory.journal = JournalView(commit=made, states=states)

@@ -20,7 +20,7 @@ from anabranch.errors import DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.journal import leadership as module
 from anabranch.journal.journal import CommitName, Journal, LeaderName, PlanName, Taken, Won
 from anabranch.journal.leadership import Leadership, check_leads
-from anabranch.records.step import Leader, decode_leader
+from anabranch.records.leader import Leader, decode_leader
 from tests.journal import leader_process
 
 CLOCK_NS = 1_700_000_000_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.coordinator.journal_view import read_up_to
+from anabranch.coordinator.parts.sources import read_up_to
 from anabranch.node.core import NodeCore
 from anabranch.protocol.data_plane import DataPlane
 from anabranch.protocol.node import (
@@ -23,7 +23,7 @@ from anabranch.protocol.node import (
     StepResult,
 )
 from anabranch.records.bins import BinSet
-from anabranch.records.step import Input, Plan
+from anabranch.records.plan import Input, Plan
 from anabranch.rescale.assignments import equal_shares
 from anabranch.runs.region_state import RegionState
 from anabranch.sinks.memory import MemorySink

@@ -20,7 +20,7 @@ from anabranch.node.inline import InlineNode
 from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
 from anabranch.protocol.status import Status
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
 from anabranch.run import ThisProcess
 from anabranch.task.program import Program
 from anabranch.testing.plane.memory_plane import MemoryPlane

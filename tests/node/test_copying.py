@@ -16,7 +16,7 @@ from anabranch.coordinator.effects import StepDone
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import CorruptRun, NameTaken, NoPipeline, SnapshotExpired
 from anabranch.protocol.status import Phase
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
 from anabranch.task.program import Program
@@ -86,7 +86,7 @@ class Halfway:
 
 
 def copied(directory: Path, target: Path, step: int | None = None) -> CheckpointCopy:
-    return copy_checkpoint(directory, step, target, {"rows": source()})
+    return copy_checkpoint(directory, "sums", step, target)
 
 
 def test_a_copy_opens_to_equal_state_while_the_original_runs_on(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from anabranch.protocol.node import (
     StepOrder,
     SweepOrder,
 )
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
 from anabranch.sources.generator import GeneratorSource
 from anabranch.store import retention
 from anabranch.store.files import remove_file
@@ -442,7 +442,7 @@ def test_a_check_tells_how_far_it_is_and_what_is_missing(shop: CoreShop) -> None
     shop.open()
     shop.run_all()
     states = shop.journal[-1].result.states
-    order = CheckOrder(4, states, shop.journal[-1].positions, whole=True)
+    order = CheckOrder(4, states, whole=True)
     shop.give(order)
     assert shop.report.checked is None
     while shop.core.check_next():
@@ -466,7 +466,7 @@ def test_another_leader_does_not_get_the_check_of_the_one_before(shop: CoreShop)
     shop.open()
     shop.run_all()
     states = shop.journal[-1].result.states
-    order = CheckOrder(4, states, shop.journal[-1].positions)
+    order = CheckOrder(4, states)
     shop.give(order)
     while shop.core.check_next():
         pass

@@ -11,9 +11,10 @@ import pytest
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Settings
 from anabranch.homes import home_directory
+from anabranch.records.commit import Commit
 from anabranch.records.home_use import HomeUse
+from anabranch.records.plan import Plan
 from anabranch.records.run_list import runs_of
-from anabranch.records.step import Commit, Plan
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.runs.compaction import LIMITS
 from anabranch.sinks.memory import MemorySink

@@ -13,8 +13,9 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import ChangedDataflow
 from anabranch.node.identity import check_sources, fitting, shapes
 from anabranch.records.bins import BinSet
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Input
 from anabranch.records.run_list import Listed, RunInfo
-from anabranch.records.step import Input, OperatorState
 from anabranch.sinks.memory import MemorySink
 from anabranch.task.program import Program
 from tests.node.shop import program, scripted

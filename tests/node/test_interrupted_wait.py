@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.protocol.status import Phase
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
 from anabranch.sinks.memory import MemorySink
 from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.engine import Engine

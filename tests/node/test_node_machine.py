@@ -25,8 +25,8 @@ from anabranch.protocol.node import (
 )
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import OperatorShape, OperatorState, state_fingerprint
+from anabranch.records.plan import Plan
 from anabranch.records.run_list import Listed, RunInfo
-from anabranch.records.step import Plan
 
 LIMIT = InputLimit()
 

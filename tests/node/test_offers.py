@@ -16,8 +16,8 @@ from anabranch.node.offers import Offers
 from anabranch.plan.lower import lower
 from anabranch.protocol.node import InputLimit
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
+from anabranch.records.plan import Input
 from anabranch.records.slices import FileSlice, RangeSlice
-from anabranch.records.step import Input
 from anabranch.sources.files import FileEnumerator
 
 

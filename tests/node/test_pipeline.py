@@ -19,7 +19,7 @@ from anabranch.node.inline import InlineNode
 from anabranch.pipeline import Pipeline
 from anabranch.protocol.rescale_requests import Scale
 from anabranch.protocol.status import Phase
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
 from anabranch.run import ThisProcess
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import Fail, ScriptedSource

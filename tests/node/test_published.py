@@ -17,8 +17,8 @@ from anabranch.errors import ChangedDataflow, UserFunctionFailed
 from anabranch.node.identity import check_outputs
 from anabranch.protocol.node import Output
 from anabranch.protocol.sinks import SinkContext
+from anabranch.records.plan import Plan
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import Plan
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
 from anabranch.task.program import Program

@@ -27,7 +27,8 @@ from anabranch.errors import (
 from anabranch.journal.journal import CommitName, Journal, PlanName
 from anabranch.protocol.status import Phase
 from anabranch.records.bins import BinSet
-from anabranch.records.step import Commit, Plan, decode_commit, decode_plan
+from anabranch.records.commit import Commit, decode_commit
+from anabranch.records.plan import Plan, decode_plan
 from anabranch.runs.region_state import RegionState
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink

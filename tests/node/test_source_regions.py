@@ -18,12 +18,14 @@ from anabranch.node.interrogation import worker_loads
 from anabranch.node.opening import facts_of
 from anabranch.node.step_outcome import Disagreement, StepOutcome, planned_ranges, step_outcome
 from anabranch.pipeline import Pipeline
+from anabranch.records.placed import Assignment
+from anabranch.records.plan import Input, Plan
 from anabranch.records.slices import RangeSlice
-from anabranch.records.step import Assignment, Input, Plan
 from anabranch.rescale.assignments import source_shares
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
-from anabranch.rescale.step_moves import StepMoves
+from anabranch.rescale.step_moves import StepMoves, moves_of
 from anabranch.task.program import Program
+from tests.coordinator.parts_kit import planned_moves
 from tests.node.engine import Engine
 from tests.node.shop import program
 from tests.task.test_messages import ListeningPlane
@@ -121,11 +123,12 @@ def test_rows_are_those_of_a_run_without_rescale(story: Any) -> None:
 def test_sources_move_first(story: Any) -> None:
     ran, *_ = story
     for plan, _ in ran:
-        if plan.moves is not None and plan.moves.migration is not None:
-            left = plan.moves.migration.left(plan.placement)
+        moves = moves_of(plan)
+        if moves is not None and moves.migration is not None:
+            left = moves.migration.left(plan.placement)
             both = {move.region for move in left} == {"in", "by-p"}
-            if both and plan.moves.collect:
-                assert plan.moves.collect[0].region == "in"
+            if both and moves.collect:
+                assert moves.collect[0].region == "in"
 
 
 def test_a_source_is_rescaled_by_its_name_or_refused(tmp_path: Path) -> None:
@@ -215,7 +218,7 @@ def test_partitions_are_weighed_by_what_was_read_of_them_and_bins_by_registered_
         Assignment("in", 5, (2, 0, 0, 2, 2, 0), source=True),
     )
     moves = StepMoves(1, placement, asked=True) if asked else None
-    plan = Plan(1, 0, 0, "code", (), placement, 3, moves=moves)
+    plan = Plan(1, 0, 0, "code", (), placement, 3, parts=planned_moves(moves))
     settled = StepOutcome(
         (),
         (),

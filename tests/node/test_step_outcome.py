@@ -20,9 +20,10 @@ from anabranch.node.step_outcome import (
 )
 from anabranch.plan.lower import lower
 from anabranch.records.bins import BinSet
+from anabranch.records.commit import RowCount
+from anabranch.records.placed import OperatorShape, OperatorState
 from anabranch.records.run_list import Listed, RunInfo, RunList, runs_of
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import OperatorShape, OperatorState, RowCount
 from tests.plan import flows
 
 BINS = 4

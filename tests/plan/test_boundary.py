@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from anabranch.coordinator.parts.rescale import helping_workers
 from anabranch.dataflow.flow import Dataflow
 from anabranch.plan.boundary import (
     FROM,
@@ -22,7 +23,8 @@ from anabranch.plan.boundary import (
     seats_of_level,
 )
 from anabranch.plan.lower import UNKEYED, lower
-from anabranch.records.step import Assignment, Plan
+from anabranch.records.placed import Assignment
+from anabranch.records.plan import Plan
 from anabranch.rescale.step_moves import StepMoves
 from tests.plan import flows
 
@@ -116,7 +118,8 @@ def assigned(region: str, *workers: int) -> Assignment:
 
 
 def planned(*placement: Assignment, unkeyed: int = 5, moves: StepMoves | None = None) -> Plan:
-    return Plan(1, 0, 0, "code", (), placement, unkeyed, moves=moves)
+    helping = () if moves is None else helping_workers(moves)
+    return Plan(1, 0, 0, "code", (), placement, unkeyed, helping=helping)
 
 
 def test_groups_sit_one_after_the_other() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.plan.state_view import StateView, bin_ranges, shown_names
-from anabranch.records.step import OperatorShape
+from anabranch.records.placed import OperatorShape
 
 names = st.lists(st.sampled_from(["a", "A", "b", "_worker", "_bin", "_BIN_", "state_a", "a_"]))
 

@@ -8,25 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch import messages
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.messages import Attempt, Barrier, Control, Load, Report, StateReport, Tally
 from anabranch.records.bins import BinSet
+from anabranch.records.commit import Commit, RowCount, decode_commit
+from anabranch.records.entries import encode
+from anabranch.records.leader import Identity, decode_identity
+from anabranch.records.placed import Assignment, OperatorShape, OperatorState
+from anabranch.records.plan import Input, Plan, decode_plan
 from anabranch.records.run_list import Listed, RunInfo
 from anabranch.records.slices import FileSlice, RangeSlice
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import (
-    Assignment,
-    Commit,
-    Identity,
-    Input,
-    OperatorShape,
-    OperatorState,
-    Plan,
-    RowCount,
-    decode_commit,
-    decode_identity,
-    decode_plan,
-    encode,
-)
+from tests.coordinator.parts_kit import parts_with
 
 names = st.text("abcé-. /", max_size=6)
 counts = st.integers(0, 2**53)
@@ -66,7 +59,6 @@ commits = st.builds(
     counts,
     st.integers(0, 2**62),
     names,
-    st.lists(inputs, max_size=2).map(tuple),
     st.lists(assignments, max_size=2).map(tuple),
     st.lists(states, max_size=2).map(tuple),
     st.lists(staged, max_size=2).map(tuple),
@@ -74,6 +66,7 @@ commits = st.builds(
         tuple
     ),
     st.dictionaries(names, counts, max_size=2),
+    parts=st.lists(inputs, max_size=2).map(tuple).map(parts_with),
 )
 
 small = settings(max_examples=40, deadline=None)
@@ -92,8 +85,8 @@ def test_a_commit_comes_back_as_it_was(commit: Commit) -> None:
     assert back == commit
     assert [state.operator for state in back.states] == [s.shape.operator for s in commit.states]
     # Positions are handed to sources as the bytes that they gave.
-    assert [bytes(p.position) for p in back.positions] == [
-        bytes(p.position) for p in commit.positions
+    assert [bytes(p.position) for p in positions_of(back)] == [
+        bytes(p.position) for p in positions_of(commit)
     ]
 
 

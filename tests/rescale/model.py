@@ -25,11 +25,12 @@ from anabranch.protocol.rescale_requests import (
     RescaleRequest,
     ResumeRescale,
 )
+from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
-from anabranch.records.step import Assignment
+from anabranch.records.worker_load import BinLoad
 from anabranch.rescale import apply_request, controller
 from anabranch.rescale.controller import Rescale, is_pending
-from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
+from anabranch.rescale.loads import Loads, RegionLoad
 from anabranch.rescale.migration import Migration, Reports
 from anabranch.rescale.phases import (
     Cancelling,
@@ -239,7 +240,7 @@ def check_step(world: World, moves: StepMoves) -> None:
         raise Violation("R1: a bin is handed over twice in a step")
     told = dict.fromkeys(range(BINS), 0)
     for worker in WORKERS:
-        for message in moves.messages(REGION, worker, 1):
+        for message in moves.messages(REGION, worker):
             if type(message).__name__ == "Acquire":
                 for number in message.bins:  # type: ignore[union-attr]
                     told[number] += 1

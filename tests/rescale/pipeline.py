@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from anabranch.errors import OperationRefused
 from anabranch.messages import AFTER_DATA, Acquire, Collect, Shutdown
 from anabranch.protocol.rescale_requests import PauseRescale, RescaleRequest, ResumeRescale, Scale
+from anabranch.records.placed import Assignment
 from anabranch.records.shares import members
-from anabranch.records.step import Assignment
-from anabranch.rescale import controller
+from anabranch.records.worker_load import BinLoad
 from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import Rescale, after_commit, is_pending, plan_step
-from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
+from anabranch.rescale.loads import Loads, RegionLoad
 from anabranch.rescale.migration import Reports
 from anabranch.rescale.rounds import RescaleSettings
 from anabranch.rescale.step_moves import StepMoves
@@ -66,7 +68,7 @@ class Pipeline:
         self.committed = self._written()
 
     def _written(self) -> Journalled:
-        return Journalled(controller.encode(self.rescale), self.wanted)
+        return Journalled(msgspec.json.encode(self.rescale), self.wanted)
 
     def ask(self, asked: RescaleRequest) -> bool:
         """A request; False if it was refused."""
@@ -113,7 +115,7 @@ class Pipeline:
         """Forget everything but the journal."""
         kept = self.planned if self.moves is not None else self.committed
         assert kept is not None
-        self.rescale, self.wanted = controller.decode(kept.rescale), kept.wanted
+        self.rescale, self.wanted = msgspec.json.decode(kept.rescale, type=Rescale), kept.wanted
 
     def step(self, rows: Iterable[Row] = (), report: str = "all") -> None:
         """Plan, run and commit a step. ``report`` says which reports come: all, none, or late."""
@@ -135,7 +137,7 @@ class Pipeline:
         everyone = {*members(moves.placement), *moves.shutdown}
         for each in moves.placement:
             for worker in sorted(everyone):
-                for message in moves.messages(each.region, worker, self.steps + 1):
+                for message in moves.messages(each.region, worker):
                     if isinstance(message, Acquire):
                         for number in message.bins:
                             self.held[worker, each.region, number] = self.handed.pop(
@@ -148,7 +150,7 @@ class Pipeline:
             for worker in sorted(everyone):
                 after = [
                     message
-                    for message in moves.messages(each.region, worker, self.steps + 1)
+                    for message in moves.messages(each.region, worker)
                     if isinstance(message, AFTER_DATA)
                 ]
                 for message in after:
@@ -159,7 +161,7 @@ class Pipeline:
                             self.moved.append(place)
         for worker in moves.shutdown:
             assert not [place for place in self.held if place[0] == worker], "R1: it has state"
-            assert any(isinstance(m, Shutdown) for m in moves.messages("", worker, 1))
+            assert any(isinstance(m, Shutdown) for m in moves.messages("", worker))
             self.shut.append(worker)
 
     def _work(self, moves: StepMoves, region: str, key: int, number: int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
-from anabranch.records.step import Assignment
+from anabranch.records.worker_load import BinLoad, WorkerLoad
 from anabranch.rescale.costs import Prefetched
-from anabranch.rescale.loads import BinLoad, Loads, RegionLoad, WorkerLoad
+from anabranch.rescale.loads import Loads, RegionLoad
 from anabranch.rescale.migration import Reports
 from anabranch.rescale.step_moves import StepMoves
 

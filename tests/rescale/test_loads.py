@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from anabranch.records.bins import BinSet
+from anabranch.records.placed import Assignment, OperatorShape, OperatorState
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo
-from anabranch.records.step import Assignment, OperatorShape, OperatorState
+from anabranch.records.worker_load import BinLoad, WorkerLoad
 from anabranch.rescale.loads import (
     SMOOTHING,
-    BinLoad,
     Loads,
     RegionLoad,
-    WorkerLoad,
     completed,
     from_states,
     observed,

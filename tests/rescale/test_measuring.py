@@ -12,10 +12,10 @@ from anabranch.coordinator.rescaling import forecast_of
 from anabranch.protocol.node import Done, Open
 from anabranch.protocol.rescale_requests import Rebalance, Scale, TargetRequest
 from anabranch.records.bins import BinSet
+from anabranch.records.placed import OperatorState
 from anabranch.records.run_list import Listed, RunInfo
-from anabranch.records.step import OperatorState
+from anabranch.records.worker_load import BinLoad, WorkerLoad
 from anabranch.rescale.forecast import Forecast
-from anabranch.rescale.loads import BinLoad, WorkerLoad
 from tests.coordinator.bench import SHAPE, Bench, commit, journal, plan, read, result
 
 HOT, COLD = 90.0, 10.0

@@ -13,8 +13,8 @@ import pytest
 
 from anabranch.protocol.rescale_requests import CancelRescale, RescaleRequest
 from anabranch.records.bins import BinSet
+from anabranch.records.placed import Assignment
 from anabranch.records.shares import reassigned
-from anabranch.records.step import Assignment
 from anabranch.rescale import apply_request, controller
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.migration import Migration, MigrationView, Reports

@@ -48,7 +48,7 @@ class World:
             here = self.homes.get((move.to_worker, move.bin), -1)
             assert here >= self.step - 2, "all but the change of the last step is at home"
         for worker in moves.workers(REGION):
-            for message in moves.messages(REGION, worker, self.step):
+            for message in moves.messages(REGION, worker):
                 if isinstance(message, Prefetch):
                     self.homes.update(((worker, bin), self.step - 1) for bin in message.bins)
         told = tuple(Prefetched(*m.end, m.bytes, 0.001) for m in moves.prefetch)
@@ -90,13 +90,13 @@ def test_both_owners_are_told_and_the_new_one_has_a_task() -> None:
     moves = world.step_on()
     (move,) = moves.prefetch
     assert moves.workers(REGION) == (0, 1)
-    old, new = (moves.messages(REGION, worker, 2) for worker in (0, 1))
+    old, new = (moves.messages(REGION, worker) for worker in (0, 1))
     assert Hold(REGION, 1, BinSet.of([move.bin])) in old
     assert Prefetch(REGION, 1, BinSet.of([move.bin])) in new
     assert not [message for message in old if isinstance(message, Prefetch)]
     collecting = world.step_on()
     assert collecting.collect == (move,)
-    assert Prefetch(REGION, 1, BinSet.of([move.bin])) in collecting.messages(REGION, 1, 3)
+    assert Prefetch(REGION, 1, BinSet.of([move.bin])) in collecting.messages(REGION, 1)
 
 
 def test_what_was_copied_stands_in_the_history() -> None:

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.rescale_requests import Scale
+from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
-from anabranch.records.step import Assignment
+from anabranch.records.worker_load import BinLoad
 from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
 from anabranch.rescale.forecast import forecast
-from anabranch.rescale.loads import BinLoad, Loads, RegionLoad
+from anabranch.rescale.loads import Loads, RegionLoad
 from anabranch.rescale.migration import Reports
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.phases import Moving, Steady

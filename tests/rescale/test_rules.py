@@ -5,13 +5,13 @@ R4 to R6, about time, input and output, are in ``tests/simulation/test_rules_of_
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from anabranch.messages import AFTER_DATA, BEFORE_DATA, Acquire, Collect, Interrogate
 from anabranch.protocol.rescale_requests import Scale
+from anabranch.records.placed import Assignment
 from anabranch.records.shares import members
-from anabranch.records.step import Assignment
-from anabranch.rescale import controller
 from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import Rescale, after_commit, is_pending, plan_step
 from anabranch.rescale.migration import Reports
@@ -50,12 +50,12 @@ def test_r2_state_at_s_before_the_first_row_of_the_next_step(policy: MovePolicy)
         moves = checked.plan()
         assert {move.bin for move in moves.acquire} == collected
         for move in moves.acquire:
-            messages = moves.messages(REGION, move.to_worker, 1)
+            messages = moves.messages(REGION, move.to_worker)
             (arriving,) = (each for each in messages if isinstance(each, Acquire))
             assert move.bin in arriving.bins
             assert move.bin in moves.owned(REGION, move.to_worker)
         for move in moves.collect:
-            messages = moves.messages(REGION, move.from_worker, 1)
+            messages = moves.messages(REGION, move.from_worker)
             (leaving,) = (each for each in messages if isinstance(each, Collect))
             assert move.bin in leaving.bins
             assert move.bin in moves.owned(REGION, move.from_worker)
@@ -73,7 +73,7 @@ def test_r3_what_no_commit_names_is_not_acquired() -> None:
     while not checked.plan().collect:
         checked.step()
     planned = checked.plan()
-    lost = controller.decode(controller.encode(checked.rescale))
+    lost = msgspec.json.decode(msgspec.json.encode(checked.rescale), type=Rescale)
     again = plan_step(lost, checked.placement, checked.loads(), (0.1,), checked.settings)
     assert again.acquire == planned.acquire == lost.handing == ()
     checked.step()

@@ -17,8 +17,8 @@ from anabranch.protocol.rescale_requests import (
     ResumeRescale,
     Scale,
 )
+from anabranch.records.placed import Assignment
 from anabranch.records.shares import members
-from anabranch.records.step import Assignment
 from anabranch.rescale.apply_request import reopened
 from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.phases import Paused, Steady

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from anabranch.errors import OperationRefused
 from anabranch.protocol.rescale_requests import Assign, Balance, Rebalance, Scale, TargetRequest
+from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members
-from anabranch.records.step import Assignment
+from anabranch.records.worker_load import BinLoad
 from anabranch.rescale import by_load as by_load_module
 from anabranch.rescale import membership
 from anabranch.rescale.by_load import by_load, load_limit
-from anabranch.rescale.loads import BinLoad, Loads, RegionLoad, weights
+from anabranch.rescale.loads import Loads, RegionLoad, weights
 from anabranch.rescale.membership import KeptByCount, choose_members, weighed
 from anabranch.rescale.targets import check_request, target_for
 from tests.rescale.placed import REGION, loads, moved_bytes, placed

@@ -26,7 +26,8 @@ from anabranch.node.core import NodeCore
 from anabranch.node.node_machine import Duties
 from anabranch.node.offers import Offers
 from anabranch.protocol.node import Output
-from anabranch.records.step import OperatorState, Plan
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.runs import rows
 from anabranch.runs import run_stack as stacked_runs
 from anabranch.sinks import memory

@@ -14,11 +14,13 @@ from anabranch.node import core
 from anabranch.node import step_runner as stepping
 from anabranch.protocol.node import StepResult
 from anabranch.records.bins import BinSet
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.records.run_list import Listed, replace, restrict
-from anabranch.records.step import OperatorState, Plan
 from anabranch.rescale import apply_request
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
+from anabranch.rescale.step_moves import moves_of
 from anabranch.testing.plane.computed_step import ComputedStep
 
 Patch = pytest.MonkeyPatch
@@ -160,7 +162,7 @@ def _less(message: Message, bins: BinSet) -> Message:
 
 
 def _moves(plan: Plan, which: str) -> Sequence[Move]:
-    return () if plan.moves is None else getattr(plan.moves, which)
+    return () if moves_of(plan) is None else getattr(moves_of(plan), which)
 
 
 def _bins(plan: Plan, state: OperatorState, which: str) -> BinSet:

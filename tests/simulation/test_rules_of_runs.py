@@ -14,9 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.node.step_outcome import rows_read
+from anabranch.records.commit import Commit, RowCount
+from anabranch.records.placed import Assignment
+from anabranch.records.plan import Input, Plan
 from anabranch.records.slices import RangeSlice
-from anabranch.records.step import Assignment, Commit, Input, Plan, RowCount
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.moves import Move
 from anabranch.sinks.memory import MemorySink
@@ -28,6 +32,7 @@ from anabranch.testing.cluster.rules import Rules
 from anabranch.testing.plane.plain_columns import typed_without_spark
 from anabranch.testing.shop import shop
 from anabranch.testing.simulation import Simulation
+from tests.coordinator.parts_kit import parts_with
 
 SCHEDULES = 3
 
@@ -56,7 +61,7 @@ def runs() -> Iterator[list[Ran]]:
         for seed in range(100):
             heard.clear()
             cluster = simulation.run(seed)
-            if any(each.rescale.handing for each in cluster.rules.commits.values()):
+            if any(rescale_of(each).handing for each in cluster.rules.commits.values()):
                 sink = simulation.program.sinks["rows"].sink
                 assert isinstance(sink, MemorySink)
                 found.append(Ran(cluster, list(heard), set(sink.steps())))
@@ -72,7 +77,7 @@ def _rows(position: bytes) -> int:
 
 def _committed(rules: Rules) -> int:
     """How far the commits so far have read, those that were left behind too."""
-    every = (each for commit in rules.commits.values() for each in commit.positions)
+    every = (each for commit in rules.commits.values() for each in positions_of(commit))
     return max((_rows(bytes(each.position)) for each in every), default=0)
 
 
@@ -87,7 +92,7 @@ def test_r4_a_frontier_never_passes_a_held_time(runs: list[Ran]) -> None:
         done, clock_ns = 0, 0
         for commit in line(ran):
             done += rows_read(ran.cluster.program.physical, commit.counts)
-            assert [_rows(bytes(each.position)) for each in commit.positions] == [done]
+            assert [_rows(bytes(each.position)) for each in positions_of(commit)] == [done]
             assert commit.clock_ns >= clock_ns
             clock_ns = commit.clock_ns
         assert done
@@ -137,13 +142,13 @@ def commit(planned: Plan, watch: Ownership, **changes: Any) -> Commit:
         revision=0,
         clock_ns=planned.clock_ns,
         code="code",
-        positions=planned.inputs,
         placement=planned.placement,
         states=(),
         staged=(),
         counts=(RowCount(edge.place, size, (), (), ()),),
         published={},
         workers=2,
+        parts=parts_with(planned.inputs),
     )
     return msgspec.structs.replace(made, **changes)
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.journal.journal import CommitName, Journal
-from anabranch.records.step import Commit, decode_commit
+from anabranch.records.commit import Commit, decode_commit
 
 PATIENCE = 120.0
 
@@ -87,10 +87,11 @@ def eventually(wanted: Callable[[], bool]) -> None:
 
 
 def commits(directory: Path) -> list[Commit]:
-    """The commits that the journal has, in step order."""
+    """The commits that the journal has, in step order; some may go while they are read."""
     names = sorted(os.listdir(directory / "journal" / "commit" / "0"))
     journal = Journal(directory / "journal")
-    return [decode_commit(journal.read(CommitName(int(name))).body) for name in names]
+    found = [journal.find(CommitName(int(name))) for name in names]
+    return [decode_commit(entry.body) for entry in found if entry is not None]
 
 
 def counted(commit: Commit) -> dict[str, int]:

@@ -16,11 +16,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 import anabranch as ab
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.errors import ChangedDataflow, ReadFailed, UserFunctionFailed
 from anabranch.journal.journal import Journal, PlanName
 from anabranch.protocol.sources import Limit
+from anabranch.records.plan import Plan, decode_plan
 from anabranch.records.slices import OffsetSlice
-from anabranch.records.step import Plan, decode_plan
 from anabranch.spark.sources.data_source import DataSourceEnumerator
 from tests.spark.data_sources import (
     EndingNumbers,
@@ -96,7 +97,7 @@ def test_the_journal_has_offsets_and_nothing_that_runs(tmp_path: Path) -> None:
         (OffsetSlice('{"n": 0}', '{"n": 20}'),),
         (OffsetSlice('{"n": 20}', '{"n": 30}'),),
     ]
-    position = json.loads(bytes(commits(tmp_path / "state")[-1].positions[0].position))
+    position = json.loads(bytes(positions_of(commits(tmp_path / "state")[-1])[0].position))
     assert json.loads(position["offset"]) == {"n": 30}
 
 

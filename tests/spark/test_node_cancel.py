@@ -20,7 +20,7 @@ from anabranch.protocol.node import (
     Output,
     StepOrder,
 )
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
 from anabranch.rescale.assignments import equal_shares
 from anabranch.run import build_node
 

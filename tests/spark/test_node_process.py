@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from anabranch.coordinator.journal_view import read_up_to
+from anabranch.coordinator.parts.sources import read_up_to
 from anabranch.errors import ForbiddenRelation, NodeUnreachable
 from anabranch.node.address import read_node_address
 from anabranch.node.client import HttpNode
@@ -31,7 +31,7 @@ from anabranch.protocol.node import (
     StepOrder,
     StepResult,
 )
-from anabranch.records.step import Input, Plan
+from anabranch.records.plan import Input, Plan
 from anabranch.rescale.assignments import equal_shares
 from tests.spark.killable import SHORT_LIVED
 

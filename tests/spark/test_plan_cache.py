@@ -15,7 +15,7 @@ from pyarrow import csv, orc, parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
 from anabranch.spark.session import open_session
 from anabranch.spark.step.late_rows import AT, TOLD, Blanks
 from anabranch.spark.step.plan_cache import KEPT_PLANS, PlanInputs, Planned, Plans

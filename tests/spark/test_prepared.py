@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
 from anabranch.dataflow.validate import validate
+from anabranch.records.placed import Assignment
+from anabranch.records.plan import Input, Plan
 from anabranch.records.slices import FileSlice, RangeSlice
-from anabranch.records.step import Assignment, Input, Plan
 from anabranch.rescale.assignments import equal_shares
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.session import open_session

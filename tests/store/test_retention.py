@@ -11,9 +11,9 @@ import pytest
 from anabranch.errors import StoreUnavailable
 from anabranch.node.source_log import StoreLog
 from anabranch.records.bins import BinSet
+from anabranch.records.placed import OperatorShape, OperatorState
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import OperatorShape, OperatorState
 from anabranch.store.retention import Sweeper, needed_files
 
 GRACE = 60.0
@@ -56,7 +56,9 @@ class Store:
         log: Sequence[str] = (),
     ) -> int:
         """Sweep after a step, when these states are all that is kept."""
-        needed = needed_files([[state] for state in states], staged, log)
+        needed = needed_files(
+            [[state] for state in states], staged, [f"log/{name}" for name in log]
+        )
         return self.sweeper.sweep(step, needed, now)
 
     def files(self) -> set[str]:

@@ -22,8 +22,10 @@ from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.records.bins import BinSet
-from anabranch.records.step import OperatorState, Plan
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
+from anabranch.rescale.step_moves import moves_of
 from anabranch.sinks.staging import read_staged
 from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace
@@ -251,9 +253,9 @@ def test_ica_messages_never_cross_a_region(story: Any) -> None:
 
 def test_steady_steps_report_no_messages(story: Any) -> None:
     *_, ran = story
-    assert any(plan.moves is None for plan, _ in ran)
+    assert any(moves_of(plan) is None for plan, _ in ran)
     for plan, reports in ran:
-        if plan.moves is None:
+        if moves_of(plan) is None:
             assert not any(report.passed for report in reports)
 
 
@@ -276,8 +278,9 @@ def test_a_task_has_no_worker_that_has_neither_bins_nor_will_have_any_nor_an_end
 ) -> None:
     *_, ran = story
     for plan, reports in ran:
-        told = set() if plan.moves is None else set(plan.moves.shutdown)
-        joining = () if plan.moves is None else plan.moves.joining
+        moves = moves_of(plan)
+        told = set() if moves is None else set(moves.shutdown)
+        joining = () if moves is None else moves.joining
         for report in reports:
             group = report.attempt.group
             if group in ("by-who", "by-item"):

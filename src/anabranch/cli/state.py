@@ -23,7 +23,7 @@ from anabranch.node.flow_code import load_flow
 from anabranch.operators.state_json import json_text
 from anabranch.plan.state_view import StateView
 from anabranch.records.bins import BinSet
-from anabranch.records.step import OperatorState
+from anabranch.records.placed import OperatorState
 from anabranch.task.state_reader import Snapshot, read_snapshot, read_view, steps_of
 
 state = typer.Typer(
@@ -119,8 +119,8 @@ def copy(
     Only files that the checkpoint names are copied, and compared with their checksums. The pipeline
     may run meanwhile.
     """
-    sources = {node.name: node.source for node in load_flow(flow).graph().sources()}
-    done = copy_checkpoint(directory.absolute(), step, target.absolute(), sources)
+    name = load_flow(flow).graph().name
+    done = copy_checkpoint(directory.absolute(), name, step, target.absolute())
     if json:
         _print_json(msgspec.to_builtins(done) | {"target": str(target)})
         return

@@ -15,7 +15,7 @@ from anabranch.coordinator.events import (
 from anabranch.errors import AnabranchError, Fenced, NodeUnreachable
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import NodeOrder, StepResult
-from anabranch.records.step import Input
+from anabranch.records.plan import Input
 
 
 class Called(Protocol):

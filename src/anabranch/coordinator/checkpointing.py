@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
-from anabranch.coordinator.journal_view import checkpoint_of
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Branching, Checkpointing, Closing, Delayed, Ended
-from anabranch.coordinator.plans import sweep_order
+from anabranch.coordinator.plans import check_order, sweep_order
 from anabranch.coordinator.triggers import Trigger
-from anabranch.protocol.node import CheckOrder, Failure, NodeReport
-from anabranch.records.step import Checkpoint
+from anabranch.protocol.node import Failure, NodeReport
+from anabranch.records.commit import Checkpoint
 
 LONGEST_DELAY = 60.0
 """After so many seconds at most a checkpoint that could not be made is tried again."""
@@ -65,12 +64,11 @@ def begin(memory: Memory, now: float) -> list[Effect]:
     memory.checkpoint_at = now
     if last_kept(memory) == memory.step:
         return [Answer(number, step=memory.step) for number in numbers]
-    checkpoint = checkpoint_of(
-        journal.commit, journal.states, journal.branch, dict(memory.published)
-    )
+    repaired = None if journal.states == journal.commit.states else journal.states
+    checkpoint = Checkpoint(journal.branch, journal.commit, dict(memory.published), repaired)
     memory.checkpointing = Checkpointing(checkpoint, now, numbers)
     memory.triggers[Trigger.CHECKPOINT] = memory.triggers.get(Trigger.CHECKPOINT, 0) + 1
-    return [Give(CheckOrder(checkpoint.step, checkpoint.states, checkpoint.positions))]
+    return [Give(check_order(checkpoint))]
 
 
 def repeat(memory: Memory) -> list[Effect]:
@@ -78,8 +76,7 @@ def repeat(memory: Memory) -> list[Effect]:
     under_way = memory.checkpointing
     if under_way is None or under_way.writing:
         return []
-    checkpoint = under_way.checkpoint
-    return [Give(CheckOrder(checkpoint.step, checkpoint.states, checkpoint.positions))]
+    return [Give(check_order(under_way.checkpoint))]
 
 
 def checkpoint_on_report(memory: Memory, report: NodeReport, now: float) -> list[Effect]:

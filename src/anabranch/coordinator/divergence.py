@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anabranch.records.step import RowCount
+from anabranch.records.commit import RowCount
 
 
 def differences(before: Sequence[RowCount], after: Sequence[RowCount]) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from anabranch.protocol.node import Failure, NodeOrder
+from anabranch.records.commit import Checkpoint, Commit, Repair
 from anabranch.records.home_use import HomeUse
+from anabranch.records.plan import Plan
 from anabranch.records.profiles import TaskProfile
-from anabranch.records.step import Checkpoint, Commit, Plan, Repair
 from anabranch.rescale.step_summary import StepMoved
 
 

@@ -12,7 +12,9 @@ from anabranch.coordinator.effects import Effect
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.operations import Operation
 from anabranch.protocol.node import Failure, NodeReport, StepResult
-from anabranch.records.step import Checkpoint, Commit, Identity, Input, Plan, Repair
+from anabranch.records.commit import Checkpoint, Commit, Repair
+from anabranch.records.leader import Identity
+from anabranch.records.plan import Input, Plan
 
 
 @dataclass(frozen=True, slots=True)

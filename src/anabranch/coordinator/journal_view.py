@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from anabranch.protocol.node import Output
-from anabranch.records.step import Checkpoint, Commit, Identity, Input, OperatorState, Plan
+from anabranch.records.commit import Checkpoint, Commit
+from anabranch.records.leader import Identity
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,54 +48,3 @@ class JournalView:
     def clock_ns(self) -> int:
         """The clock of the last committed step; 0 before the first."""
         return 0 if self.commit is None else self.commit.clock_ns
-
-    @property
-    def positions(self) -> tuple[Input, ...]:
-        """What has been read of each source."""
-        return () if self.commit is None else self.commit.positions
-
-
-def commit_of(checkpoint: Checkpoint) -> Commit:
-    """A checkpoint as the commit it was made from, without what only that one step was about."""
-    return Commit(
-        step=checkpoint.step,
-        revision=0,
-        clock_ns=checkpoint.clock_ns,
-        code=checkpoint.code,
-        positions=checkpoint.positions,
-        placement=checkpoint.placement,
-        states=checkpoint.states,
-        staged=(),
-        counts=(),
-        published=checkpoint.published,
-        ending=checkpoint.ending,
-        workers=checkpoint.workers,
-        rescale=checkpoint.rescale,
-    )
-
-
-def checkpoint_of(
-    commit: Commit, states: tuple[OperatorState, ...], branch: int, published: dict[str, int]
-) -> Checkpoint:
-    """A committed step as a checkpoint."""
-    return Checkpoint(
-        step=commit.step,
-        branch=branch,
-        clock_ns=commit.clock_ns,
-        code=commit.code,
-        positions=commit.positions,
-        placement=commit.placement,
-        states=states,
-        published=published,
-        ending=commit.ending,
-        workers=commit.workers,
-        rescale=commit.rescale,
-    )
-
-
-def read_up_to(before: Iterable[Input], planned: Iterable[Input]) -> tuple[Input, ...]:
-    """What has been read of each source after a step: the positions alone, by name."""
-    after = {given.source: given for given in before} | {
-        given.source: msgspec.structs.replace(given, slices=()) for given in planned
-    }
-    return tuple(after[name] for name in sorted(after))

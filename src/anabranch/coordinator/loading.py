@@ -15,8 +15,9 @@ from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import REWIND, LoadCheckpoint
 from anabranch.coordinator.phases import Branching, Verifying
+from anabranch.coordinator.plans import check_order
 from anabranch.coordinator.recovering import know, reopen
-from anabranch.protocol.node import CheckOrder, Failure, NodeReport
+from anabranch.protocol.node import Failure, NodeReport
 
 
 def load_refusal(memory: Memory, request: LoadCheckpoint) -> Failure | None:
@@ -52,17 +53,7 @@ def begin_load(memory: Memory, now: float) -> list[Effect]:
     assert memory.opened is not None
     checkpoint = next(each for each in memory.journal.checkpoints if each.step == request.step)
     memory.verifying = Verifying(checkpoint, number, memory.opened, now)
-    return [
-        Give(
-            CheckOrder(
-                checkpoint.step,
-                checkpoint.states,
-                checkpoint.positions,
-                whole=True,
-                asked=number,
-            )
-        )
-    ]
+    return [Give(check_order(checkpoint, whole=True, asked=number))]
 
 
 def load_on_report(memory: Memory, report: NodeReport, now: float) -> list[Effect]:

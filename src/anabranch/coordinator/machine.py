@@ -8,6 +8,7 @@ event, failures too.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from anabranch.coordinator import (
@@ -58,6 +59,8 @@ from anabranch.coordinator.events import (
 from anabranch.coordinator.invariants import check
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import REWIND, LoadCheckpoint
+from anabranch.coordinator.parts.parts import AnyPart, Parts
+from anabranch.coordinator.parts.standard import STANDARD
 from anabranch.coordinator.phases import (
     Branching,
     Closing,
@@ -93,14 +96,17 @@ class Machine:
         take_over: bool = False,
         directory: str = "",
         rewind: LoadCheckpoint | None = None,
+        parts: Sequence[AnyPart] = STANDARD,
         validate: bool = False,
     ) -> None:
-        """``directory`` is what errors name.
+        """``directory`` is what errors name, ``parts`` are what commits carry.
 
         ``validate`` checks the invariants after every event: for tests.
         """
         batch = BatchSize(settings.target_latency_seconds)
-        self.memory = Memory(settings, code, take_over, directory, batch=batch)
+        self.memory = Memory(
+            settings, code, take_over, directory, batch=batch, parts=Parts.initial(parts)
+        )
         if rewind is not None:
             self.memory.loads.append((REWIND, rewind))
         self._validate = validate
@@ -119,6 +125,7 @@ class Machine:
     def handle(self, now: Moment, event: Event) -> list[Effect]:
         """Take note of an event; gives what is to be done, in this order."""
         before = type(self.memory.phase).__name__
+        self.memory.now = now.seconds
         effects = [] if self.ended and not isinstance(event, Asked) else self._on(now, event)
         effects += self._advance(now)
         self._note(now, event, before, effects)
@@ -165,6 +172,9 @@ class Machine:
                 memory.phase = ReadingJournal()
                 return [ReadJournal()]
             case ReadingJournal(), JournalRead(journal):
+                refused = recovering.unknown_parts(memory, journal)
+                if refused is not None:
+                    return closing.fail_pipeline(memory, refused, seconds)
                 recovering.know(memory, journal)
                 return recovering.find_node(memory, seconds)
             case Identifying(), IdentityWritten(identity):

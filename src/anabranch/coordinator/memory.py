@@ -9,6 +9,9 @@ from anabranch.coordinator.batch_size import BatchSize
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.operations import REWIND, LoadCheckpoint, ShutDownPipeline
+from anabranch.coordinator.parts.parts import Parts
+from anabranch.coordinator.parts.rescale import RESCALE
+from anabranch.coordinator.parts.standard import STANDARD
 from anabranch.coordinator.phases import (
     AnyPhase,
     Checkpointing,
@@ -29,9 +32,10 @@ from anabranch.protocol.node import (
     PausedSources,
     ProgramInfo,
 )
+from anabranch.records.commit import Checkpoint
 from anabranch.records.home_use import HomeUse
+from anabranch.records.placed import Assignment
 from anabranch.records.profiles import ProfileRequest
-from anabranch.records.step import Assignment, Checkpoint
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
 
@@ -53,6 +57,8 @@ class Memory:
     #: where the pipeline is, for whoever reads its errors
     directory: str = ""
     phase: AnyPhase = field(default_factory=NotBegun)
+    #: when the last event came
+    now: float = 0.0
     leader: int = 0
     journal: JournalView = field(default_factory=JournalView)
     #: the newest telling of the node, and when it came
@@ -97,8 +103,8 @@ class Memory:
     #: orders that did not reach the node
     again: tuple[NodeOrder, ...] = ()
     again_at: float | None = None
-    #: how far a live change of the placement is, and what it goes by
-    rescale: Rescale = field(default_factory=Rescale)
+    #: what the pipeline carries from step to step beside its state
+    parts: Parts = field(default_factory=lambda: Parts.initial(STANDARD))
     #: where bins are after a start with another number of workers, until a commit has it
     reopened: tuple[Assignment, ...] | None = None
     measured: Loads = field(default_factory=Loads)
@@ -128,6 +134,15 @@ class Memory:
         """
         number, request = self.loads[0] if self.loads else (None, None)
         return request if number == REWIND else None
+
+    @property
+    def rescale(self) -> Rescale:
+        """How far a live change of the placement is."""
+        return self.parts.get(RESCALE)
+
+    @rescale.setter
+    def rescale(self, value: Rescale) -> None:
+        self.parts = self.parts.put(RESCALE, value)
 
     @property
     def info(self) -> ProgramInfo | None:

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from anabranch.coordinator.triggers import Trigger
 from anabranch.protocol.node import Failure, OpenOrder, StepResult
-from anabranch.records.step import Checkpoint, Commit, Plan
+from anabranch.records.commit import Checkpoint, Commit
+from anabranch.records.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
-"""Plans and commits, put together from what the coordinator knows."""
+"""Plans, commits and orders, put together from what the coordinator knows."""
 
 from __future__ import annotations
 
 import msgspec
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.journal_view import read_up_to
 from anabranch.coordinator.memory import OPENS, Memory
+from anabranch.coordinator.parts.parts import Parts
+from anabranch.coordinator.parts.port import CommitContext, PlanContext
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.protocol.node import (
+    CheckOrder,
     CommitOrder,
     OpenOrder,
     Output,
@@ -16,36 +19,79 @@ from anabranch.protocol.node import (
     StepResult,
     SweepOrder,
 )
+from anabranch.records.commit import Checkpoint, Commit
+from anabranch.records.placed import Assignment
+from anabranch.records.plan import Input, Plan
 from anabranch.records.profiles import ProfileRequest
 from anabranch.records.shares import members
-from anabranch.records.step import Assignment, Checkpoint, Commit, Input, Plan
-from anabranch.rescale.assignments import equal_shares, source_shares
-from anabranch.rescale.controller import Rescale, after_commit, plan_step
-from anabranch.rescale.loads import completed, from_states
-from anabranch.rescale.migration import Reports
-from anabranch.rescale.phases import Steady
-from anabranch.rescale.step_moves import StepMoves
+from anabranch.rescale.assignments import equal_shares, later_than, source_shares
+from anabranch.rescale.loads import Loads, completed, from_states
 from anabranch.rescale.step_summary import StepMoved
 
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
     """The plan of the next step. The clock never goes back."""
-    moves = moves_of(memory) if is_moving(memory.rescale) else None
-    placed = placement(memory) if moves is None else moves.placement
+    placed = placement(memory)
+    planned = memory.parts.plan(_context(memory, inputs, placed))
+    placed = planned.placement or placed
     return Plan(
         step=memory.step + 1,
         revision=0,
         clock_ns=max(clock_ns, memory.journal.clock_ns),
-        code=_facts(memory).code,
+        code=_info(memory).code,
         inputs=inputs,
         placement=placed,
         unkeyed_workers=_unkeyed(memory, placed),
         ending=ending,
-        moves=moves,
-        rescale=None if moves is None else memory.rescale,
         started_with=memory.settings.workers,
         profile=_profile(memory, inputs),
+        parts=planned.parts,
+        messages=planned.messages,
+        helping=planned.helping,
+        helping_next=planned.helping_next,
     )
+
+
+def revised(memory: Memory, plan: Plan) -> Plan:
+    """The plan, or a revision of it that fits this run.
+
+    What a step reads stays as it was planned; who does the work may change, and so may the code,
+    which is how a function that raised is mended.
+    """
+    code = _info(memory).code
+    context = _context(memory, plan.inputs, placement(memory), plan.placement)
+    # Nothing depends on a plan without a commit: what moves is planned again.
+    planned = memory.parts.plan(context, kept=plan)
+    placed = planned.placement or later_than(context.placement, plan.placement)
+    same = plan.placement == placed and is_ours(memory, plan)
+    if plan.code == code and same:
+        return plan
+    plan = msgspec.structs.replace(plan, revision=plan.revision + 1, code=code)
+    if same:
+        return plan
+    return msgspec.structs.replace(
+        plan,
+        placement=placed,
+        unkeyed_workers=_unkeyed(memory, placed),
+        started_with=memory.settings.workers,
+        parts=planned.parts,
+        messages=planned.messages,
+        helping=planned.helping,
+        helping_next=planned.helping_next,
+    )
+
+
+def _context(
+    memory: Memory,
+    inputs: tuple[Input, ...],
+    placed: tuple[Assignment, ...],
+    revised: tuple[Assignment, ...] = (),
+) -> PlanContext:
+    def loads() -> Loads:
+        return completed(memory.measured, from_states(placed, memory.journal.states))
+
+    recent, settings = tuple(memory.recent), memory.settings
+    return PlanContext(memory.step + 1, inputs, placed, loads, recent, settings, revised)
 
 
 def _profile(memory: Memory, inputs: tuple[Input, ...]) -> ProfileRequest | msgspec.UnsetType:
@@ -55,46 +101,9 @@ def _profile(memory: Memory, inputs: tuple[Input, ...]) -> ProfileRequest | msgs
     return memory.profiles[0][1]
 
 
-def revised(memory: Memory, plan: Plan) -> Plan:
-    """The plan, or a revision of it that fits this run.
-
-    What a step reads stays as it was planned; who does the work may change, and so may the code,
-    which is how a function that raised is mended.
-    """
-    code = _facts(memory).code
-    moves = moves_of(memory)
-    known = {each.region: each for each in plan.placement}
-    placed = tuple(_newer(each, known.get(each.region)) for each in moves.placement)
-    moves = msgspec.structs.replace(moves, placement=placed)
-    same = plan.placement == placed and is_ours(memory, plan)
-    if plan.code == code and same:
-        return plan
-    # Nothing depends on a plan without a commit: what moves is planned again.
-    moving = is_moving(memory.rescale)
-    return msgspec.structs.replace(
-        plan,
-        revision=plan.revision + 1,
-        code=code,
-        placement=placed,
-        unkeyed_workers=_unkeyed(memory, placed),
-        moves=plan.moves if same else moves if moving else None,
-        rescale=plan.rescale if same else memory.rescale if moving else None,
-        started_with=memory.settings.workers,
-    )
-
-
 def is_ours(memory: Memory, plan: Plan) -> bool:
     """Whether a plan is of a run that was started with as many workers as this one."""
     return plan.started_with in (None, memory.settings.workers)
-
-
-def _newer(now: Assignment, planned: Assignment | None) -> Assignment:
-    """An assignment for a revision: other owners than were planned are a generation on."""
-    if planned is None or planned.generation < now.generation:
-        return now
-    if planned.workers == now.workers:
-        return planned
-    return msgspec.structs.replace(now, generation=planned.generation + 1)
 
 
 def where_bins_are(memory: Memory) -> tuple[Assignment, ...]:
@@ -110,39 +119,12 @@ def placement(memory: Memory) -> tuple[Assignment, ...]:
 
     Regions that are new get equal shares.
     """
-    info, workers = _facts(memory), memory.settings.workers
+    info, workers = _info(memory), memory.settings.workers
     known = where_bins_are(memory)
     kept = {each.region: each for each in known}
     sources = source_shares(info.partitions, workers, known)
     made = equal_shares(info.regions, info.bins, workers, ())
     return (*(kept.get(each.region, each) for each in made), *sources)
-
-
-def moves_of(memory: Memory) -> StepMoves:
-    """What the next step does of a rescale, if one is under way."""
-    placed = placement(memory)
-    defaults = from_states(placed, memory.journal.states)
-    loads = completed(memory.measured, defaults)
-    return plan_step(memory.rescale, placed, loads, tuple(memory.recent), memory.settings.moving)
-
-
-def is_moving(rescale: Rescale) -> bool:
-    """Whether a step has anything to do of a rescale."""
-    return bool(rescale.handing) or not isinstance(rescale.phase, Steady)
-
-
-def rescaled(rescale: Rescale, plan: Plan, result: StepResult, seconds: float) -> Rescale:
-    """How far a rescale is after the commit of a step."""
-    if plan.moves is None:
-        return rescale
-    report = Reports(
-        seconds,
-        result.loads,
-        result.prefetched,
-        result.homes.moved_bytes,
-        result.moving_seconds,
-    )
-    return after_commit(rescale, plan.moves, report)
 
 
 def _unkeyed(memory: Memory, placed: tuple[Assignment, ...]) -> int:
@@ -154,7 +136,7 @@ def next_ending(memory: Memory) -> str | None:
 
     One operator a step, in the order of the graph: what an end gives is data to those behind.
     """
-    info, commit = _facts(memory), memory.journal.commit
+    info, commit = _info(memory), memory.journal.commit
     if commit is None:
         return None
     endings = info.endings
@@ -164,12 +146,12 @@ def next_ending(memory: Memory) -> str | None:
 
 def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -> Commit:
     """The commit of a step that the node has run."""
+    parts = _planned_from(memory, plan).after_commit(CommitContext(plan, result, seconds))
     return Commit(
         step=plan.step,
         revision=plan.revision,
         clock_ns=plan.clock_ns,
         code=plan.code,
-        positions=read_up_to(memory.journal.positions, plan.inputs),
         placement=plan.placement,
         states=result.states,
         staged=result.staged,
@@ -177,19 +159,17 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         published=dict(memory.published),
         ending=plan.ending,
         workers=memory.settings.workers if plan.started_with is None else plan.started_with,
-        rescale=rescaled(_before(memory, plan), plan, result, seconds),
         homes=result.homes,
+        parts=parts.encoded(),
+        files=parts.files(),
     )
 
 
-def _before(memory: Memory, plan: Plan) -> Rescale:
-    """The rescale that a plan goes on with: with what was asked since, if the plan is ours."""
+def _planned_from(memory: Memory, plan: Plan) -> Parts:
+    """The parts that a plan goes on with: with what was asked since, if the plan is ours."""
     if is_ours(memory, plan):
-        return memory.rescale
-    if plan.rescale is not None:
-        return plan.rescale
-    commit = memory.journal.commit
-    return Rescale() if commit is None else commit.rescale
+        return memory.parts
+    return memory.parts.committed(memory.journal.commit).resumed(plan)
 
 
 def step_done(
@@ -216,7 +196,7 @@ def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
     return CommitOrder(
         step=commit.step,
         output=Output(commit.step, commit.staged),
-        positions=commit.positions,
+        positions=positions_of(commit),
         limit=memory.limit,
         opened=memory.opened or 0,
     )
@@ -227,22 +207,30 @@ def step_order(memory: Memory, plan: Plan) -> StepOrder:
     return StepOrder(plan, memory.opened or 0)
 
 
+def check_order(
+    checkpoint: Checkpoint, *, whole: bool = False, asked: int | None = None
+) -> CheckOrder:
+    """Let the node look at the files of a checkpoint."""
+    files = checkpoint.commit.files
+    return CheckOrder(checkpoint.step, checkpoint.states, files, whole=whole, asked=asked)
+
+
 def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) -> OpenOrder:
     """Open the state of the last commit; or of a checkpoint before it, to replay what follows."""
     journal = memory.journal
     memory.opens += 1
-    step, clock_ns, states = journal.step, journal.clock_ns, journal.states
+    at, states = journal.commit, journal.states
     if checkpoint is not None:
-        step, clock_ns, states = checkpoint.step, checkpoint.clock_ns, checkpoint.states
+        at, states = checkpoint.commit, checkpoint.states
     elif memory.replay is not None:
-        step, clock_ns, states = 0, 0, ()
+        at, states = None, ()
     return OpenOrder(
         number=memory.leader * OPENS + memory.opens,
         pipeline="" if journal.identity is None else journal.identity.pipeline,
-        step=step,
-        clock_ns=clock_ns,
-        states=states if step else None,
-        positions=journal.positions,
+        step=0 if at is None else at.step,
+        clock_ns=0 if at is None else at.clock_ns,
+        states=None if at is None else states,
+        positions=positions_of(journal.commit),
         pending=() if journal.plan is None else journal.plan.inputs,
         outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
         published=_published(memory),
@@ -260,20 +248,17 @@ def sweep_order(memory: Memory) -> SweepOrder | None:
     journal = memory.journal
     if journal.commit is None:
         return None
-    checkpoints = (*journal.checkpoints, *memory.untrimmed)
-    kept = [checkpoint.states for checkpoint in checkpoints]
-    positions = [checkpoint.positions for checkpoint in checkpoints]
-    codes = {journal.commit.code, _facts(memory).code}
-    under_way = memory.checkpointing
-    if under_way is not None:
-        kept.append(under_way.checkpoint.states)
-        positions.append(under_way.checkpoint.positions)
+    kept = [*journal.checkpoints, *memory.untrimmed]
+    if memory.checkpointing is not None:
+        kept.append(memory.checkpointing.checkpoint)
+    commits = [journal.commit, *(checkpoint.commit for checkpoint in kept)]
     return SweepOrder(
         step=journal.step,
-        states=(journal.states, *kept),
+        states=(journal.states, *(checkpoint.states for checkpoint in kept)),
         outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
-        positions=(journal.positions, *positions),
-        codes=tuple(sorted(codes)),
+        positions=tuple(positions_of(commit) for commit in commits),
+        codes=tuple(sorted({journal.commit.code, _info(memory).code})),
+        files=tuple(sorted({name for commit in commits for name in commit.files})),
     )
 
 
@@ -282,13 +267,13 @@ def _published(memory: Memory) -> dict[str, int]:
 
     Sinks that are gone stay in it: the node refuses to leave their output behind.
     """
-    info = _facts(memory)
+    info = _info(memory)
     done = {sink.name: memory.step for sink in info.sinks}
     if memory.outputs:
         done |= memory.journal.published
     return done
 
 
-def _facts(memory: Memory) -> ProgramInfo:
+def _info(memory: Memory) -> ProgramInfo:
     assert memory.report is not None, "no node was met"
     return memory.report.info

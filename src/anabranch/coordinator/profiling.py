@@ -13,9 +13,9 @@ from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.plans import where_bins_are
 from anabranch.protocol.node import Failure, StepResult
+from anabranch.records.plan import Plan
 from anabranch.records.profiles import ProfileRequest
 from anabranch.records.shares import members
-from anabranch.records.step import Plan
 
 MOST_WAITING = 64
 

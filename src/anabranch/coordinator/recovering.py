@@ -21,6 +21,8 @@ from anabranch.coordinator.effects import (
 )
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.coordinator.phases import (
     Identifying,
     Idle,
@@ -38,10 +40,12 @@ from anabranch.coordinator.triggers import Trigger
 from anabranch.protocol.node import CommitOrder, Failure, NodeReport, Open, StepResult
 from anabranch.protocol.rescale_history import MovedTotals, RescaleOutcome
 from anabranch.protocol.rescale_requests import Assign, Scale
+from anabranch.records.commit import Checkpoint, Commit, Repair
+from anabranch.records.leader import Identity
+from anabranch.records.placed import Assignment
+from anabranch.records.plan import Plan
 from anabranch.records.shares import Shares
-from anabranch.records.step import Assignment, Checkpoint, Commit, Identity, Plan, Repair
 from anabranch.rescale.apply_request import reopened
-from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.phases import Settled
 
@@ -55,16 +59,28 @@ def know(memory: Memory, journal: JournalView) -> None:
     memory.outputs = {output.step: output for output in journal.outputs}
     as_committed(memory)
     plan = journal.plan
-    if plan is not None and plan.rescale is not None and is_ours(memory, plan):
-        # It may have been made from a newer value than the commit's. One of a run with another
+    if plan is not None and is_ours(memory, plan):
+        # It may have been made from newer values than the commit's. One of a run with another
         # number of workers has none that goes with our placement: bins were shared anew in it.
-        memory.rescale = plan.rescale
+        memory.parts = memory.parts.resumed(plan)
+
+
+def unknown_parts(memory: Memory, journal: JournalView) -> Failure | None:
+    """Why the journal cannot be gone on from: it carries something that would be lost."""
+    unknown = () if journal.commit is None else memory.parts.unknown(journal.commit)
+    if not unknown:
+        return None
+    return Failure(
+        "directory.future_format",
+        f"The last commit carries {', '.join(map(repr, unknown))}, which is not known here",
+        memory.directory or None,
+        "Nothing was changed. Run the version of Anabranch that has written it.",
+    )
 
 
 def as_committed(memory: Memory) -> None:
-    """Take the rescale from the last commit: what was asked since counts no more."""
-    commit = memory.journal.commit
-    memory.rescale = Rescale() if commit is None else commit.rescale
+    """Take the parts from the last commit: what was asked since counts no more."""
+    memory.parts = memory.parts.committed(memory.journal.commit)
     share_anew(memory)
 
 
@@ -79,7 +95,7 @@ def share_anew(memory: Memory) -> None:
         return
     # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
     request = Assign(tuple(_equal(each, workers) for each in commit.placement))
-    settled, memory.reopened = reopened(commit.rescale, request, commit.placement, Loads())
+    settled, memory.reopened = reopened(rescale_of(commit), request, commit.placement, Loads())
     shown = Settled(Scale(workers), RescaleOutcome.REOPENED, MovedTotals())
     memory.rescale = msgspec.structs.replace(settled, phase=shown)
 
@@ -237,7 +253,7 @@ def on_replayed(memory: Memory, phase: Stepping, result: StepResult, now: float)
         CommitOrder(
             commit.step,
             None,
-            commit.positions,
+            positions_of(commit),
             memory.limit,
             replayed=True,
             opened=memory.opened or 0,
@@ -263,7 +279,8 @@ def on_repaired(memory: Memory, repair: Repair, now: float) -> list[Effect]:
     assert journal.commit is not None
     memory.journal = replace(journal, states=repair.states, repairs=repair.number)
     opened = memory.opened or 0
-    done = CommitOrder(journal.step, None, journal.positions, memory.limit, opened=opened)
+    read = positions_of(journal.commit)
+    done = CommitOrder(journal.step, None, read, memory.limit, opened=opened)
     return [Give(done), *begin_steps(memory, now)]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.plans import is_moving, where_bins_are
+from anabranch.coordinator.plans import where_bins_are
 from anabranch.errors import OperationRefused
 from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import RescaleStatus
 from anabranch.records.placed import Assignment
-from anabranch.rescale.controller import Rescale, arrived
+from anabranch.rescale.controller import Rescale, arrived, is_moving
 from anabranch.rescale.forecast import Forecast, duration, forecast
 from anabranch.rescale.loads import Loads, completed, from_states
 from anabranch.rescale.moved_counts import moved_of

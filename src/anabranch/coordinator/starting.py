@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.protocol.node import Closed, Done, NodeReport, Open, Running
+from anabranch.records.commit import Checkpoint
 from anabranch.records.placed import state_fingerprint
-from anabranch.records.step import Checkpoint, Plan
+from anabranch.records.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,9 @@ from anabranch.protocol.status import (
     Status,
     StepUnderWay,
 )
+from anabranch.records.commit import Checkpoint
+from anabranch.records.placed import Assignment, OperatorState
 from anabranch.records.shares import members
-from anabranch.records.step import Assignment, Checkpoint, OperatorState
 
 
 def pipeline_status(memory: Memory, now: float) -> Status:
@@ -202,7 +203,7 @@ def _checkpoint(checkpoint: Checkpoint, seconds: float | None) -> CheckpointStat
     return CheckpointStatus(
         checkpoint.step,
         checkpoint.branch,
-        checkpoint.clock_ns,
+        checkpoint.commit.clock_ns,
         len(files),
         sum(files.values()),
         seconds,

@@ -8,6 +8,8 @@ from anabranch.coordinator import checkpointing, profiling
 from anabranch.coordinator.closing import close, fail_pipeline, refuse, refuse_waiting
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.parts.port import CommitContext
+from anabranch.coordinator.parts.rescale import rescale_of
 from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
 from anabranch.coordinator.plans import (
     commit_for,
@@ -15,7 +17,6 @@ from anabranch.coordinator.plans import (
     is_ours,
     new_plan,
     next_ending,
-    rescaled,
     step_done,
     step_order,
 )
@@ -39,10 +40,11 @@ from anabranch.protocol.node import (
     Output,
     StepResult,
 )
+from anabranch.records.commit import Commit
 from anabranch.records.home_use import total_use
-from anabranch.records.step import Commit, Input, Plan
-from anabranch.rescale.controller import is_pending
+from anabranch.records.plan import Input, Plan
 from anabranch.rescale.loads import observed
+from anabranch.rescale.step_moves import moves_of
 from anabranch.rescale.step_summary import moved_in
 
 SWEEP_EVERY = 16
@@ -60,7 +62,7 @@ def waiting(memory: Memory) -> PendingInput:
     """What there is to do."""
     offer = offer_of(memory)
     # Whoever asked for a rescale, or for a pause of it, waits for a commit that knows of it.
-    asked = bool(memory.rescale_numbers) or is_pending(memory.rescale)
+    asked = bool(memory.rescale_numbers) or memory.parts.pending(memory.now)
     work = asked or (_exhausted(offer) and next_ending(memory) is not None)
     return PendingInput(offer, memory.first_at, memory.last_step_at, work)
 
@@ -71,7 +73,7 @@ def is_complete(memory: Memory) -> bool:
         _exhausted(offer_of(memory))
         and memory.journal.plan is None
         and next_ending(memory) is None
-        and not is_pending(memory.rescale)
+        and not memory.parts.pending(memory.now)
     )
 
 
@@ -112,7 +114,7 @@ def on_input(
     """The input is fixed: make a plan."""
     reads = any(given.slices for given in inputs)
     # The end waits for what has come since, and for bins that are on their way.
-    ends = phase.trigger is Trigger.WORK and not reads and not is_pending(memory.rescale)
+    ends = phase.trigger is Trigger.WORK and not reads and not memory.parts.pending(memory.now)
     ending = next_ending(memory) if ends and _exhausted(offer_of(memory)) else None
     if phase.trigger is Trigger.WORK and not reads:
         clock_ns = memory.journal.clock_ns
@@ -187,11 +189,11 @@ def on_commit(
         # Somebody else's attempt counts: the node must go on from that one.
         as_committed(memory)
         return [*answers, *reopen(memory, now)]
-    _heed_rescale(memory, phase, commit, ours)
+    _heed_parts(memory, phase, commit, ours)
     if commit.workers != memory.settings.workers:
         share_anew(memory)
-    before = () if journal.commit is None else journal.commit.rescale.history
-    moved = moved_in(phase.plan.moves, before, commit.rescale.history)
+    before, after = rescale_of(journal.commit).history, rescale_of(commit).history
+    moved = moved_in(moves_of(phase.plan), before, after)
     done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
     offer = offer_of(memory)
     memory.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
@@ -220,13 +222,14 @@ def _answers(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> l
     return [*refuse(phase.numbers, why), *refuse_waiting(memory, why)]
 
 
-def _heed_rescale(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:
-    """Take over how far a rescale is; a request may have come since the commit was written."""
+def _heed_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:
+    """Take over the committed parts; a request may have come since the commit was written."""
     result = phase.result
     if ours:
-        memory.rescale = rescaled(memory.rescale, phase.plan, result, phase.seconds)
+        context = CommitContext(phase.plan, result, phase.seconds)
+        memory.parts = memory.parts.after_commit(context)
     else:
-        memory.rescale = commit.rescale
+        memory.parts = memory.parts.committed(commit)
     memory.measured = observed(memory.measured, result.loads)
 
 

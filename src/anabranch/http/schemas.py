@@ -20,8 +20,8 @@ from anabranch.protocol.status import (
     RescaleStatus,
     Status,
 )
+from anabranch.records.placed import OperatorShape
 from anabranch.records.profiles import TaskProfile
-from anabranch.records.step import OperatorShape
 from anabranch.rescale.forecast import Forecast
 from anabranch.task.queries import LIMIT_BYTES, LIMIT_ROWS
 

@@ -10,10 +10,10 @@ import re
 import zlib
 from dataclasses import dataclass
 
-from anabranch.errors import CorruptEntry, FutureFormat
+from anabranch.errors import CorruptEntry, FutureFormat, PastFormat
 from anabranch.journal.entry_names import EntryName
 
-FORMAT = 1
+FORMAT = 2
 
 _HEADER = re.compile(rb"anabranch (\d{1,9}) (\S+) ([0-9a-f]{8}) (\d{1,15}) (\S+)\n")
 _FORMAT_ALONE = re.compile(rb"anabranch (\d{1,9}) ")
@@ -40,7 +40,7 @@ def seal(name: EntryName, body: bytes, nonce: str) -> bytes:
 
 
 def unseal(name: EntryName, data: bytes, where: str) -> Entry:
-    """The entry that some bytes are, or ``CorruptEntry`` or ``FutureFormat``."""
+    """The entry that some bytes are, or ``CorruptEntry``, ``FutureFormat`` or ``PastFormat``."""
     header = _HEADER.match(data[:_LONGEST_HEADER])
     if header is None:
         _refuse_future(data, where)
@@ -49,6 +49,8 @@ def unseal(name: EntryName, data: bytes, where: str) -> Entry:
     body = data[header.end() :]
     if _checksum(FORMAT, said, nonce, body) != int(crc, 16):
         _refuse_future(data, where)
+        if int(version) < FORMAT and _checksum(int(version), said, nonce, body) == int(crc, 16):
+            raise _past(int(version), where)
         raise corrupt_entry(name, where, _damage(len(body), int(length)))
     # From here on the content is whole as one of ours, so another number or length is damage.
     if int(version) != FORMAT:
@@ -77,6 +79,15 @@ def _damage(found: int, length: int) -> str:
     if found != length:
         return f"it has {found} bytes instead of {length}"
     return "its checksum does not fit its content"
+
+
+def _past(version: int, where: str) -> PastFormat:
+    return PastFormat(
+        f"A journal entry has format {version}; this version reads format {FORMAT} only",
+        where=where,
+        do="Nothing was changed. Run the pipeline with the version of Anabranch that wrote this "
+        "directory, or begin anew in another directory.",
+    )
 
 
 def _refuse_future(data: bytes, where: str) -> None:

@@ -41,7 +41,8 @@ from pathlib import Path
 from anabranch.errors import CorruptEntry, DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.journal.entry_names import LeaderName
 from anabranch.journal.journal import Journal, Won
-from anabranch.records.step import Leader, decode_leader, encode
+from anabranch.records.entries import encode
+from anabranch.records.leader import Leader, decode_leader
 from anabranch.store.disk import disk
 from anabranch.store.files import (
     ensure_directory,

@@ -10,7 +10,7 @@ import msgspec
 
 from anabranch.journal.envelope import Entry, corrupt_entry
 from anabranch.journal.journal import BranchName, Journal
-from anabranch.records.step import Branch, decode_branch
+from anabranch.records.leader import Branch, decode_branch
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from anabranch.errors import StoreError
 from anabranch.node.opening import OpenPipeline
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Checked, CheckOrder, Failure, SweepOrder
+from anabranch.records.placed import OperatorState
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import OperatorState
 from anabranch.store.integrity import NeededFile, check_files, state_files
 from anabranch.store.retention import Sweeper, needed_files
 
@@ -75,7 +75,7 @@ class Chores:
         if opened is None or order is None:
             return False
         if files is None or checked is None:
-            files = state_files(order.states, opened.offers.files_of(order.positions))
+            files = state_files(order.states, order.files)
             self._tell(order, files, 0, None)
             return True
         begin = checked.files_done
@@ -133,11 +133,9 @@ class Chores:
     ) -> bool:
         now = self._clock()
         kept = [file for output in order.outputs for file in output.staged]
-        log_files = opened.offers.files()
-        for positions in order.positions:
-            log_files |= opened.offers.files_of(positions)
+        files = {*order.files, *opened.offers.files()}
         needed = needed_files(
-            [*order.states, *states], [*kept, *opened.outbox.staged(), *staged], log_files
+            [*order.states, *states], [*kept, *opened.outbox.staged(), *staged], files
         )
         # Asked last: sources that have let go do not say what they need.
         if opened.offers.closed:

@@ -33,7 +33,7 @@ from anabranch.protocol.node_calls import (
     decode_told,
     encode,
 )
-from anabranch.records.step import Input
+from anabranch.records.plan import Input
 
 DEADLINE_SECONDS = 10.0
 

@@ -40,8 +40,8 @@ from anabranch.protocol.node import (
 )
 from anabranch.protocol.sinks import Frames
 from anabranch.protocol.sources import Opener
+from anabranch.records.plan import Input
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import Input
 from anabranch.task.program import Program
 from anabranch.task.state_reader import Snapshot, snapshot_of
 

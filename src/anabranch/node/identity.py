@@ -8,8 +8,9 @@ from pathlib import Path
 from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import ChangedDataflow
 from anabranch.protocol.node import Output
+from anabranch.records.placed import OperatorShape, OperatorState
+from anabranch.records.plan import Input
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import Input, OperatorShape, OperatorState
 from anabranch.task.program import Program
 
 _PARTS = {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anabranch.messages import BinCopied
+import msgspec
+
+from anabranch.messages import BinCopied, PartAnswer
 from anabranch.node.step_outcome import StepOutcome
 from anabranch.plan.physical import Physical
 from anabranch.records.placed import Assignment
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
+from anabranch.records.worker_load import BinLoad, WorkerLoad
 from anabranch.rescale.costs import Prefetched
-from anabranch.rescale.loads import BinLoad, WorkerLoad
+from anabranch.rescale.step_moves import PART, RescaleReport
 
 
 def worker_loads(physical: Physical, plan: Plan, settled: StepOutcome) -> tuple[WorkerLoad, ...]:
@@ -41,6 +44,17 @@ def worker_loads(physical: Physical, plan: Plan, settled: StepOutcome) -> tuple[
             generation = assignment.generation
             found.append(WorkerLoad(assignment.region, worker, generation, tuple(bins), loads))
     return tuple(found)
+
+
+def part_reports(physical: Physical, plan: Plan, settled: StepOutcome) -> dict[str, msgspec.Raw]:
+    """What the committed parts are told of a step: the answers of workers, by part."""
+    answers: dict[str, list[PartAnswer]] = {}
+    for answer in settled.answers:
+        answers.setdefault(answer.part, []).append(answer)
+    found: dict[str, object] = {**answers}
+    if PART in plan.parts:
+        found[PART] = RescaleReport(prefetched(physical, settled), moving_seconds(settled))
+    return {part: msgspec.Raw(msgspec.json.encode(said)) for part, said in found.items()}
 
 
 def _registered(settled: StepOutcome) -> dict[tuple[str, int], int]:

@@ -33,7 +33,7 @@ from anabranch.protocol.node import (
     StepResult,
 )
 from anabranch.records.placed import OperatorState, state_fingerprint
-from anabranch.records.step import Plan
+from anabranch.records.plan import Plan
 
 Ran: TypeAlias = tuple[Plan, StepResult]
 

@@ -36,7 +36,8 @@ from anabranch.protocol.sources import (
     Source,
     SourceLog,
 )
-from anabranch.records.step import Input
+from anabranch.records.plan import Input
+from anabranch.store.retention import LOG_ROOM
 
 RETRY_SECONDS = 1.0
 """How long a source that failed is left alone."""
@@ -145,7 +146,10 @@ class Offers:
                 return None
             if self._taken is None:
                 self._taken_offer = self._told()
-                self._taken = self._growing.inputs()
+                self._taken = tuple(
+                    msgspec.structs.replace(given, files=self._files_of(given))
+                    for given in self._growing.inputs()
+                )
                 self._growing = Gathered()
             return self._taken
 
@@ -216,16 +220,14 @@ class Offers:
                 found |= enumerator.files()
             with self._guard:
                 inputs = (*self._committed, *(self._taken or ()), *self._growing.inputs())
-            return found | self.files_of(inputs)
+            needed = {name for given in inputs for name in self._files_of(given)}
+            return frozenset({*needed, *(f"{LOG_ROOM}/{name}" for name in found)})
 
-    def files_of(self, inputs: Sequence[Input]) -> frozenset[str]:
-        """The files of the source log that some positions need."""
-        found: frozenset[str] = frozenset()
-        for given in inputs:
-            source = self._sources.get(given.source)
-            if source is not None:
-                found |= source.log_files(bytes(given.position))
-        return found
+    def _files_of(self, given: Input) -> tuple[str, ...]:
+        """The files in the store that a position needs."""
+        source = self._sources.get(given.source)
+        names = () if source is None else source.log_files(bytes(given.position))
+        return tuple(sorted(f"{LOG_ROOM}/{name}" for name in names))
 
     def forget(self, kept: Sequence[Sequence[Input]]) -> None:
         """Let sources forget the input that no kept position needs; what fails is tried again.

@@ -14,7 +14,7 @@ from anabranch.node.outbox import Outbox
 from anabranch.protocol.node import GraphNodeInfo, OpenOrder, ProgramInfo, SinkInfo
 from anabranch.protocol.sinks import Frames, Publisher, SinkContext, takes_back
 from anabranch.protocol.sources import Opener
-from anabranch.records.step import OperatorState
+from anabranch.records.placed import OperatorState
 from anabranch.store.integrity import check_files, state_files
 from anabranch.task.program import Program
 

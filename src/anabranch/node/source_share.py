@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from anabranch.protocol.sources import Batch
+from anabranch.records.plan import Input
 from anabranch.records.slices import FileSlice, Slice
-from anabranch.records.step import Input
 
 
 @dataclass

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from anabranch.messages import (
     Attempt,
     BinCopied,
+    PartAnswer,
     PartitionRead,
     Registered,
     Report,
@@ -16,12 +17,14 @@ from anabranch.messages import (
     Tally,
 )
 from anabranch.plan.physical import Physical
+from anabranch.records.commit import RowCount
 from anabranch.records.home_use import HomeUse, total_use
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.run_list import replace_all
 from anabranch.records.slices import RangeSlice
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import OperatorState, Plan, RowCount
 
 Task = tuple[int, str, int]
 """Level, group and worker: which task, whatever the attempt."""
@@ -43,7 +46,7 @@ class StepOutcome:
     long with bins that change their owner. ``registered`` and ``read`` are what operators and read
     tasks have told: keys, and rows by partition. ``copied`` are the bins that each task has copied
     to its home, ``homes`` is what all of them read and copied. ``profiles`` are those that were
-    wished for.
+    requested, ``answers`` those to questions of parts.
     """
 
     states: tuple[OperatorState, ...]
@@ -58,6 +61,7 @@ class StepOutcome:
     copied: dict[Task, tuple[BinCopied, ...]] = field(default_factory=dict)
     moving: dict[Task, float] = field(default_factory=dict)
     profiles: tuple[TaskProfile, ...] = ()
+    answers: tuple[PartAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ def step_outcome(
         {task: report.copied for task, report in chosen.items()},
         _spent(chosen, MOVING),
         tuple(report.profile for report in ordered if report.profile is not None),
+        tuple(answer for report in ordered for answer in report.answers),
     )
 
 

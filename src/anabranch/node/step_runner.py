@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anabranch.errors import AttemptsDisagree
 from anabranch.node.identity import check_sources
-from anabranch.node.interrogation import moving_seconds, prefetched, worker_loads
+from anabranch.node.interrogation import part_reports, worker_loads
 from anabranch.node.offers import Offers
 from anabranch.node.opening import Surroundings
 from anabranch.node.step_outcome import (
@@ -18,7 +18,8 @@ from anabranch.node.step_outcome import (
 )
 from anabranch.protocol.data_plane import DataPlane, RunAgain
 from anabranch.protocol.node import StepResult
-from anabranch.records.step import OperatorState, Plan
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.task.program import Program
 
 ATTEMPTS = 3
@@ -45,10 +46,9 @@ def run_plan(
         rows_merged=settled.rows_merged,
         seconds={**settled.seconds, **getattr(plane, "timings", {})},
         loads=worker_loads(program.physical, plan, settled),
-        prefetched=prefetched(program.physical, settled),
         homes=settled.homes,
-        moving_seconds=moving_seconds(settled),
         profiles=settled.profiles,
+        parts=part_reports(program.physical, plan, settled),
     )
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from anabranch.errors import NodeUnreachable, QueryFailed
 from anabranch.node.core import NodeCore
 from anabranch.protocol.node import CommitOrder, NodeOrder, NodeReport, StepResult
-from anabranch.records.step import Input
+from anabranch.records.plan import Input
 from anabranch.task.queries import Queries, QueryLimits
 
 IDLE_SECONDS = 0.05

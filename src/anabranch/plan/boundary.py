@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from anabranch.operators.order.row_order import READER_COLUMNS
 from anabranch.plan.physical import Edge, Level, Physical, Transform
+from anabranch.records.plan import Plan
 from anabranch.records.shares import seat_numbers
-from anabranch.records.step import Plan
 
 PREFIX = "_ab_"
 PART, TO, FROM, HASH, NOTE = (PREFIX + name for name in ("part", "to", "from", "hash", "note"))

@@ -12,8 +12,8 @@ from anabranch.dataflow.types.schema import parse_schema
 from anabranch.operators.state_json import json_column
 from anabranch.records.bins import BinSet, bin_of, to_hashes
 from anabranch.records.layout import VALUE_PREFIX, Layout, may_be_large
+from anabranch.records.placed import OperatorShape
 from anabranch.records.run_list import RunList
-from anabranch.records.step import OperatorShape
 
 WORKER = "_worker"
 BIN = "_bin"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from anabranch.messages import Report
-from anabranch.records.step import OperatorState, Plan
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 
 
 class RunAgain(Exception):

@@ -15,12 +15,13 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from anabranch.records.commit import RowCount
 from anabranch.records.home_use import HomeUse
+from anabranch.records.placed import OperatorShape, OperatorState
+from anabranch.records.plan import Input, Plan
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import Input, OperatorShape, OperatorState, Plan, RowCount
-from anabranch.rescale.costs import Prefetched
-from anabranch.rescale.loads import WorkerLoad
+from anabranch.records.worker_load import WorkerLoad
 
 
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
@@ -267,27 +268,33 @@ class CancelOrder(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class CheckOrder(msgspec.Struct, frozen=True, tag="check"):
-    """See whether all files of the state at a step are there, beside the steps.
+    """See whether all files that a commit needs are there, beside the steps.
 
+    ``files`` are those of the committed parts.
     ``whole``: read every file and compare its checksum, else only its size. ``asked`` is the
     number of the request that it is for; None where it is for a checkpoint that is to be kept.
     """
 
     step: int
     states: tuple[OperatorState, ...]
-    positions: tuple[Input, ...]
+    files: tuple[str, ...] = ()
     whole: bool = False
     asked: int | None = None
 
 
 class SweepOrder(msgspec.Struct, frozen=True, tag="sweep"):
-    """Remove the files of steps up to ``step`` that are not among those to keep, after a while."""
+    """Remove the files of steps up to ``step`` that are not among those to keep, after a while.
+
+    ``files`` are those that committed parts need. ``positions`` are told to sources, which forget
+    what all of them have passed.
+    """
 
     step: int
     states: tuple[tuple[OperatorState, ...], ...]
     outputs: tuple[Output, ...]
     positions: tuple[tuple[Input, ...], ...]
     codes: tuple[str, ...]
+    files: tuple[str, ...] = ()
 
 
 class SourcesOrder(msgspec.Struct, frozen=True, tag="sources"):
@@ -324,9 +331,8 @@ NodeOrder: TypeAlias = (
 class StepResult(msgspec.Struct, frozen=True):
     """What a step came to: everything of its commit that only the node can know.
 
-    ``loads`` are what workers say of their bins, ``prefetched`` the bins that their next owners
-    have copied, ``homes`` is what was read and copied, ``moving_seconds`` what that cost the
-    slowest of them. ``profiles`` are those that the plan has wished for.
+    ``loads`` are what workers say of their bins, ``homes`` is what was read and copied.
+    ``profiles`` are those that the plan requested, ``parts`` is what the committed parts are told.
     """
 
     step: int
@@ -338,10 +344,9 @@ class StepResult(msgspec.Struct, frozen=True):
     rows_merged: int
     seconds: dict[str, float]
     loads: tuple[WorkerLoad, ...] = ()
-    prefetched: tuple[Prefetched, ...] = ()
     homes: HomeUse = HomeUse()
-    moving_seconds: float = 0.0
     profiles: tuple[TaskProfile, ...] = ()
+    parts: dict[str, msgspec.Raw] = {}
 
 
 class Node(Protocol):

@@ -18,7 +18,7 @@ from anabranch.errors import (
     SnapshotExpired,
 )
 from anabranch.protocol.node import Failure, NodeOrder, NodeReport, StepResult
-from anabranch.records.step import Input
+from anabranch.records.plan import Input
 
 SECRET = "X-Anabranch-Secret"
 ARROW = "application/vnd.apache.arrow.stream"

@@ -49,3 +49,17 @@ def source_shares(
         else:
             found.append(with_bins(kept, count))
     return tuple(found)
+
+
+def later_than(now: Sequence[Assignment], planned: Sequence[Assignment]) -> tuple[Assignment, ...]:
+    """Assignments for a revision of a plan: other owners than were planned are a generation on."""
+    known = {each.region: each for each in planned}
+    return tuple(_later(each, known.get(each.region)) for each in now)
+
+
+def _later(now: Assignment, planned: Assignment | None) -> Assignment:
+    if planned is None or planned.generation < now.generation:
+        return now
+    if planned.workers == now.workers:
+        return planned
+    return replace(now, generation=planned.generation + 1)

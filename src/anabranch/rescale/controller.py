@@ -147,9 +147,6 @@ def is_pending(rescale: Rescale) -> bool:
     return bool(rescale.handing) or rescale.phase.pending
 
 
-encode = msgspec.json.Encoder().encode
-
-
-def decode(body: bytes) -> Rescale:
-    """A value from the journal."""
-    return msgspec.json.decode(body, type=Rescale)
+def is_moving(rescale: Rescale) -> bool:
+    """Whether a step has anything to do of a rescale."""
+    return bool(rescale.handing) or not isinstance(rescale.phase, Steady)

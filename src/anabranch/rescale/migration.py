@@ -11,8 +11,9 @@ import msgspec
 from anabranch.protocol.rescale_history import MovedTotals
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
+from anabranch.records.worker_load import WorkerLoad
 from anabranch.rescale.costs import CostModel, Prefetched
-from anabranch.rescale.loads import Loads, WorkerLoad
+from anabranch.rescale.loads import Loads
 from anabranch.rescale.moves import Move, joiners, moves_between
 from anabranch.rescale.rounds import (
     Purse,

@@ -6,7 +6,6 @@ import msgspec
 
 from anabranch.messages import (
     Acquire,
-    Barrier,
     Collect,
     Hold,
     Interrogate,
@@ -19,9 +18,14 @@ from anabranch.messages import (
 )
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import Assignment
+from anabranch.records.plan import Plan
 from anabranch.records.shares import Shares, members
+from anabranch.rescale.costs import Prefetched
 from anabranch.rescale.migration import Migration
 from anabranch.rescale.moves import Move
+
+PART = "rescale"
+"""The name of the committed part."""
 
 
 class StepMoves(msgspec.Struct, frozen=True):
@@ -73,12 +77,12 @@ class StepMoves(msgspec.Struct, frozen=True):
         everybody = members(self.placement) if self.settles else ()
         return tuple(sorted({*owners, *joining, *everybody, *self.shutdown}))
 
-    def messages(self, region: str, worker: int, step: int) -> tuple[Message, ...]:
-        """What a worker is told in this step, in the only order; ``Load`` is the node's to add."""
+    def messages(self, region: str, worker: int) -> tuple[Message, ...]:
+        """What a worker is told of the rescale in this step, in the only order."""
         generation = next((e.generation for e in self.placement if e.region == region), 0)
         arriving = [m for m in self.acquire if (m.region, m.to_worker) == (region, worker)]
         leaving = [m for m in self.collect if (m.region, m.from_worker) == (region, worker)]
-        found: list[Message] = [Barrier(step)]
+        found: list[Message] = []
         if arriving:
             found.append(Acquire(region, generation, BinSet.of(move.bin for move in arriving)))
         if self.asked:
@@ -109,3 +113,20 @@ class StepMoves(msgspec.Struct, frozen=True):
             kind = ScaleDown if len(members([shares])) < len(now) else ScaleUp
             return [kind(region, generation, stay)]
         return []
+
+
+class RescaleReport(msgspec.Struct, frozen=True):
+    """What a step reports of a rescale, beside the loads of its workers.
+
+    ``prefetched`` are the bins that their next owners have copied, ``moving_seconds`` is what
+    moving cost the worker that spent most on it.
+    """
+
+    prefetched: tuple[Prefetched, ...] = ()
+    moving_seconds: float = 0.0
+
+
+def moves_of(plan: Plan) -> StepMoves | None:
+    """What a plan says of a rescale; None while nothing moves."""
+    part = plan.parts.get(PART)
+    return None if part is None else msgspec.json.decode(part.planned, type=StepMoves)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.errors import CorruptRun, MissingRun
-from anabranch.records.step import OperatorState
+from anabranch.records.placed import OperatorState
 from anabranch.store.checksums import agrees
 from anabranch.store.files import bytes_of_file, store_errors
-from anabranch.store.retention import LOG_ROOM
 
 _RESTORE = "Open an older checkpoint and replay, or restore the file from a copy of the store."
 
@@ -26,11 +25,11 @@ class NeededFile:
 
 
 def state_files(
-    states: Iterable[OperatorState], log_files: Iterable[str] = ()
+    states: Iterable[OperatorState], others: Iterable[str] = ()
 ) -> tuple[NeededFile, ...]:
-    """The files that states and positions need, each once, in order of their names."""
+    """The files of states, and others by name, each once and sorted."""
     found = {file.name: file for state in states for file in _files(state)}
-    found |= {name: NeededFile(name) for name in (f"{LOG_ROOM}/{n}" for n in log_files)}
+    found |= {name: NeededFile(name) for name in others}
     return tuple(found[name] for name in sorted(found))
 
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from anabranch.records.placed import OperatorState
 from anabranch.records.run_list import files as run_files
 from anabranch.records.staged_file import StagedFile
-from anabranch.records.step import OperatorState
 from anabranch.store.files import list_names, remove_file
 
-ROOMS = ("run", "stage")
+ROOMS = ("run", "stage", "part")
 LOG_ROOM = "log"
 CODE_ROOM = "code"
 
@@ -68,12 +68,11 @@ class Sweeper:
 def needed_files(
     states: Iterable[Sequence[OperatorState]],
     staged: Iterable[StagedFile],
-    log_files: Iterable[str],
+    others: Iterable[str],
 ) -> frozenset[str]:
-    """The paths below the store of what some states, output and positions need."""
+    """The paths below the store of what some states and output need, and of other files."""
     runs = run_files(*(state.runs for each in states for state in each))
-    names = {file.name for file in staged} | {f"{LOG_ROOM}/{name}" for name in log_files}
-    return runs | names
+    return runs | {file.name for file in staged} | {*others}
 
 
 def _over(name: str, committed: int) -> bool:

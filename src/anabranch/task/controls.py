@@ -10,7 +10,8 @@ from anabranch.plan.boundary import Seats
 from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Group, Level
 from anabranch.records.bins import BinSet
-from anabranch.records.step import Assignment, OperatorState, Plan
+from anabranch.records.placed import Assignment, OperatorState
+from anabranch.records.plan import Plan
 from anabranch.task.program import Program
 
 
@@ -37,7 +38,7 @@ def controls_of(
             plan.revision,
             tags if _sees_files(program, level) else (),
             _behind(program, level, seating),
-            plan.looked_at(group.region, worker),
+            plan.profile_of(group.region, worker),
         )
         for level in program.physical.levels[first:]
         for group in level.groups

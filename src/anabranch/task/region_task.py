@@ -23,6 +23,8 @@ from anabranch.messages import (
     End,
     Load,
     Message,
+    PartAnswer,
+    Question,
     Report,
     StateReport,
     Tally,
@@ -377,6 +379,11 @@ class RegionTask:
             homes=self._homely.use(),
             copied=self._homely.copied,
             profile=profile,
+            answers=tuple(
+                PartAnswer(m.part, self._group().region or "", self._control.worker, m.body)
+                for m in self._control.messages
+                if isinstance(m, Question)
+            ),
         )
 
     def _names(self) -> dict[int, str]:

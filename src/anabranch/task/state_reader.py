@@ -6,7 +6,7 @@ when its time is over, and who comes later is told ``SnapshotExpired``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,17 +26,14 @@ from anabranch.journal.journal import CheckpointName, CommitName, IdentityName, 
 from anabranch.journal.lineage import decoded, lineage, newest_branch
 from anabranch.plan.state_view import StateView, is_shown, user_name
 from anabranch.records.bins import BinSet
-from anabranch.records.run_list import files
-from anabranch.records.step import (
-    Assignment,
-    Checkpoint,
-    Commit,
-    OperatorState,
+from anabranch.records.commit import (
     decode_checkpoint,
     decode_commit,
-    decode_identity,
     decode_repair,
 )
+from anabranch.records.leader import decode_identity
+from anabranch.records.placed import Assignment, OperatorState
+from anabranch.records.run_list import files
 from anabranch.runs import region_state
 
 #: How much of the runs is read at a time.
@@ -170,10 +167,10 @@ def read_snapshot(directory: Path, step: int | None = None) -> Snapshot:
         entry = journal.read(kept[wanted])
     except MissingEntry as error:  # trimmed since it was listed
         raise _no_step(wanted, [s for s in steps if s > wanted], directory) from error
-    decode: Callable[[bytes], Commit | Checkpoint] = (
-        decode_commit if isinstance(entry.name, CommitName) else decode_checkpoint
-    )
-    found = decoded(journal, entry, decode)
+    if isinstance(entry.name, CommitName):
+        found = decoded(journal, entry, decode_commit)
+    else:
+        found = decoded(journal, entry, decode_checkpoint).opened()
     states = _repaired(journal, found.step) or found.states
     return snapshot_of(found.step, found.clock_ns, bins, states, found.placement)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from anabranch.coordinator.driver.checkpoint_files import JOURNAL_ROOM, checkpoint_files
 from anabranch.coordinator.driver.journal_reader import read_checkpoints
-from anabranch.errors import MissingRun, NameTaken, NoPipeline, SnapshotExpired
+from anabranch.errors import MissingRun, NameTaken, NoPipeline, OtherDataflow, SnapshotExpired
 from anabranch.journal.journal import IdentityName, Journal
-from anabranch.protocol.sources import Source
-from anabranch.records.step import Checkpoint
+from anabranch.journal.lineage import decoded
+from anabranch.records.commit import Checkpoint
+from anabranch.records.leader import decode_identity
 from anabranch.store.files import ensure_directory, list_names, store_errors, sync_files
 from anabranch.store.integrity import check_files, state_files
 
@@ -28,21 +29,20 @@ class CheckpointCopy(msgspec.Struct, frozen=True):
 
 
 def copy_checkpoint(
-    directory: Path, step: int | None, target: Path, sources: Mapping[str, Source]
+    directory: Path, dataflow: str, step: int | None, target: Path
 ) -> CheckpointCopy:
     """Copy the files of a kept checkpoint, the newest unless told, to a new or empty directory.
 
-    Only reads the original, which may run meanwhile. ``sources`` are those of the dataflow, by
-    name: their positions may need files of the source log. Every copied run is compared with its
+    Only reads the original, which may run meanwhile. Every copied run is compared with its
     checksum. The journal comes last: a copy that was not finished is no pipeline. A checkpoint
     that is dropped while it is copied is ``SnapshotExpired``.
     """
-    checkpoint = _found(directory, step)
+    checkpoint = _found(directory, dataflow, step)
     if list_names(target):
         raise NameTaken(
             "The directory to copy to is not empty", where=str(target), do="Name an empty one."
         )
-    names = checkpoint_files(checkpoint, sources)
+    names = checkpoint_files(checkpoint)
     journal = [name for name in names if name.startswith(f"{JOURNAL_ROOM}/")]
     others = [name for name in names if not name.startswith(f"{JOURNAL_ROOM}/")]
     try:
@@ -59,11 +59,19 @@ def copy_checkpoint(
     return CheckpointCopy(checkpoint.step, checkpoint.branch, len(names), size)
 
 
-def _found(directory: Path, step: int | None) -> Checkpoint:
+def _found(directory: Path, dataflow: str, step: int | None) -> Checkpoint:
     journal = Journal(directory / JOURNAL_ROOM)
-    if journal.find(IdentityName()) is None:
+    entry = journal.find(IdentityName())
+    if entry is None:
         raise NoPipeline(
             "There is no pipeline here", where=str(directory), do="Name its directory."
+        )
+    found = decoded(journal, entry, decode_identity).dataflow
+    if found != dataflow:
+        raise OtherDataflow(
+            f"The directory holds the dataflow {found!r}, not {dataflow!r}",
+            where=str(directory),
+            do="Name the dataflow that the directory belongs to, or another directory.",
         )
     kept = {each.step: each for each in read_checkpoints(journal)}
     wanted = max(kept, default=None) if step is None else step

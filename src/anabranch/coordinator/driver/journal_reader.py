@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from anabranch.coordinator.journal_view import JournalView, commit_of
+from anabranch.coordinator.journal_view import JournalView
 from anabranch.errors import CorruptEntry, MissingEntry
 from anabranch.journal.journal import (
     BranchName,
@@ -23,18 +23,16 @@ from anabranch.journal.lineage import (
     owner_of,
 )
 from anabranch.protocol.node import Output
-from anabranch.records.step import (
+from anabranch.records.commit import (
     Checkpoint,
     Commit,
-    Identity,
-    OperatorState,
-    Plan,
     decode_checkpoint,
     decode_commit,
-    decode_identity,
-    decode_plan,
     decode_repair,
 )
+from anabranch.records.leader import Identity, decode_identity
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan, decode_plan
 
 
 def read_journal_view(journal: Journal) -> JournalView:
@@ -144,7 +142,7 @@ class _Reader:
 
     def _made_up(self, checkpoint: Checkpoint) -> _Found:
         self.journal.settle(CheckpointName(checkpoint.step, checkpoint.branch))
-        return _Found(commit_of(checkpoint), made_up=True)
+        return _Found(checkpoint.opened(), made_up=True)
 
     def _read_commit(self, name: CommitName) -> Commit:
         return decoded(self.journal, self.journal.read(name), decode_commit)

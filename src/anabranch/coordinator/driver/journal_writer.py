@@ -60,19 +60,10 @@ from anabranch.journal.lineage import (
     stands_at,
 )
 from anabranch.protocol.failures import failure_of
-from anabranch.records.step import (
-    Body,
-    Branch,
-    Checkpoint,
-    Identity,
-    decode_branch,
-    decode_checkpoint,
-    decode_commit,
-    decode_identity,
-    decode_plan,
-    decode_repair,
-    encode,
-)
+from anabranch.records.commit import Checkpoint, decode_checkpoint, decode_commit, decode_repair
+from anabranch.records.entries import Body, encode
+from anabranch.records.leader import Branch, Identity, decode_branch, decode_identity
+from anabranch.records.plan import decode_plan
 
 JournalEffect: TypeAlias = (
     ReadJournal

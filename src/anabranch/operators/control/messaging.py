@@ -22,6 +22,7 @@ from anabranch.messages import (
     Message,
     Passed,
     Prefetch,
+    Question,
     ScaleDown,
     ScaleUp,
     Shutdown,
@@ -36,6 +37,7 @@ Heard: TypeAlias = (
     | ScaleDown
     | Prefetch
     | Hold
+    | Question
     | Barrier
     | Shutdown
     | Load

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from anabranch.dataflow.graph import SourceNode
 from anabranch.messages import FileTags
 from anabranch.plan.boundary import seats_of_level
+from anabranch.records.plan import Input, Plan
 from anabranch.records.slices import FileSlice, RangeSlice
-from anabranch.records.step import Input, Plan
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.sources.opening import SparkSources

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from anabranch.plan.boundary import Seats
+from anabranch.records.plan import Plan
 from anabranch.records.slices import Slice
-from anabranch.records.step import Plan
 from anabranch.spark.step.late_rows import Blanks
 from anabranch.spark.step.reading import ReadOrder
 

@@ -22,9 +22,11 @@ from pyspark.sql import SparkSession
 from anabranch.errors import AnabranchError
 from anabranch.messages import Report
 from anabranch.protocol.data_plane import RunAgain
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.records.shares import members
 from anabranch.records.slices import FileSlice
-from anabranch.records.step import OperatorState, Plan
+from anabranch.rescale.step_moves import PART, moves_of
 from anabranch.sources.files import FileSource
 from anabranch.spark.executors import Executors, releasing
 from anabranch.spark.failure import INDETERMINATE, MALFORMED, malformed, quietly, translated
@@ -79,8 +81,9 @@ class SparkPlane:
         """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
         started = time.perf_counter()
         self._tidy(plan)
-        if plan.moves is not None and plan.moves.announced:
-            self._fit(members(plan.moves.announced))
+        moves = moves_of(plan)
+        if moves is not None and moves.announced:
+            self._fit(members(moves.announced))
         if self._thread != threading.get_ident():
             self._thread = threading.get_ident()
             use_pool(self.spark, STEP_POOL)
@@ -99,7 +102,7 @@ class SparkPlane:
             raise self._explained(plan, error) from error
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
-        if plan.moves is not None and plan.moves.shutdown:
+        if moves is not None and moves.shutdown:
             self._fit(members(plan.placement))
         return [_decode_report(bytes(row[0])) for row in rows]
 
@@ -156,7 +159,7 @@ class SparkPlane:
 
     def _tidy(self, plan: Plan) -> None:
         """Remove homes that were left behind, once, and not while bins are on their way."""
-        if self.homes is not None and plan.moves is None and not self._tidied:
+        if self.homes is not None and PART not in plan.parts and not self._tidied:
             self._tidied = True
             tidy_homes(self.homes, members(plan.placement))
 

@@ -22,8 +22,8 @@ from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import PREFIX, Boundary
 from anabranch.plan.controls import messages_for
 from anabranch.protocol.sources import PythonSource, Source
+from anabranch.records.plan import Plan
 from anabranch.records.slices import FileSlice, RangeSlice
-from anabranch.records.step import Plan
 from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark_path
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import read_by_spark

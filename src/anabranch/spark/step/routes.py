@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.plan.boundary import PART, TO, Boundary, Seats
 from anabranch.plan.sql import bin_text
-from anabranch.records.step import Assignment
+from anabranch.records.placed import Assignment
 from anabranch.spark.jvm import java_class
 from anabranch.task.program import Program
 

@@ -20,7 +20,8 @@ from anabranch.dataflow.graph import SourceNode
 from anabranch.messages import encode
 from anabranch.plan.boundary import Boundary, Seats, seats_of_level
 from anabranch.plan.sql import Crossing
-from anabranch.records.step import OperatorState, Plan
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.spark.session import lift_byte_limit
 from anabranch.spark.sources.opening import SparkSources

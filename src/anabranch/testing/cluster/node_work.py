@@ -11,7 +11,8 @@ import msgspec
 from anabranch.messages import Report
 from anabranch.node.core import NodeCore
 from anabranch.protocol.sources import NO_LIMIT, Batch, Enumerator, Limit, Source, SourceLog
-from anabranch.records.step import OperatorState, Plan
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.testing.cluster.processes import SimulatedNode
 from anabranch.testing.cluster.rules import Rules
 from anabranch.testing.plane.memory_plane import MemoryPlane

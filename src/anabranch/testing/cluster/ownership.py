@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.messages import Report
 from anabranch.node.step_outcome import rows_read
 from anabranch.records.bins import BinSet
+from anabranch.records.commit import Commit
+from anabranch.records.placed import Assignment, OperatorState
+from anabranch.records.plan import Input, Plan
 from anabranch.records.slices import RangeSlice
-from anabranch.records.step import Assignment, Commit, Input, OperatorState, Plan
 from anabranch.rescale.moves import Move
+from anabranch.rescale.step_moves import moves_of
 from anabranch.task.program import Program
 from anabranch.testing.cluster.rule_broken import require
 from anabranch.testing.plane.exchange import owned_bins
@@ -44,9 +49,9 @@ class Line:
         before: tuple[Input, ...] = ()
         for step in sorted(self.commits):
             commit = self.commits[step]
-            if step <= upto and _moved_on(before, commit.positions):
+            if step <= upto and _moved_on(before, positions_of(commit)):
                 found.append(step)
-            before = commit.positions
+            before = positions_of(commit)
         return found
 
 
@@ -136,7 +141,7 @@ class Ownership:
     def _check_owners(self, before: Commit, commit: Commit, owned: Bins) -> None:
         if before.workers != commit.workers:
             return  # started with another number of workers: bins are shared anew at once
-        handed = {(move.region, move.bin): move.to_worker for move in before.rescale.handing}
+        handed = {(move.region, move.bin): move.to_worker for move in rescale_of(before).handing}
         for place, owner in owners(before.placement, self._program.bins).items():
             if place not in owned:
                 continue
@@ -174,13 +179,13 @@ class Ownership:
 
 def _check_collected(commit: Commit, plan: Plan | None, owned: Bins) -> None:
     """What a step hands over is what its plan says, by who has it."""
-    moves = () if plan is None or plan.moves is None else plan.moves.collect
-    if plan is not None:
-        require(
-            _ends(commit.rescale.handing) == _ends(moves),
-            f"R2: step {commit.step} collects {_ends(moves)}, and {_ends(commit.rescale.handing)} "
-            "is to be acquired",
-        )
+    moved = None if plan is None else moves_of(plan)
+    moves = () if moved is None else moved.collect
+    handing = _ends(rescale_of(commit).handing)
+    require(
+        plan is None or handing == _ends(moves),
+        f"R2: step {commit.step} collects {_ends(moves)}, and {handing} is to be acquired",
+    )
     for move in moves:
         require(
             owned[move.region, move.bin] == move.from_worker,

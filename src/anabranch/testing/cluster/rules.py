@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anabranch.coordinator.journal_view import JournalView
+from anabranch.coordinator.parts.sources import positions_of
 from anabranch.journal.entry_names import CommitName
 from anabranch.messages import Report
+from anabranch.records.commit import Checkpoint, Commit, Repair
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.records.run_list import files
-from anabranch.records.step import Checkpoint, Commit, OperatorState, Plan, Repair
 from anabranch.testing.cluster.ownership import Ownership, same_content
 from anabranch.testing.cluster.rule_broken import Broken, RuleBroken, require
 
@@ -84,7 +87,7 @@ class Rules:
         self.states = commit.states
         self._name(commit.states)
         self.named.update(file.name for file in commit.staged)
-        self.positions.update((each.source, bytes(each.position)) for each in commit.positions)
+        self.positions.update((each.source, bytes(each.position)) for each in positions_of(commit))
 
     def branched(self, view: JournalView) -> None:
         """The pipeline went back to a checkpoint."""
@@ -182,7 +185,7 @@ class Rules:
     def closed(self) -> None:
         """The pipeline has ended in order: its sources know what is committed (R5)."""
         last = self.commits.get((self.branch, self.step))
-        for each in () if last is None else last.positions:
+        for each in positions_of(last):
             require(
                 self.heard.get(each.source) == bytes(each.position),
                 f"R5: {each.source!r} was last told of {self.heard.get(each.source)!r}, and "

@@ -14,8 +14,9 @@ from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Group, Level
 from anabranch.protocol.sources import PythonSource
 from anabranch.records.bins import BinSet
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.records.slices import RangeSlice
-from anabranch.records.step import OperatorState, Plan
 from anabranch.store.disk import disk, use_disk
 from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace
@@ -163,7 +164,7 @@ class ComputedStep:
             worker,
             owned,
             messages,
-            profile=self._plan.looked_at(group.region, worker),
+            profile=self._plan.profile_of(group.region, worker),
         )
 
 

@@ -19,8 +19,8 @@ from anabranch.operators.order.row_order import RowOrder, concatenate
 from anabranch.operators.rows import Rows
 from anabranch.plan.physical import Edge
 from anabranch.records.bins import BinSet, bin_of
+from anabranch.records.placed import Assignment
 from anabranch.records.slices import RangeSlice
-from anabranch.records.step import Assignment
 from anabranch.task.program import Program
 
 Bins = np.ndarray[Any, Any]

@@ -18,7 +18,8 @@ import msgspec
 
 from anabranch.errors import AnabranchError, ReadFailed
 from anabranch.messages import Attempt, Report
-from anabranch.records.step import OperatorState, Plan
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.task.program import Program
 from anabranch.task.region_task import TaskPlace
 from anabranch.task.worker_home import Homes

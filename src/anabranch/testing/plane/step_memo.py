@@ -35,8 +35,10 @@ from anabranch.messages import (
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Rows
 from anabranch.records.bins import BinSet
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
 from anabranch.records.run_list import Listed, RunInfo, RunList
-from anabranch.records.step import OperatorState, Plan
+from anabranch.rescale.step_moves import StepMoves, moves_of
 from anabranch.runs.run_file import mapped
 from anabranch.store.disk import DIRECTORY, NEW, AnyPath, Disk, disk
 from anabranch.store.files import create_bulk_many, store_errors
@@ -232,9 +234,10 @@ class StepMemo:
 
     def _told(self, plan: Plan) -> Hashable:
         """What is told to workers, as far as it makes a difference."""
-        if self._hears() and plan.moves is not None:
-            return msgspec.json.encode(plan.moves)
-        return _moved(plan)
+        moves = moves_of(plan)
+        if self._hears() and moves is not None:
+            return msgspec.json.encode(moves)
+        return _moved(moves)
 
     def _hears(self) -> bool:
         operators = self.program.operators.values()
@@ -346,8 +349,7 @@ def _meaning(message: Message) -> Hashable:
             return message
 
 
-def _moved(plan: Plan) -> Hashable:
-    moves = plan.moves
+def _moved(moves: StepMoves | None) -> Hashable:
     if moves is None:
         return None
     return (

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from anabranch.records.step import OperatorState
+from anabranch.records.placed import OperatorState
 from anabranch.runs.run_file import mapped
 from anabranch.task.state_reader import Snapshot, read_table
 

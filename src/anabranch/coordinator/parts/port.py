@@ -1,0 +1,119 @@
+"""What a committed part is.
+
+A part's value is frozen and journalled whole in every commit. Between two commits there are two
+moments: ``plan`` says what the next step does for the part, and ``after_commit`` gives the value
+to journal, from what was planned and what the step reported. Adding a part changes no other part:
+plans, commits, checkpoints, sweeps and restarts ask all of them through ``Parts``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from anabranch.coordinator.settings import Settings
+from anabranch.messages import Message
+from anabranch.protocol.node import StepResult
+from anabranch.records.placed import Assignment
+from anabranch.records.plan import Input, Plan
+from anabranch.rescale.loads import Loads
+
+V = TypeVar("V", bound=msgspec.Struct)
+P = TypeVar("P", bound=msgspec.Struct)
+
+Pairs = tuple[tuple[str, int], ...]
+"""Workers of regions."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """What a part may look at when the next step is planned.
+
+    ``placement`` is who owns what after the last commit. ``revised`` is the placement of the plan
+    that this one revises: an assignment that differs from it must have a later generation.
+    """
+
+    step: int
+    inputs: tuple[Input, ...]
+    placement: tuple[Assignment, ...]
+    loads: Callable[[], Loads]
+    recent: tuple[float, ...]
+    settings: Settings
+    revised: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """What a part adds to a plan.
+
+    ``planned`` is journalled with the plan and comes back after the commit. ``messages`` go to
+    workers, each by region and worker. Only one part may give a ``placement``. ``helping`` and
+    ``helping_next`` are workers that have a task without owning bins: see ``Plan``.
+    """
+
+    planned: msgspec.Struct
+    messages: tuple[tuple[str, int, Message], ...] = ()
+    placement: tuple[Assignment, ...] | None = None
+    helping: Pairs = ()
+    helping_next: Pairs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitContext:
+    """What a part may look at when a step is committed: its plan, its result, how long it took."""
+
+    plan: Plan
+    result: StepResult
+    seconds: float
+
+    def report(self, part: str) -> msgspec.Raw | None:
+        """What the node reported for a part; None if nothing."""
+        return self.result.parts.get(part)
+
+
+class Part(ABC, Generic[V, P]):
+    """One committed part. Stateless: everything it knows is in the value it is handed.
+
+    ``placed`` parts plan who works where. A revision of a plan asks them again; what other parts
+    have planned stays, because it may determine the result.
+    """
+
+    name: ClassVar[str]
+    value_type: ClassVar[type[Any]]
+    planned_type: ClassVar[type[Any]] = msgspec.Struct
+    placed: ClassVar[bool] = False
+
+    @abstractmethod
+    def initial(self) -> V:
+        """The value before the first commit."""
+
+    @abstractmethod
+    def after_commit(self, value: V, planned: P | None, context: CommitContext) -> V:
+        """The value to journal with the commit of a step.
+
+        ``value`` may be newer than the one that the plan was made from: requests may have come
+        since. ``planned`` is None where the part had nothing to do in that step.
+        """
+
+    def plan(self, value: V, context: PlanContext) -> PartPlan | None:
+        """What the next step does for the part; None if nothing."""
+        return None
+
+    def pending(self, value: V, now: float) -> bool:
+        """Whether a step is justified although no input waits."""
+        return False
+
+    def wakes_at(self, value: V) -> float | None:
+        """When ``pending`` may change with time alone."""
+        return None
+
+    def files(self, value: V) -> frozenset[str]:
+        """The files in the store that the value needs, relative to the store.
+
+        They stay for as long as a commit or checkpoint with this value is kept.
+        """
+        return frozenset()

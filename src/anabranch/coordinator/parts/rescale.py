@@ -1,0 +1,103 @@
+"""Rescaling as a committed part: who owns which bins, and how that changes while rows flow.
+
+The decisions are in ``rescale/``; this is what plans, commits and restarts see of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.coordinator.parts.port import CommitContext, Pairs, Part, PartPlan, PlanContext
+from anabranch.records.commit import Commit
+from anabranch.records.shares import members
+from anabranch.rescale.assignments import later_than
+from anabranch.rescale.controller import (
+    Rescale,
+    after_commit,
+    is_moving,
+    is_pending,
+    joining_next,
+    plan_step,
+)
+from anabranch.rescale.migration import Reports
+from anabranch.rescale.step_moves import PART, RescaleReport, StepMoves
+
+
+class RescalePart(Part[Rescale, StepMoves]):
+    """Plans what moves in a step, and takes note of what has moved."""
+
+    name = PART
+    value_type = Rescale
+    planned_type = StepMoves
+    placed = True
+
+    def initial(self) -> Rescale:
+        """Nothing moves."""
+        return Rescale()
+
+    def plan(self, value: Rescale, context: PlanContext) -> PartPlan | None:
+        """What the next step moves, asks and announces."""
+        if not is_moving(value):
+            return None
+        loads, settings = context.loads(), context.settings.moving
+        moves = plan_step(value, context.placement, loads, context.recent, settings)
+        placed = later_than(moves.placement, context.revised)
+        moves = msgspec.structs.replace(moves, placement=placed)
+        following = None
+        if moves.asked:
+            joining = joining_next(value, placed)
+            following = helping_workers(msgspec.structs.replace(moves, joining=joining))
+        return PartPlan(
+            moves,
+            tuple(
+                (each.region, worker, message)
+                for each in placed
+                if not each.source
+                for worker in moves.workers(each.region)
+                for message in moves.messages(each.region, worker)
+            ),
+            placed,
+            helping_workers(moves),
+            following,
+        )
+
+    def after_commit(
+        self, value: Rescale, planned: StepMoves | None, context: CommitContext
+    ) -> Rescale:
+        """How far the rescale is after the step."""
+        if planned is None:
+            return value
+        raw = context.report(PART)
+        said = RescaleReport() if raw is None else msgspec.json.decode(raw, type=RescaleReport)
+        result = context.result
+        reports = Reports(
+            context.seconds,
+            result.loads,
+            said.prefetched,
+            result.homes.moved_bytes,
+            said.moving_seconds,
+        )
+        return after_commit(value, planned, reports)
+
+    def pending(self, value: Rescale, now: float) -> bool:
+        """Whether bins are to move, or in hand-over."""
+        return is_pending(value)
+
+
+RESCALE = RescalePart()
+
+
+def rescale_of(commit: Commit | None) -> Rescale:
+    """How far rescaling was at a commit."""
+    raw = None if commit is None else commit.parts.get(PART)
+    return Rescale() if raw is None else msgspec.json.decode(raw, type=Rescale)
+
+
+def helping_workers(moves: StepMoves) -> Pairs:
+    """Who has a task of a region without owning bins of it."""
+    return tuple(
+        (each.region, worker)
+        for each in moves.placement
+        for worker in moves.workers(each.region)
+        if worker not in members([each])
+    )

@@ -1,0 +1,115 @@
+"""The plan of a step: everything that determines it, durable before anything runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.records.placed import Assignment
+from anabranch.records.profiles import ProfileKind, ProfileRequest
+from anabranch.records.shares import members
+from anabranch.records.slices import Slice
+
+
+class Input(msgspec.Struct, frozen=True):
+    """What a step reads of one source, and where the source stands after it.
+
+    ``files`` are the names in the store that the position needs.
+    """
+
+    source: str
+    slices: tuple[Slice, ...]
+    position: msgspec.Raw
+    files: tuple[str, ...] = ()
+
+
+class PlannedPart(msgspec.Struct, frozen=True):
+    """What a committed part plans for a step, and the value that it was planned from."""
+
+    value: msgspec.Raw
+    planned: msgspec.Raw
+
+
+class WorkerMessage(msgspec.Struct, frozen=True):
+    """A message of ``anabranch.messages`` to one worker of a region, as JSON."""
+
+    region: str
+    worker: int
+    message: msgspec.Raw
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything that determines a step. A revision changes the placement and the code only.
+
+    ``ending`` is the operator whose keys get their end in this step. ``started_with`` is the number
+    of workers that the run was started with. ``profile`` says whose tasks are profiled; it changes
+    no result, and a plan without one does not mention it.
+
+    ``parts`` is what the committed parts plan, by name; ``messages`` is what they tell workers.
+    Those that concern who works where belong to the placement. ``helping`` are workers that have a
+    task of a region without owning bins of it, ``helping_next`` those of the step after this one,
+    where they are known to differ.
+    """
+
+    step: int
+    revision: int
+    clock_ns: int
+    code: str
+    inputs: tuple[Input, ...]
+    placement: tuple[Assignment, ...]
+    unkeyed_workers: int
+    ending: str | None = None
+    started_with: int | None = None
+    profile: ProfileRequest | msgspec.UnsetType = msgspec.UNSET
+    parts: dict[str, PlannedPart] = {}
+    messages: tuple[WorkerMessage, ...] = ()
+    helping: tuple[tuple[str, int], ...] = ()
+    helping_next: tuple[tuple[str, int], ...] | None = None
+
+    def workers(self, region: str | None) -> tuple[int, ...]:
+        """Who has a task of a region in this step; None stands for what has no region."""
+        if region is None:
+            return tuple(range(self.unkeyed_workers))
+        owners = members(each for each in self.placement if each.region == region)
+        helping = (worker for name, worker in self.helping if name == region)
+        return tuple(sorted({*owners, *helping}))
+
+    def profile_of(self, region: str | None, worker: int) -> ProfileKind | None:
+        """How a task of this step is profiled; None for not at all."""
+        request = self.profile
+        if request is msgspec.UNSET or not request.is_about(region, worker):
+            return None
+        return request.kind
+
+    def followed_by(self, inputs: tuple[Input, ...]) -> Plan | None:
+        """A guess at the step after this one, for preparing it; None where this is the end.
+
+        Bins may move on meanwhile, but the same workers most likely have tasks.
+        """
+        if self.ending is not None:
+            return None
+        helping = self.helping if self.helping_next is None else self.helping_next
+        return msgspec.structs.replace(
+            self,
+            step=self.step + 1,
+            revision=0,
+            inputs=inputs,
+            helping=helping,
+            helping_next=None,
+            profile=msgspec.UNSET,
+        )
+
+    def reader(self, source: str, partition: int) -> int:
+        """The worker that reads a partition; a plan that assigns none deals them out."""
+        for each in self.placement:
+            if each.source and each.region == source:
+                return each.workers[partition % len(each.workers)]
+        return partition % max(self.unkeyed_workers, 1)
+
+    def assignment(self, region: str) -> Assignment:
+        """Who owns what of a region."""
+        return next(each for each in self.placement if each.region == region)
+
+
+def decode_plan(body: bytes) -> Plan:
+    """A plan from the journal."""
+    return msgspec.json.decode(body, type=Plan)
