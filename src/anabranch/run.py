@@ -27,6 +27,7 @@ from anabranch.node.process import NodeCommand, NodeProcess
 from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
 from anabranch.records.bins import bin_bits
+from anabranch.records.leader import Member
 from anabranch.store.files import ensure_directory
 from anabranch.task.program import Program
 from anabranch.task.worker_home import Homes, homes_of
@@ -258,6 +259,11 @@ class ThisProcess:
     def lead(self, take_over: bool) -> int:
         """Become the leader; ``DirectoryInUse`` if another process is it."""
         return self.leadership.lead(take_over, socket.gethostname(), os.getpid(), time.time_ns())
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who takes part, by the entry of the leader."""
+        return self.leadership.members
 
     def release(self) -> None:
         """Lead no longer."""

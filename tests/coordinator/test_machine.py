@@ -42,6 +42,7 @@ from anabranch.coordinator.events import (
     TimePassed,
 )
 from anabranch.coordinator.journal_view import JournalView
+from anabranch.coordinator.machine import OutOfPlace
 from anabranch.coordinator.operations import (
     LoadCheckpoint,
     Operation,
@@ -310,8 +311,27 @@ def test_late_doubled_and_old_tellings_change_nothing() -> None:
     assert bench.send(NodeReported(old)) == []
     assert bench.send(ResultFetched(result(8))) == []
     assert bench.send(InputTaken(8, read(8))) == []
-    assert bench.send(CommitWritten(commit(8), ours=True)) == []
     assert bench.machine.memory.phase == before
+
+
+def test_an_outcome_that_nobody_waits_for_raises_with_its_story() -> None:
+    bench = Bench()
+    bench.open(journal(7))
+    bench.step(8)
+    with pytest.raises(OutOfPlace, match="CommitWritten in Idle") as caught:
+        bench.send(CommitWritten(commit(8), ours=True))
+    (entry,) = [each for each in caught.value.entries if each.event == "CommitWritten"]
+    causes = bench.machine.story.led_to(entry.number)
+    assert [each.event for each in causes[-2:]] == ["ResultFetched", "CommitWritten"]
+    assert causes[-2].effects == ("WriteCommit",)
+
+
+def test_outcomes_that_come_late_are_taken_for_that() -> None:
+    bench = Bench()
+    bench.open(journal(7))
+    bench.step(8)
+    bench.send(NodeLost(Failure("node.unreachable", "gone")))
+    assert bench.send(CommitWritten(commit(8), ours=True)) == []
 
 
 def test_rows_wait_for_company_or_for_their_timer() -> None:

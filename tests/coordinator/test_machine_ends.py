@@ -14,7 +14,7 @@ from anabranch.coordinator.events import (
     StepRead,
     TimePassed,
 )
-from anabranch.coordinator.going_down import TRIES
+from anabranch.coordinator.jobs.shutdown import TRIES
 from anabranch.coordinator.operations import LoadCheckpoint, ShutDownPipeline
 from anabranch.coordinator.phases import Idle
 from anabranch.coordinator.settings import Deadlines, Settings
@@ -147,7 +147,7 @@ def test_what_failed_on_the_way_to_the_end_is_forgotten_when_the_pipeline_goes_o
     (written,) = bench.report(Open(7), checked=Checked(7, 1, 1), published={"out": 7}, offer=OVER)
     bench.send(Asked(1, LoadCheckpoint(5)))
     bench.send(EffectFailed(written, FULL))
-    assert bench.machine.memory.down is None
+    assert bench.machine.memory.stop.down is None
 
 
 def stuck(bench: Bench, step: int = 5) -> None:
@@ -209,6 +209,6 @@ def test_the_patience_with_a_sink_begins_anew_with_another_node() -> None:
     bench.seconds = 620.0
     assert bench.report(Open(7), published={"out": 5}) == []
     assert bench.send(TimePassed()) == []
-    down = bench.machine.memory.down
+    down = bench.machine.memory.stop.down
     assert down is not None
     assert down.came_on == 620.0

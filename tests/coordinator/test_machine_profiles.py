@@ -14,13 +14,13 @@ from anabranch.coordinator.events import (
     PlanWritten,
     ResultFetched,
 )
+from anabranch.coordinator.jobs.profile import MOST_WAITING
 from anabranch.coordinator.operations import (
     PausePipeline,
     ProfileWorker,
     ShutDownPipeline,
     StartPipeline,
 )
-from anabranch.coordinator.profiling import MOST_WAITING
 from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, StepOrder
 from anabranch.records.entries import encode
 from anabranch.records.plan import Input, Plan, decode_plan
@@ -93,7 +93,7 @@ def test_one_wish_a_step_and_equal_ones_together() -> None:
     bench = at_step_7()
     for number, request in ((1, TIME), (2, HEAP), (3, TIME)):
         bench.send(Asked(number, ProfileWorker(request)))
-    assert bench.machine.memory.profiles == ((1, TIME), (2, HEAP), (3, TIME))
+    assert bench.machine.memory.profile.waiting == ((1, TIME), (2, HEAP), (3, TIME))
     first = planned(bench, 8)
     assert first.profile == TIME
     assert set(answers(committed(bench, first, FOUND))) == {1, 3}
@@ -148,7 +148,7 @@ def test_who_waits_when_a_pause_begins_is_told() -> None:
     assert found[2].failure is None
     assert found[1].failure is not None
     assert "was paused" in found[1].failure.what
-    assert bench.machine.memory.profiles == ()
+    assert bench.machine.memory.profile.waiting == ()
 
 
 def test_who_waits_at_the_end_is_told() -> None:

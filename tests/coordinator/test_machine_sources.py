@@ -108,9 +108,9 @@ def test_what_is_so_already_is_answered_and_changes_nothing() -> None:
     bench = opened()
     assert bench.ask(1, StartSource("orders")) == [Answer(1, step=7)]
     bench.pause("orders")
-    known = bench.machine.memory.paused_sources
+    known = bench.machine.memory.sources.paused
     assert bench.ask(2, PauseSource("orders")) == [Answer(2, step=7)]
-    assert bench.machine.memory.paused_sources == known
+    assert bench.machine.memory.sources.paused == known
 
 
 def test_an_order_names_all_that_are_paused() -> None:
@@ -135,7 +135,7 @@ def test_a_source_that_is_not_there_is_refused_with_those_that_are(
             ),
         )
     ]
-    assert bench.machine.memory.paused_sources == NOTHING
+    assert bench.machine.memory.sources.paused == NOTHING
 
 
 def test_before_a_node_was_met_nobody_knows_the_sources() -> None:
@@ -274,7 +274,7 @@ def test_what_was_paused_before_us_does_not_undo_what_was_asked_of_us() -> None:
     bench.report(Open(7), published={"out": 7})
     bench.pause("returns")
     # The node that the former coordinator had answers once more.
-    bench.boot, bench.heard = "b0", before.machine.memory.paused_sources
+    bench.boot, bench.heard = "b0", before.machine.memory.sources.paused
     opening = order_of(bench.report(Open(6), published={"out": 6}), OpenOrder)
     assert opening.paused.names == ("returns",)
 
@@ -345,7 +345,7 @@ def test_whatever_is_lost_late_or_doubled_the_node_ends_where_users_want_it(
     bench.seconds += 2.0
     # What was on its way comes last; then one order arrives that the node is given again.
     for order in data.draw(st.permutations(sent)):
-        if order.paused != bench.machine.memory.paused_sources:
+        if order.paused != bench.machine.memory.sources.paused:
             duties.pause_sources(order.paused)
     bench.heard = duties.paused
     for order in orders_of(bench.report(Open(7), published={"out": 7})):
@@ -359,4 +359,4 @@ def test_without_a_pause_nothing_of_it_is_said() -> None:
     assert bench.report(Open(7), published={"out": 7}) == []
     effects = bench.step(8)
     assert SourcesOrder not in map(type, orders_of(effects))
-    assert bench.machine.memory.paused_sources == NOTHING
+    assert bench.machine.memory.sources.paused == NOTHING

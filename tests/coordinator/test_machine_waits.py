@@ -127,7 +127,7 @@ def test_files_that_are_read_to_be_loaded_are_waited_for_so_long() -> None:
     bench = Bench(Settings(deadlines=LIMITS, checkpoint_seconds=1e6))
     bench.open(journal(7, checkpoints=(checkpoint(5),)))
     bench.send(Asked(1, LoadCheckpoint(5)))
-    while bench.machine.memory.verifying is not None:
+    while bench.machine.memory.load.verifying is not None:
         bench.seconds = bench.machine.wakes_at() or 0.0
         bench.report(Open(7), published={"out": 7})
         bench.send(TimePassed())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.coordinator.checkpointing import KEPT_STEPS, trim
+from anabranch.coordinator.assembly import new_memory
 from anabranch.coordinator.effects import Trim
-from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.jobs.checkpoint import KEPT_STEPS
 from anabranch.coordinator.settings import Settings
 from anabranch.protocol.node import Output
 from tests.coordinator.bench import checkpoint, journal, staged
@@ -29,9 +29,9 @@ from tests.coordinator.bench import checkpoint, journal, staged
 def test_the_journal_keeps_what_a_replay_and_publishing_need(
     step: int, published: int, kept: tuple[int, ...], below: int
 ) -> None:
-    memory = Memory(Settings())
+    memory = new_memory(Settings())
     memory.journal = journal(
         step, checkpoints=tuple(checkpoint(each) for each in kept), published={"out": published}
     )
     memory.outputs = {n: Output(n, staged(n)) for n in range(published + 1, step + 1)}
-    assert trim(memory) == Trim(0, below, kept)
+    assert memory.checkpoint.trim(memory) == Trim(0, below, kept)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from anabranch.coordinator.assembly import new_memory
 from anabranch.coordinator.journal_view import JournalView
-from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.rescaling import forecast_of, rescale_status
 from anabranch.coordinator.settings import Settings
 from anabranch.protocol.rescale_history import FinishedRescale
@@ -27,7 +27,7 @@ class LittleRescale:
 
     def __init__(self, shape: OperatorShape, bins: int) -> None:
         self._shape = shape
-        self._memory = Memory(Settings(rescale=ONE_BIN_A_STEP))
+        self._memory = new_memory(Settings(rescale=ONE_BIN_A_STEP))
         spread = tuple(bin % 2 for bin in range(bins))
         self._commit(0, (Assignment(shape.region, 1, spread),))
 
@@ -69,9 +69,9 @@ class LittleRescale:
         moving = is_moving(memory.rescale)
         placed = (self.assignment,)
         loads = from_states(placed, memory.journal.states)
-        moves = plan_step(memory.rescale, placed, loads, tuple(memory.recent), ONE_BIN_A_STEP)
+        moves = plan_step(memory.rescale, placed, loads, tuple(memory.stats.recent), ONE_BIN_A_STEP)
         memory.rescale = after_commit(memory.rescale, moves, Reports(seconds))
-        memory.recent.append(seconds)
+        memory.stats.recent.append(seconds)
         self._commit(step, moves.placement)
         return moved_in(moves if moving else None, before, self.history)
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.coordinator import loading, recovering
+from anabranch.coordinator import recovering
+from anabranch.coordinator.jobs import load as loading
 from anabranch.messages import Control, Load, Message
 from anabranch.node import core
 from anabranch.node import step_runner as stepping

@@ -17,7 +17,7 @@ def fail_pipeline(memory: Memory, failure: Failure, now: float) -> list[Effect]:
         return []
     if isinstance(memory.phase, Closing):
         return end(memory, memory.phase.failure or failure)
-    if memory.report is None:
+    if memory.node.report is None:
         return end(memory, failure)
     memory.let_wait()
     memory.phase = Closing(now, failure)
@@ -37,8 +37,16 @@ def refuse(numbers: Iterable[int], why: str) -> list[Effect]:
 
 def refuse_waiting(memory: Memory, why: str) -> list[Effect]:
     """Tell so everybody who has asked and is in no plan."""
-    numbers, memory.rescale_numbers = memory.rescale_numbers, ()
-    return refuse(numbers, why)
+    return refuse(memory.moving.take_numbers(), why)
+
+
+def deadline_passed(what: str, seconds: float) -> Failure:
+    """Something that was waited for did not come in time."""
+    return Failure(
+        "coordinator.deadline",
+        f"{what} not ready after {seconds:g} seconds",
+        do="Nothing committed is lost. Look at the node's log, and run the pipeline again.",
+    )
 
 
 def close(memory: Memory, now: float) -> list[Effect]:
@@ -61,23 +69,13 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     """Over: whoever waits is answered."""
     memory.let_wait()
     memory.phase = Ended(failure)
-    stopped = failure is None and memory.stopping is not None
-    answers = [Answer(n, failure, memory.step) for n in memory.stop_numbers]
+    stopped = failure is None and memory.stop.request is not None
+    answers = [Answer(number, failure, memory.step) for number in memory.stop.withdraw()]
     over = failure or Failure(
         "operation.refused",
         "The pipeline has been shut down" if stopped else "The pipeline has completed",
         do="Run it again to go on.",
     )
-    waiting = [
-        *memory.checkpoint_numbers,
-        *memory.rescale_numbers,
-        *(number for number, _ in memory.loads),
-        *(number for number, _ in memory.profiles),
-    ]
-    if memory.checkpointing is not None:
-        waiting += memory.checkpointing.numbers
-    memory.stop_numbers, memory.checkpoint_numbers, memory.checkpointing = (), (), None
-    memory.rescale_numbers, memory.profiles = (), ()
-    memory.verifying = None
-    memory.loads.clear()
+    waiting = [number for job in memory.jobs for number in job.withdraw()]
+    waiting += memory.moving.take_numbers()
     return [*answers, *(Answer(number, over) for number in waiting), EndPipeline(failure)]

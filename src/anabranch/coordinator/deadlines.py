@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.coordinator import (
-    checkpointing,
-    closing,
-    going_down,
-    loading,
-    recovering,
-    stepping,
-)
+from anabranch.coordinator import closing, recovering, stepping
+from anabranch.coordinator.closing import deadline_passed
 from anabranch.coordinator.effects import Effect, Fetch, Give, Take
+from anabranch.coordinator.events import TimePassed
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
     Closing,
@@ -37,11 +32,7 @@ from anabranch.protocol.node import (
 def on_time(memory: Memory, now: float) -> list[Effect]:
     """Do what is overdue."""
     effects = _again(memory, now)
-    limits = memory.settings.deadlines
-    under_way = memory.checkpointing
-    if under_way is not None and now >= under_way.since + limits.check:
-        late = _late("A checkpoint's files were", limits.check)
-        effects += checkpointing.give_up(memory, late, now)
+    effects += memory.checkpoint.handle(memory, TimePassed(), now)
     overdue = _overdue(memory, now)
     return effects if overdue is None else [*effects, *overdue]
 
@@ -51,16 +42,18 @@ def _overdue(memory: Memory, now: float) -> list[Effect] | None:
     match memory.phase:
         case Meeting(since):
             if now >= since + limits.start_node:
-                return closing.fail_pipeline(memory, _late("The node was", limits.start_node), now)
+                return closing.fail_pipeline(
+                    memory, deadline_passed("The node was", limits.start_node), now
+                )
             return None
         case Closing(since, failure):
             if now >= since + limits.close:
-                late = _late("The node's sources and sinks were", limits.close)
+                late = deadline_passed("The node's sources and sinks were", limits.close)
                 return closing.end(memory, failure or late)
             return None
         case Opening(_, since):
             if now >= since + limits.open:
-                return closing.fail_pipeline(memory, _late("State was", limits.open), now)
+                return closing.fail_pipeline(memory, deadline_passed("State was", limits.open), now)
         case Taking(_, since):
             if now >= since + limits.take:
                 return recovering.replace_node(memory, now, "it does not hand out its input")
@@ -69,26 +62,26 @@ def _overdue(memory: Memory, now: float) -> list[Effect] | None:
                 return stepping.cancel(memory, phase, now)
             if phase.cancelled is not None and now >= phase.cancelled + limits.cancel:
                 return recovering.replace_node(memory, now, "it does not give up a step")
-        case Idle() if memory.verifying is not None:
-            if now >= memory.verifying.since + limits.check:
-                late = _late("A checkpoint's files were", limits.check)
-                return loading.not_loaded(memory, late, now)
-    if memory.report is not None and now >= memory.heard + limits.silence:
+        case Idle():
+            refused = memory.load.handle(memory, TimePassed(), now)
+            if refused:
+                return refused
+    if memory.node.report is not None and now >= memory.node.heard + limits.silence:
         return recovering.replace_node(memory, now, "it has not said anything")
     return None
 
 
 def _again(memory: Memory, now: float) -> list[Effect]:
     """Repeat what did not reach the node."""
-    if memory.again_at is None or now < memory.again_at:
+    orders = memory.node.take_repeats(now)
+    if orders is None:
         return []
-    orders, memory.again, memory.again_at = memory.again, (), None
     effects: list[Effect] = [Give(order) for order in orders if _is_meant(memory, order)]
     match memory.phase:
         case Taking(step):
             effects.append(Take(step))
-        case Stepping(plan, fetching=False) as phase if memory.report is not None:
-            if memory.report.done is not None and memory.report.done.step == plan.step:
+        case Stepping(plan, fetching=False) as phase if memory.node.report is not None:
+            if memory.node.report.done is not None and memory.node.report.done.step == plan.step:
                 memory.phase = replace(phase, fetching=True)
                 effects.append(Fetch(plan.step, plan.revision))
     return effects
@@ -100,13 +93,13 @@ def _is_meant(memory: Memory, order: NodeOrder) -> bool:
         case OpenOrder(number):
             return isinstance(memory.phase, Opening) and memory.phase.order.number == number
         case StepOrder() | CommitOrder():
-            return order.opened in (0, memory.opened)
+            return order.opened in (0, memory.node.opened)
         case CheckOrder(step, asked=asked):
             # The node checks one thing at a time: an order of before would take another's place.
-            under_way = memory.checkpointing if asked is None else memory.verifying
+            under_way = memory.checkpoint.under_way if asked is None else memory.load.verifying
             return under_way is not None and under_way.checkpoint.step == step
         case SourcesOrder(paused):
-            return paused == memory.paused_sources
+            return paused == memory.sources.paused
     return True
 
 
@@ -117,16 +110,15 @@ def node_lost(memory: Memory, failure: Failure, now: float) -> list[Effect]:
             return closing.end(memory, reason or _not_published(memory))
         case Meeting() if not failure.code.startswith("node"):
             # It told why it cannot start: another one would say the same.
-            memory.report = None
+            memory.node.report = None
             return closing.fail_pipeline(memory, failure, now)
-        case _ if memory.restarts >= memory.settings.node_restarts:
-            memory.report = None
+        case _ if memory.node.restarts >= memory.settings.node_restarts:
+            memory.node.report = None
             return closing.fail_pipeline(memory, failure, now)
-    memory.restarts += 1
-    memory.report = None
-    memory.replay = None
-    memory.again, memory.again_at = (), None
-    if memory.stopping is not None and memory.stopping.at_once:
+    memory.node.restarts += 1
+    memory.node.forget()
+    memory.replay.stop()
+    if memory.stop.at_once:
         return closing.end(memory, None)
     return recovering.find_node(memory, now)
 
@@ -137,7 +129,7 @@ def stop_at_once(memory: Memory, now: float) -> list[Effect]:
         case Stepping(cancelled=None) as phase:
             return stepping.cancel(memory, phase, now)
         case Meeting() | Opening() | Taking():
-            return closing.close(memory, now) if memory.report else closing.end(memory, None)
+            return closing.close(memory, now) if memory.node.report else closing.end(memory, None)
     return []
 
 
@@ -158,37 +150,23 @@ def wakes_at(memory: Memory) -> float | None:
             times.append(since + limits.step)
         case Stepping(cancelled=float(cancelled)):
             times.append(cancelled + limits.cancel)
-        case Idle() if memory.verifying is not None:
-            times.append(memory.verifying.since + limits.check)
-        case Idle() if memory.down is not None:
-            times += going_down.going_down_wakes_at(memory, memory.down)
-        case Idle():
+        case Idle() if memory.load.verifying is None and memory.stop.down is None:
             look = next_look(stepping.waiting(memory), memory.settings)
             if look is not None and _looks_for_step(memory):
                 times.append(look)
-    if memory.report is not None and not isinstance(memory.phase, Meeting | Closing):
-        times.append(memory.heard + limits.silence)
-    if memory.again_at is not None:
-        times.append(memory.again_at)
-    if memory.checkpointing is not None:
-        times.append(memory.checkpointing.since + limits.check)
-    elif memory.opened is not None and checkpointing.may_come(memory):
-        times.append(checkpointing.comes_at(memory))
+    if memory.node.report is not None and not isinstance(memory.phase, Meeting | Closing):
+        times.append(memory.node.heard + limits.silence)
+    if memory.node.again_at is not None:
+        times.append(memory.node.again_at)
+    times += [time for job in memory.jobs for time in job.wakes_at(memory)]
+    times += memory.parts.wakes_at()
     return min(times, default=None)
 
 
 def _looks_for_step(memory: Memory) -> bool:
     """Whether a step is taken between two as soon as there is a reason for one."""
-    otherwise = memory.paused or memory.loads or memory.stopping is not None
+    otherwise = memory.paused or memory.load.queue or memory.stop.request is not None
     return not otherwise and not stepping.is_complete(memory) and stepping.blocked(memory) is None
-
-
-def _late(what: str, seconds: float) -> Failure:
-    return Failure(
-        "coordinator.deadline",
-        f"{what} not ready after {seconds:g} seconds",
-        do="Nothing committed is lost. Look at the node's log, and run the pipeline again.",
-    )
 
 
 def _not_published(memory: Memory) -> Failure | None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from anabranch.protocol.node import Failure, NodeOrder
 from anabranch.records.commit import Checkpoint, Commit, Repair
 from anabranch.records.home_use import HomeUse
+from anabranch.records.leader import NODE
 from anabranch.records.plan import Plan
 from anabranch.records.profiles import TaskProfile
 from anabranch.rescale.step_summary import StepMoved
@@ -32,8 +33,10 @@ class ReadJournal:
 class FindNode:
     """Find the node by its address in the directory, or start one.
 
-    From then on the node is listened to: whatever it tells is ``NodeTold``, its end ``NodeLost``.
+    From then on it is listened to: its reports are ``NodeReported``, its end is ``NodeLost``.
     """
+
+    peer: str = NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,15 @@ class ReplaceNode:
     """End the node, whatever it is doing, and start another one. Outcomes as of ``FindNode``."""
 
     why: str
+    peer: str = NODE
 
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Give the node an order. What comes of it the node tells."""
+    """Give a peer an order. What comes of it, the peer reports."""
 
     order: NodeOrder
+    to: str = NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Take:
     """Take the input of the offer for a step. Gives ``InputTaken``."""
 
     step: int
+    to: str = NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class Fetch:
 
     step: int
     revision: int
+    to: str = NODE
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.operations import Operation
 from anabranch.protocol.node import Failure, NodeReport, StepResult
 from anabranch.records.commit import Checkpoint, Commit, Repair
-from anabranch.records.leader import Identity
+from anabranch.records.leader import NODE, Identity, Member
 from anabranch.records.plan import Input, Plan
 
 
@@ -40,6 +40,7 @@ class Led:
     """This coordinator leads now; lower numbers cannot commit any more."""
 
     leader: int
+    members: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class NodeReported:
     """The node said what it is doing."""
 
     report: NodeReport
+    peer: str = NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class NodeLost:
     """The node's process has ended, or it has not answered for too long."""
 
     failure: Failure
+    peer: str = NODE
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from anabranch.coordinator.effects import Effect, Give, WriteCommit, WritePlan
 from anabranch.coordinator.memory import Memory
@@ -16,6 +16,7 @@ from anabranch.coordinator.phases import (
     Stepping,
     Taking,
 )
+from anabranch.coordinator.story import Story, story_text
 from anabranch.protocol.node import CommitOrder, SourcesOrder, StepOrder
 
 
@@ -23,10 +24,10 @@ class Violation(AssertionError):
     """An invariant does not hold: a bug of ours, with what led to it."""
 
 
-def check(memory: Memory, effects: Sequence[Effect], story: Iterable[str]) -> None:
+def check(memory: Memory, effects: Sequence[Effect], story: Story) -> None:
     """Raise ``Violation`` unless every invariant holds."""
     for broken in _broken(memory, effects):
-        raise Violation(f"{broken}\n" + "\n".join(list(story)[-40:]))
+        raise Violation(f"{broken}\n" + story_text(list(story.entries)[-40:]))
 
 
 def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
@@ -39,12 +40,12 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
             if plan != journal.plan:
                 found.append(f"step {plan.step} runs without its plan in the journal")
         case Stepping() | Recalling() | Repairing():
-            if memory.replay is None:
+            if memory.replay.under_way is None:
                 found.append("a step is replayed without a replay")
         case Committing(plan, result):
             if (plan.step, plan.revision) != (result.step, result.revision):
                 found.append(f"the result of {result.step} is committed as {plan.step}")
-        case Idle() if journal.plan is not None and memory.rewind is None:
+        case Idle() if journal.plan is not None and memory.load.rewind is None:
             found.append(f"plan {journal.plan.step} is in the journal and does not run")
         case Taking(step):
             if step != journal.step + 1 or journal.plan is not None:
@@ -53,14 +54,19 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
             if plan.step != journal.step + 1:
                 found.append(f"step {plan.step} is planned at step {journal.step}")
     if isinstance(phase, Idle | Taking | Planning | Stepping | Committing) and (
-        memory.opened is None
+        memory.node.opened is None
     ):
         found.append(f"{type(phase).__name__} without open state")
     if memory.outputs and max(memory.outputs) > journal.step:
         found.append("output of a step that is not committed is to be published (R6)")
-    if isinstance(phase, Ended) and (memory.stop_numbers or memory.loads or memory.profiles):
+    if isinstance(phase, Ended) and (
+        memory.stop.numbers or memory.load.queue or memory.profile.waiting
+    ):
         found.append("somebody waits for an answer after the end (R8)")
-    if memory.report is not None and memory.report.paused.number > memory.paused_sources.number:
+    if (
+        memory.node.report is not None
+        and memory.node.report.paused.number > memory.sources.paused.number
+    ):
         found.append("the node goes by paused sources that the coordinator does not know of")
     return found + _broken_effects(memory, effects)
 
@@ -70,14 +76,14 @@ def _broken_effects(memory: Memory, effects: Sequence[Effect]) -> list[str]:
     for effect in effects:
         match effect:
             case Give(StepOrder(plan)):
-                if memory.replay is None and plan.step > memory.step + 1:
+                if memory.replay.under_way is None and plan.step > memory.step + 1:
                     found.append(f"step {plan.step} is ordered at step {memory.step}")
             case Give(CommitOrder(step)):
                 if step > memory.step:
                     found.append(f"step {step} is called committed at step {memory.step} (R5, R6)")
             case Give(SourcesOrder(paused)):
-                if paused != memory.paused_sources:
-                    found.append(f"an order pauses {paused}, not {memory.paused_sources}")
+                if paused != memory.sources.paused:
+                    found.append(f"an order pauses {paused}, not {memory.sources.paused}")
             case WriteCommit(_, commit):
                 if commit.step != memory.step + 1:
                     found.append(f"commit {commit.step} after {memory.step}")

@@ -7,21 +7,11 @@ event, failures too.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anabranch.coordinator import (
-    checkpointing,
-    closing,
-    deadlines,
-    loading,
-    pausing,
-    recovering,
-    stepping,
-)
-from anabranch.coordinator import requests as lifecycle
-from anabranch.coordinator.batch_size import BatchSize
+from anabranch.coordinator import closing, deadlines, recovering, requests, stepping
+from anabranch.coordinator.assembly import new_memory
 from anabranch.coordinator.effects import (
     Effect,
     Fetch,
@@ -57,11 +47,11 @@ from anabranch.coordinator.events import (
     TimePassed,
 )
 from anabranch.coordinator.invariants import check
-from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import REWIND, LoadCheckpoint
-from anabranch.coordinator.parts.parts import AnyPart, Parts
+from anabranch.coordinator.parts.parts import AnyPart
 from anabranch.coordinator.parts.standard import STANDARD
 from anabranch.coordinator.phases import (
+    AnyPhase,
     Branching,
     Closing,
     Committing,
@@ -79,10 +69,25 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.settings import Settings
-from anabranch.protocol.node import Closed, Failure, NodeReport, StepOrder
+from anabranch.coordinator.story import Story, story_text
+from anabranch.protocol.node import Closed, Failure, NodeReport, StepResult
+from anabranch.records.plan import Plan
 
-STORY = 200
 UNREACHABLE = "node.unreachable"
+
+
+class OutOfPlace(RuntimeError):
+    """The outcome of an effect came that nobody has asked for: a bug of ours, with its story."""
+
+    def __init__(self, event: Event, phase: AnyPhase, story: Story) -> None:
+        """``story`` is what led to it."""
+        self.entries = tuple(story.entries)
+        told = story_text(self.entries[-40:])
+        super().__init__(f"{type(event).__name__} in {type(phase).__name__}\n{told}")
+
+
+def _is_of(result: StepResult, plan: Plan) -> bool:
+    return (result.step, result.revision) == (plan.step, plan.revision)
 
 
 class Machine:
@@ -103,19 +108,14 @@ class Machine:
 
         ``validate`` checks the invariants after every event: for tests.
         """
-        batch = BatchSize(settings.target_latency_seconds)
-        self.memory = Memory(
-            settings, code, take_over, directory, batch=batch, parts=Parts.initial(parts)
+        self.memory = new_memory(
+            settings, code=code, take_over=take_over, directory=directory, parts=parts
         )
         if rewind is not None:
-            self.memory.loads.append((REWIND, rewind))
+            self.memory.load.ask(REWIND, rewind)
         self._validate = validate
-        self._story: deque[str] = deque(maxlen=STORY)
-
-    @property
-    def story(self) -> tuple[str, ...]:
-        """What happened last, oldest first: for error reports and simulations."""
-        return tuple(self._story)
+        #: what happened last, for error reports and simulations
+        self.story = Story()
 
     @property
     def ended(self) -> bool:
@@ -130,7 +130,7 @@ class Machine:
         effects += self._advance(now)
         self._note(now, event, before, effects)
         if self._validate:
-            check(self.memory, effects, self._story)
+            check(self.memory, effects, self.story)
         return effects
 
     def wakes_at(self) -> float | None:
@@ -142,12 +142,14 @@ class Machine:
         match event:
             case Begun():
                 memory.phase = Leading()
-                memory.checkpoint_at = memory.last_step_at = memory.heard = now.seconds
+                memory.checkpoint.last_at = memory.pace.last_step_at = memory.node.heard = (
+                    now.seconds
+                )
                 return [Lead(memory.take_over)]
             case TimePassed():
                 return deadlines.on_time(memory, now.seconds)
-            case NodeReported(report):
-                return self._told(now, report)
+            case NodeReported():
+                return self._on_report(now, event)
             case NodeLost(failure):
                 return deadlines.node_lost(memory, failure, now.seconds)
             case EffectFailed(effect, failure):
@@ -155,20 +157,19 @@ class Machine:
             case LeaderFenced(failure):
                 return closing.end(memory, failure)
             case Asked(number, operation):
-                return lifecycle.handle_request(memory, number, operation, now.seconds)
-            case CheckpointWritten(checkpoint):
-                return checkpointing.on_written(memory, checkpoint, now.seconds)
-            case JournalTrimmed(kept):
-                return checkpointing.on_trimmed(memory, kept)
+                return requests.handle_request(memory, number, operation, now.seconds)
+            case CheckpointWritten() | JournalTrimmed():
+                return memory.checkpoint.handle(memory, event, now.seconds)
             case _:
                 return self._outcome(now, event)
 
     def _outcome(self, now: Moment, event: Event) -> list[Effect]:
-        """The outcome of an effect that the phase waits for; one that nobody waits for is late."""
+        """The outcome of an effect that the phase, or a job, waits for."""
         memory, seconds = self.memory, now.seconds
         match memory.phase, event:
-            case Leading(), Led(leader):
+            case Leading(), Led(leader, members):
                 memory.leader = leader
+                memory.join(members)
                 memory.phase = ReadingJournal()
                 return [ReadJournal()]
             case ReadingJournal(), JournalRead(journal):
@@ -183,61 +184,74 @@ class Machine:
                 return stepping.on_input(memory, phase, inputs, seconds, now.clock_ns)
             case Planning() as phase, PlanWritten(plan):
                 return stepping.on_plan(memory, phase, plan, seconds)
-            case Stepping(plan) as phase, ResultFetched(result):
-                if (result.step, result.revision) == (plan.step, plan.revision):
-                    return stepping.on_result(memory, phase, result, seconds)
+            case Stepping(plan) as phase, ResultFetched(result) if _is_of(result, plan):
+                return stepping.on_result(memory, phase, result, seconds)
             case Committing() as phase, CommitWritten(commit, ours):
                 return stepping.on_commit(memory, phase, commit, ours, seconds)
-            case Recalling(step), StepRead(plan, commit) if plan.step == step:
-                return recovering.on_step_read(memory, plan, commit, seconds)
-            case Repairing(), RepairWritten(repair):
-                return recovering.on_repaired(memory, repair, seconds)
-            case Branching() as phase, BranchMade(journal):
-                return loading.on_branch(memory, phase, journal, seconds)
+            case Recalling(), StepRead():
+                return memory.replay.handle(memory, event, seconds)
+            case Repairing(), RepairWritten():
+                return memory.replay.handle(memory, event, seconds)
+            case Branching(), BranchMade():
+                return memory.load.handle(memory, event, seconds)
+        if not self._is_late(event):
+            raise OutOfPlace(event, memory.phase, self.story)
         return []
 
-    def _told(self, now: Moment, report: NodeReport) -> list[Effect]:
-        memory, seconds = self.memory, now.seconds
-        known = memory.report
+    def _is_late(self, event: Event) -> bool:
+        """Whether nobody waits for an outcome any more, and that is as it should be.
+
+        A node answers when it likes, also after it was given up. The journal answers at once: its
+        outcomes are late only where the phase was left meanwhile, for another node or the end.
+        """
+        if isinstance(event, InputTaken | ResultFetched):
+            return True
+        return isinstance(self.memory.phase, Meeting | Opening | Closing | Ended)
+
+    def _on_report(self, now: Moment, event: NodeReported) -> list[Effect]:
+        memory, seconds, report = self.memory, now.seconds, event.report
+        known = memory.node.report
         if known is not None and known.boot == report.boot and report.version < known.version:
             return []
         other = known is not None and known.boot != report.boot
-        memory.report, memory.heard = report, seconds
-        pausing.adopt(memory, report)
+        memory.node.report, memory.node.heard = report, seconds
+        memory.sources.adopt(report)
         if isinstance(memory.phase, Meeting):
             return recovering.on_met(memory, report, seconds)
         if (other or self._opened_anew(report)) and not isinstance(memory.phase, Closing):
             # Another process answers at this address, or this one has begun anew: whatever we knew
             # of what was open before is lost.
             memory.let_wait()
-            memory.phase, memory.opened, memory.replay = Meeting(seconds), None, None
+            memory.phase = Meeting(seconds)
+            memory.node.leave()
+            memory.replay.stop()
             return recovering.on_met(memory, report, seconds)
         self._heed(report, seconds)
         return [
-            *pausing.give_again(memory, report, seconds),
-            *checkpointing.checkpoint_on_report(memory, report, seconds),
-            *self._told_in_phase(report, seconds),
+            *memory.sources.handle(memory, event, seconds),
+            *memory.checkpoint.handle(memory, event, seconds),
+            *self._report_in_phase(report, seconds),
         ]
 
     def _opened_anew(self, report: NodeReport) -> bool:
         """Whether an order to open that was given up while it was on its way has arrived."""
-        opened = self.memory.opened
+        opened = self.memory.node.opened
         waits = isinstance(self.memory.phase, (Opening, Ended))
         return not waits and opened is not None and report.opened > opened
 
     def _heed(self, report: NodeReport, seconds: float) -> None:
         """Take note of what concerns every phase: how far sinks are, and what waits."""
         memory = self.memory
-        if report.opened == memory.opened:
+        if report.opened == memory.node.opened:
             done = min(report.published.values(), default=memory.step)
             memory.outputs = {s: o for s, o in memory.outputs.items() if s > done}
         offer = stepping.offer_of(memory)
         if offer is None or not offer.rows:
-            memory.first_at = None
-        elif memory.first_at is None:
-            memory.first_at = seconds
+            memory.pace.first_at = None
+        elif memory.pace.first_at is None:
+            memory.pace.first_at = seconds
 
-    def _told_in_phase(self, report: NodeReport, seconds: float) -> list[Effect]:
+    def _report_in_phase(self, report: NodeReport, seconds: float) -> list[Effect]:
         memory = self.memory
         match memory.phase:
             case Opening() as phase:
@@ -250,12 +264,12 @@ class Machine:
                 closed = isinstance(report.state, Closed)
                 return closing.on_closed(memory, phase) if closed else []
             case Idle():
-                effects = loading.load_on_report(memory, report, seconds)
+                effects = memory.load.handle(memory, NodeReported(report), seconds)
                 if effects:
                     return effects
         # Before a rewind, what fails is what it leaves behind.
-        left = memory.rewind is not None and memory.stopping is None
-        if report.opened == memory.opened and not left and not isinstance(memory.phase, Ended):
+        left = memory.load.rewind is not None and memory.stop.request is None
+        if report.opened == memory.node.opened and not left and not isinstance(memory.phase, Ended):
             failure = report.sink_failure
             if failure is None and isinstance(memory.phase, Idle):
                 failure = report.source_failure
@@ -271,18 +285,18 @@ class Machine:
                     return closing.fail_pipeline(memory, failure, seconds)
                 if isinstance(memory.phase, Opening) and order != memory.phase.order:
                     return []  # it was for what is being left
-                memory.again = (*memory.again, order)
-                memory.again_at = seconds + memory.settings.deadlines.again
+                memory.peers[effect.to].repeat(order, seconds + memory.settings.deadlines.again)
                 return []
             case Take() | Fetch():
                 if failure.code != UNREACHABLE:
                     return closing.fail_pipeline(memory, failure, seconds)
-                memory.again_at = seconds + memory.settings.deadlines.again
+                memory.peers[effect.to].repeat(None, seconds + memory.settings.deadlines.again)
                 if isinstance(memory.phase, Stepping):
                     memory.phase = replace(memory.phase, fetching=False)
                 return []
             case WriteCheckpoint():
-                return checkpointing.give_up(memory, failure, seconds)
+                event = EffectFailed(effect, failure)
+                return memory.checkpoint.handle(memory, event, seconds)
             case Trim() | WritePublished():
                 return []
             case Lead() | ReadJournal():
@@ -294,31 +308,19 @@ class Machine:
         """What follows from where things are: a checkpoint that is due, the next step."""
         memory, seconds = self.memory, now.seconds
         effects: list[Effect] = []
-        if memory.opened is not None and checkpointing.is_due(memory, seconds):
-            effects += checkpointing.begin(memory, seconds)
+        if memory.node.opened is not None and memory.checkpoint.is_due(memory, seconds):
+            effects += memory.checkpoint.begin(memory, seconds)
         if isinstance(memory.phase, Idle):
-            lost, memory.lost = memory.lost, None
-            if lost is not None and lost.code in recovering.LOST:
-                effects += recovering.lost_state(memory, lost, seconds)
+            lost = memory.replay.take_lost()
+            if lost is not None:
+                effects += memory.replay.begin(memory, lost, seconds)
             else:
-                effects += lifecycle.on_idle(memory, seconds)
-        elif memory.stopping is not None and memory.stopping.at_once:
+                effects += requests.on_idle(memory, seconds)
+        elif memory.stop.at_once:
             effects += deadlines.stop_at_once(memory, seconds)
         return effects
 
     def _note(self, now: Moment, event: Event, before: str, effects: list[Effect]) -> None:
-        if isinstance(event, TimePassed | NodeReported) and not effects:
-            return
-        after = type(self.memory.phase).__name__
-        named = ", ".join(_named(effect) for effect in effects)
-        self._story.append(
-            f"{now.seconds:.3f} {type(event).__name__}: {before} -> {after} [{named}]"
-        )
-
-
-def _named(effect: Effect) -> str:
-    if isinstance(effect, Give):
-        order = effect.order
-        step = order.plan.step if isinstance(order, StepOrder) else getattr(order, "step", "")
-        return f"{type(order).__name__} {step}".strip()
-    return type(effect).__name__
+        if not isinstance(event, TimePassed | NodeReported) or effects:
+            after = type(self.memory.phase).__name__
+            self.story.add(now.seconds, event, before, after, effects)

@@ -1,56 +1,113 @@
-"""What the coordinator knows. Only ``Machine.handle`` changes it, by the rooms' functions."""
+"""What the coordinator knows: its phase, its peers, the committed parts, and its jobs.
+
+Only ``Machine.handle`` changes it. They combine like this. The *phase* is the one thing that the
+coordinator is in the middle of on the way from step to step; it waits for one outcome at a time.
+*Peers* are conversations: what each has reported, and which orders must be repeated. *Parts* are
+what the last commit carries and what requests have changed since. *Jobs* go on beside the phase:
+each owns its state, and hears of every event.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from anabranch.coordinator.batch_size import BatchSize
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.journal_view import JournalView
-from anabranch.coordinator.operations import REWIND, LoadCheckpoint, ShutDownPipeline
 from anabranch.coordinator.parts.parts import Parts
 from anabranch.coordinator.parts.rescale import RESCALE
-from anabranch.coordinator.parts.standard import STANDARD
-from anabranch.coordinator.phases import (
-    AnyPhase,
-    Checkpointing,
-    Committing,
-    Delayed,
-    GoingDown,
-    NotBegun,
-    Replay,
-    Verifying,
-)
+from anabranch.coordinator.peers import Peer
+from anabranch.coordinator.phases import AnyPhase, Committing, NotBegun
 from anabranch.coordinator.settings import Settings
-from anabranch.protocol.node import (
-    Failure,
-    InputLimit,
-    NodeOrder,
-    NodeReport,
-    Output,
-    PausedSources,
-    ProgramInfo,
-)
-from anabranch.records.commit import Checkpoint
-from anabranch.records.home_use import HomeUse
+from anabranch.protocol.node import InputLimit, Output, ProgramInfo
+from anabranch.records.home_use import HomeUse, total_use
+from anabranch.records.leader import MEMBERS, NODE, Member
 from anabranch.records.placed import Assignment
-from anabranch.records.profiles import ProfileRequest
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.loads import Loads
+
+if TYPE_CHECKING:
+    from anabranch.coordinator.jobs.checkpoint import CheckpointJob
+    from anabranch.coordinator.jobs.load import LoadJob
+    from anabranch.coordinator.jobs.paused_sources import PausedSourcesJob
+    from anabranch.coordinator.jobs.port import Job
+    from anabranch.coordinator.jobs.profile import ProfileJob
+    from anabranch.coordinator.jobs.replay import ReplayJob
+    from anabranch.coordinator.jobs.shutdown import ShutdownJob
 
 RECENT_STEPS = 50
 """So many steps say what a step usually takes."""
 
-OPENS = 1_000_000
-"""Open orders of one leader; their numbers grow from leader to leader."""
+
+@dataclass(slots=True)
+class Stats:
+    """What the steps of this coordinator came to, for those who watch."""
+
+    #: why steps were taken
+    triggers: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+    homes: HomeUse = field(default_factory=HomeUse)
+    last: StepDone | None = None
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
+
+    def count(self, trigger: str) -> None:
+        """A step was taken, or a checkpoint begun, for this reason."""
+        self.triggers[trigger] += 1
+
+    def add(self, done: StepDone, trigger: str) -> None:
+        """A step is committed."""
+        self.last = done
+        self.recent.append(done.seconds)
+        self.rows += done.rows
+        self.homes = total_use([self.homes, done.homes])
+        self.count(trigger)
+
+
+@dataclass(slots=True)
+class Pace:
+    """When steps are taken, and how much they read."""
+
+    batch: BatchSize = field(default_factory=lambda: BatchSize(None))
+    #: when the first of the rows that wait now was seen
+    first_at: float | None = None
+    last_step_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Moving:
+    """What a rescale goes by beside its committed part."""
+
+    #: where bins are after a start with another number of workers, until a commit has it
+    reopened: tuple[Assignment, ...] | None = None
+    measured: Loads = field(default_factory=Loads)
+    #: requests that were taken and are not durable yet
+    numbers: tuple[int, ...] = ()
+
+    def ask(self, number: int) -> None:
+        """A request is answered by the commit that knows of it."""
+        self.numbers = (*self.numbers, number)
+
+    def take_numbers(self) -> tuple[int, ...]:
+        """Who waits for a commit: from now on somebody else answers them."""
+        numbers, self.numbers = self.numbers, ()
+        return numbers
 
 
 @dataclass(slots=True)
 class Memory:
-    """Everything that the coordinator knows."""
+    """Everything that the coordinator knows. ``assembly.new_memory`` makes one."""
 
     settings: Settings
+    parts: Parts
+    checkpoint: CheckpointJob
+    load: LoadJob
+    replay: ReplayJob
+    stop: ShutdownJob
+    profile: ProfileJob
+    sources: PausedSourcesJob
+    pace: Pace
     #: hash of the dataflow that is to run; None: whatever the node has loaded
     code: str | None = None
     take_over: bool = False
@@ -61,79 +118,41 @@ class Memory:
     now: float = 0.0
     leader: int = 0
     journal: JournalView = field(default_factory=JournalView)
-    #: the newest telling of the node, and when it came
-    report: NodeReport | None = None
-    heard: float = 0.0
-    #: how often the node was lost since the last commit
-    restarts: int = 0
-    #: how many open orders this leader has given
-    opens: int = 0
-    #: the order that opened the state that counts; None while none is open
-    opened: int | None = None
+    peers: dict[str, Peer] = field(
+        default_factory=lambda: {member.name: Peer(member) for member in MEMBERS}
+    )
     #: committed steps that some sink lacks
     outputs: dict[int, Output] = field(default_factory=dict)
-    replay: Replay | None = None
-    #: what a check of the state has found missing or damaged, until something is done about it
-    lost: Failure | None = None
-    #: checkpoints that turned out to be damaged, and how
-    damaged: dict[int, str] = field(default_factory=dict)
     paused: bool = False
-    #: the names of the dataflow's sources, as the last node has told them
-    sources: tuple[str, ...] = ()
-    #: those that nothing is to be asked of, and when the node was last told
-    paused_sources: PausedSources = field(default_factory=PausedSources)
-    sources_given: float = 0.0
-    stopping: ShutDownPipeline | None = None
-    stop_numbers: tuple[int, ...] = ()
-    #: how far the way to the end is, while nothing but that is left to do
-    down: GoingDown | None = None
-    loads: deque[tuple[int, LoadCheckpoint]] = field(default_factory=deque)
-    verifying: Verifying | None = None
-    checkpointing: Checkpointing | None = None
-    checkpoint_numbers: tuple[int, ...] = ()
-    checkpoint_at: float = 0.0
-    #: why there is none although one was due
-    delayed: Delayed | None = None
-    #: how long each kept checkpoint took that this coordinator has made
-    checkpoint_seconds: dict[int, float] = field(default_factory=dict)
-    batch: BatchSize = field(default_factory=lambda: BatchSize(None))
-    #: when the first of the rows that wait now was seen
-    first_at: float | None = None
-    last_step_at: float = 0.0
-    #: orders that did not reach the node
-    again: tuple[NodeOrder, ...] = ()
-    again_at: float | None = None
-    #: what the pipeline carries from step to step beside its state
-    parts: Parts = field(default_factory=lambda: Parts.initial(STANDARD))
-    #: where bins are after a start with another number of workers, until a commit has it
-    reopened: tuple[Assignment, ...] | None = None
-    measured: Loads = field(default_factory=Loads)
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
-    #: requests that were taken and are not durable yet
-    rescale_numbers: tuple[int, ...] = ()
-    #: profiles that were asked for and are in no committed step yet, the first to ask first
-    profiles: tuple[tuple[int, ProfileRequest], ...] = ()
-    triggers: dict[str, int] = field(default_factory=dict)
-    rows: int = 0
-    homes: HomeUse = field(default_factory=HomeUse)
-    last: StepDone | None = None
-    swept: int = 0
-    #: checkpoints that are let go, and may still be in the journal: their files stay until then
-    untrimmed: tuple[Checkpoint, ...] = ()
+    moving: Moving = field(default_factory=Moving)
+    stats: Stats = field(default_factory=Stats)
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """All jobs, in the order in which they hear of events."""
+        return (
+            self.sources,
+            self.checkpoint,
+            self.load,
+            self.replay,
+            self.profile,
+            self.stop,
+        )
+
+    def join(self, members: tuple[Member, ...]) -> None:
+        """Know the peers that the journal names."""
+        for member in members:
+            self.peers.setdefault(member.name, Peer(member)).member = member
 
     def let_wait(self) -> None:
         """Leave a commit that may not be written: who asked for what is in it waits for another."""
         if isinstance(self.phase, Committing):
-            self.rescale_numbers = (*self.phase.numbers, *self.rescale_numbers)
+            self.moving.numbers = (*self.phase.numbers, *self.moving.numbers)
 
     @property
-    def rewind(self) -> LoadCheckpoint | None:
-        """The checkpoint that the start is to go back to, until it has: before that no step runs.
-
-        What is to be left behind may be what keeps the pipeline from going on.
-        """
-        number, request = self.loads[0] if self.loads else (None, None)
-        return request if number == REWIND else None
+    def node(self) -> Peer:
+        """The peer that runs steps."""
+        return self.peers[NODE]
 
     @property
     def rescale(self) -> Rescale:
@@ -147,7 +166,7 @@ class Memory:
     @property
     def info(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded."""
-        return None if self.report is None else self.report.info
+        return None if self.node.report is None else self.node.report.info
 
     @property
     def step(self) -> int:
@@ -157,8 +176,8 @@ class Memory:
     @property
     def published(self) -> dict[str, int]:
         """The last step that each sink has."""
-        report = self.report
-        if report is None or report.opened != self.opened or self.opened is None:
+        report, opened = self.node.report, self.node.opened
+        if report is None or report.opened != opened or opened is None:
             return self.journal.published
         return report.published
 
@@ -177,4 +196,4 @@ class Memory:
     @property
     def limit(self) -> InputLimit:
         """What the next step should read at most."""
-        return InputLimit(rows=self.batch.rows)
+        return InputLimit(rows=self.pace.batch.rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.memory import OPENS, Memory
+from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.parts.parts import Parts
 from anabranch.coordinator.parts.port import CommitContext, PlanContext
 from anabranch.coordinator.parts.sources import positions_of
@@ -27,6 +27,9 @@ from anabranch.records.shares import members
 from anabranch.rescale.assignments import equal_shares, later_than, source_shares
 from anabranch.rescale.loads import Loads, completed, from_states
 from anabranch.rescale.step_summary import StepMoved
+
+OPENS = 1_000_000
+"""Open orders of one leader; their numbers grow from leader to leader."""
 
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
@@ -88,17 +91,17 @@ def _context(
     revised: tuple[Assignment, ...] = (),
 ) -> PlanContext:
     def loads() -> Loads:
-        return completed(memory.measured, from_states(placed, memory.journal.states))
+        return completed(memory.moving.measured, from_states(placed, memory.journal.states))
 
-    recent, settings = tuple(memory.recent), memory.settings
+    recent, settings = tuple(memory.stats.recent), memory.settings
     return PlanContext(memory.step + 1, inputs, placed, loads, recent, settings, revised)
 
 
 def _profile(memory: Memory, inputs: tuple[Input, ...]) -> ProfileRequest | msgspec.UnsetType:
     """The profile that comes next: of a step without input it would tell nothing."""
-    if not memory.profiles or not any(given.slices for given in inputs):
+    if not memory.profile.waiting or not any(given.slices for given in inputs):
         return msgspec.UNSET
-    return memory.profiles[0][1]
+    return memory.profile.waiting[0][1]
 
 
 def is_ours(memory: Memory, plan: Plan) -> bool:
@@ -108,7 +111,7 @@ def is_ours(memory: Memory, plan: Plan) -> bool:
 
 def where_bins_are(memory: Memory) -> tuple[Assignment, ...]:
     """Who owns which bins: by the last commit, or shared anew where others were started then."""
-    commit, anew = memory.journal.commit, memory.reopened
+    commit, anew = memory.journal.commit, memory.moving.reopened
     if commit is None:
         return ()
     return commit.placement if anew is None or commit.workers == memory.settings.workers else anew
@@ -176,7 +179,7 @@ def step_done(
     memory: Memory, result: StepResult, seconds: float, trigger: str, moved: StepMoved | None
 ) -> StepDone:
     """A committed step in numbers."""
-    offer = None if memory.report is None else memory.report.offer
+    offer = None if memory.node.report is None else memory.node.report.offer
     return StepDone(
         result.step,
         result.rows,
@@ -198,13 +201,13 @@ def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
         output=Output(commit.step, commit.staged),
         positions=positions_of(commit),
         limit=memory.limit,
-        opened=memory.opened or 0,
+        opened=memory.node.opened or 0,
     )
 
 
 def step_order(memory: Memory, plan: Plan) -> StepOrder:
     """Let the node run a plan."""
-    return StepOrder(plan, memory.opened or 0)
+    return StepOrder(plan, memory.node.opened or 0)
 
 
 def check_order(
@@ -218,14 +221,14 @@ def check_order(
 def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) -> OpenOrder:
     """Open the state of the last commit; or of a checkpoint before it, to replay what follows."""
     journal = memory.journal
-    memory.opens += 1
+    memory.node.opens += 1
     at, states = journal.commit, journal.states
     if checkpoint is not None:
         at, states = checkpoint.commit, checkpoint.states
-    elif memory.replay is not None:
+    elif memory.replay.under_way is not None:
         at, states = None, ()
     return OpenOrder(
-        number=memory.leader * OPENS + memory.opens,
+        number=memory.leader * OPENS + memory.node.opens,
         pipeline="" if journal.identity is None else journal.identity.pipeline,
         step=0 if at is None else at.step,
         clock_ns=0 if at is None else at.clock_ns,
@@ -236,10 +239,10 @@ def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) 
         published=_published(memory),
         placement=tuple((each.region, each.workers) for each in placement(memory)),
         limit=memory.limit,
-        whole=memory.replay is not None,
+        whole=memory.replay.under_way is not None,
         rewound=journal.step if rewound else None,
         branch=journal.branch,
-        paused=memory.paused_sources,
+        paused=memory.sources.paused,
     )
 
 
@@ -248,9 +251,9 @@ def sweep_order(memory: Memory) -> SweepOrder | None:
     journal = memory.journal
     if journal.commit is None:
         return None
-    kept = [*journal.checkpoints, *memory.untrimmed]
-    if memory.checkpointing is not None:
-        kept.append(memory.checkpointing.checkpoint)
+    kept = [*journal.checkpoints, *memory.checkpoint.untrimmed]
+    if memory.checkpoint.under_way is not None:
+        kept.append(memory.checkpoint.under_way.checkpoint)
     commits = [journal.commit, *(checkpoint.commit for checkpoint in kept)]
     return SweepOrder(
         step=journal.step,
@@ -275,5 +278,5 @@ def _published(memory: Memory) -> dict[str, int]:
 
 
 def _info(memory: Memory) -> ProgramInfo:
-    assert memory.report is not None, "no node was met"
-    return memory.report.info
+    assert memory.node.report is not None, "no node was met"
+    return memory.node.report.info

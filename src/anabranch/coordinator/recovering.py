@@ -1,4 +1,4 @@
-"""From the start of the process to the first new step: meet the node, open, replay, repair."""
+"""From the start of the process to the first new step: meet the node, open what is committed."""
 
 from __future__ import annotations
 
@@ -6,41 +6,33 @@ from dataclasses import replace
 
 import msgspec
 
-from anabranch.coordinator import checkpointing
 from anabranch.coordinator.closing import fail_pipeline
-from anabranch.coordinator.divergence import differences
 from anabranch.coordinator.effects import (
     Effect,
     FindNode,
     Give,
-    ReadStep,
     ReplaceNode,
     WriteIdentity,
     WritePlan,
-    WriteRepair,
 )
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.parts.rescale import rescale_of
-from anabranch.coordinator.parts.sources import positions_of
 from anabranch.coordinator.phases import (
     Identifying,
     Idle,
     Meeting,
     Opening,
     Planning,
-    Recalling,
-    Repairing,
-    Replay,
     Stepping,
 )
 from anabranch.coordinator.plans import commit_order, is_ours, open_order, revised, step_order
-from anabranch.coordinator.starting import GoOn, Reopen, Replace, WaitFor, meet, next_checkpoint
+from anabranch.coordinator.starting import LOST_STATE, GoOn, Reopen, Replace, WaitFor, meet
 from anabranch.coordinator.triggers import Trigger
-from anabranch.protocol.node import CommitOrder, Failure, NodeReport, Open, StepResult
+from anabranch.protocol.node import CommitOrder, Failure, NodeReport, Open
 from anabranch.protocol.rescale_history import MovedTotals, RescaleOutcome
 from anabranch.protocol.rescale_requests import Assign, Scale
-from anabranch.records.commit import Checkpoint, Commit, Repair
+from anabranch.records.commit import Checkpoint
 from anabranch.records.leader import Identity
 from anabranch.records.placed import Assignment
 from anabranch.records.plan import Plan
@@ -48,9 +40,6 @@ from anabranch.records.shares import Shares
 from anabranch.rescale.apply_request import reopened
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.phases import Settled
-
-LOST = frozenset({"store.missing_run", "store.corrupt_run"})
-"""Failures that mean that state is lost: an older checkpoint may have it."""
 
 
 def know(memory: Memory, journal: JournalView) -> None:
@@ -90,12 +79,14 @@ def share_anew(memory: Memory) -> None:
     That is done at once; whoever has no bins any more is told in the next step.
     """
     commit, workers = memory.journal.commit, memory.settings.workers
-    memory.reopened = None
+    memory.moving.reopened = None
     if commit is None or not commit.placement or commit.workers == workers:
         return
     # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
     request = Assign(tuple(_equal(each, workers) for each in commit.placement))
-    settled, memory.reopened = reopened(rescale_of(commit), request, commit.placement, Loads())
+    settled, memory.moving.reopened = reopened(
+        rescale_of(commit), request, commit.placement, Loads()
+    )
     shown = Settled(Scale(workers), RescaleOutcome.REOPENED, MovedTotals())
     memory.rescale = msgspec.structs.replace(settled, phase=shown)
 
@@ -110,7 +101,7 @@ def find_node(memory: Memory, now: float) -> list[Effect]:
     """Look for the node that runs, or let one be started."""
     memory.let_wait()
     memory.phase = Meeting(now)
-    memory.opened = None
+    memory.node.leave()
     return [FindNode()]
 
 
@@ -118,10 +109,10 @@ def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
     """Give up the node: another process opens what is committed."""
     memory.let_wait()
     memory.phase = Meeting(now)
-    memory.opened = None
-    memory.report = None
-    memory.replay = None
-    memory.heard = now
+    memory.node.leave()
+    memory.node.report = None
+    memory.node.heard = now
+    memory.replay.stop()
     return [ReplaceNode(why)]
 
 
@@ -135,15 +126,15 @@ def on_met(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
             return replace_node(memory, now, why)
         case Reopen():
             return reopen(memory, now)
-        case WaitFor() if memory.rewind is not None:
+        case WaitFor() if memory.load.rewind is not None:
             return reopen(memory, now)
         case WaitFor(plan):
-            memory.opened = report.opened
+            memory.node.opened = report.opened
             # It runs as it was planned, also with another number of workers: ours comes after it.
             memory.phase = Stepping(plan, now, Trigger.RESUMED)
             return _repeat_commits(memory)
         case GoOn():
-            memory.opened = report.opened
+            memory.node.opened = report.opened
             effects = _repeat_commits(memory)
             return [*effects, *begin_steps(memory, now)]
 
@@ -156,33 +147,14 @@ def on_identity(memory: Memory, identity: Identity, now: float) -> list[Effect]:
 
 def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]:
     """Open what is committed."""
-    report, identity = memory.report, memory.journal.identity
+    report, identity = memory.node.report, memory.journal.identity
     assert report is not None
     assert identity is not None
     refused = _not_ours(memory, identity, report)
     if refused is not None:
         return fail_pipeline(memory, refused, now)
-    memory.replay = None
-    return _open(memory, None, now, rewound=rewound)
-
-
-def lost_state(memory: Memory, failure: Failure, now: float) -> list[Effect]:
-    """Files of the state are damaged: all workers go back together, and replay.
-
-    Before a rewind nothing is replayed: any state will do to look at the checkpoint's files.
-    """
-    journal = memory.journal
-    order = memory.phase.order if isinstance(memory.phase, Opening) else None
-    if order is not None and order.whole and order.step:
-        memory.damaged[order.step] = failure.what
-    back_to = None if memory.rewind is None else memory.rewind.step
-    checkpoint = next_checkpoint(journal, frozenset(memory.damaged), back_to)
-    from_nothing = journal.replayable == 1 and not (order and order.whole and not order.step)
-    if checkpoint is None and not from_nothing:
-        return fail_pipeline(memory, _hopeless(memory, failure), now)
-    memory.opened = None
-    memory.replay = Replay(0 if checkpoint is None else checkpoint.step, journal.step)
-    return _open(memory, checkpoint, now, rewound=False)
+    memory.replay.stop()
+    return open_state(memory, None, now, rewound=rewound)
 
 
 def on_opening(memory: Memory, phase: Opening, report: NodeReport, now: float) -> list[Effect]:
@@ -190,20 +162,21 @@ def on_opening(memory: Memory, phase: Opening, report: NodeReport, now: float) -
     if report.opened != phase.order.number:
         return []
     if report.failed_open is not None:
-        if report.failed_open.code in LOST:
-            return lost_state(memory, report.failed_open, now)
+        if report.failed_open.code in LOST_STATE:
+            return memory.replay.begin(memory, report.failed_open, now)
         return fail_pipeline(memory, report.failed_open, now)
     if not isinstance(report.state, Open):
         return []
-    memory.opened = phase.order.number
+    memory.node.opened = phase.order.number
     memory.journal = replace(memory.journal, published=dict(report.published))
-    effects = checkpointing.repeat(memory)
-    if memory.replay is None or memory.rewind is not None:
+    effects = memory.checkpoint.repeat()
+    replay = memory.replay.under_way
+    if replay is None or memory.load.rewind is not None:
         return [*effects, *begin_steps(memory, now)]
-    if phase.order.step < memory.replay.to_step:
-        return [*effects, *_recall(memory, phase.order.step + 1)]
+    if phase.order.step < replay.to_step:
+        return [*effects, *memory.replay.recall(memory, phase.order.step + 1)]
     # The checkpoint is of the last commit itself, and whole where that one is not.
-    memory.replay = None
+    memory.replay.stop()
     memory.journal = replace(memory.journal, states=phase.order.states or ())
     return [*effects, *begin_steps(memory, now)]
 
@@ -214,7 +187,7 @@ def begin_steps(memory: Memory, now: float) -> list[Effect]:
     A rewind comes first: the plan may be one that can never run, since its input is gone.
     """
     plan = memory.journal.plan
-    if plan is None or memory.rewind is not None:
+    if plan is None or memory.load.rewind is not None:
         memory.phase = Idle()
         return []
     return start_plan(memory, revised(memory, plan), Trigger.RESUMED, now)
@@ -229,74 +202,15 @@ def start_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list
     return [Give(step_order(memory, plan))]
 
 
-def on_step_read(memory: Memory, plan: Plan, commit: Commit, now: float) -> list[Effect]:
-    """A journalled step is there to be replayed."""
-    info = memory.info
-    assert info is not None
-    plan = msgspec.structs.replace(plan, code=info.code)
-    memory.phase = Stepping(plan, now, Trigger.REPLAY, replayed=commit)
-    return [Give(step_order(memory, plan))]
-
-
-def on_replayed(memory: Memory, phase: Stepping, result: StepResult, now: float) -> list[Effect]:
-    """A replayed step has its result: it must be that of the first time."""
-    commit, replay = phase.replayed, memory.replay
-    assert commit is not None
-    assert replay is not None
-    found = differences(commit.counts, result.counts)
-    if found and not memory.settings.accept_divergence:
-        return fail_pipeline(memory, _diverged(memory, commit, found), now)
-    places = tuple(f"step {commit.step}: {place}" for place in found)
-    memory.replay = replace(replay, diverged=(*replay.diverged, *places))
-    memory.triggers[Trigger.REPLAY] = memory.triggers.get(Trigger.REPLAY, 0) + 1
-    told_node = Give(
-        CommitOrder(
-            commit.step,
-            None,
-            positions_of(commit),
-            memory.limit,
-            replayed=True,
-            opened=memory.opened or 0,
-        )
-    )
-    if commit.step < replay.to_step:
-        return [told_node, *_recall(memory, commit.step + 1)]
-    memory.phase = Repairing()
-    repair = Repair(
-        commit.step,
-        memory.journal.repairs + 1,
-        replay.from_step,
-        result.states,
-        memory.replay.diverged,
-    )
-    return [told_node, WriteRepair(memory.journal.branch, repair)]
-
-
-def on_repaired(memory: Memory, repair: Repair, now: float) -> list[Effect]:
-    """The replay is over."""
-    memory.replay = None
-    journal = memory.journal
-    assert journal.commit is not None
-    memory.journal = replace(journal, states=repair.states, repairs=repair.number)
-    opened = memory.opened or 0
-    read = positions_of(journal.commit)
-    done = CommitOrder(journal.step, None, read, memory.limit, opened=opened)
-    return [Give(done), *begin_steps(memory, now)]
-
-
-def _open(
+def open_state(
     memory: Memory, checkpoint: Checkpoint | None, now: float, *, rewound: bool
 ) -> list[Effect]:
+    """Open the last commit; or a checkpoint before it, to replay what follows."""
     rewound = rewound or memory.journal.rewound
     order = open_order(memory, checkpoint, rewound=rewound)
     memory.phase = Opening(order, now)
-    memory.again, memory.again_at = (), None
+    memory.node.again, memory.node.again_at = (), None
     return [Give(order)]
-
-
-def _recall(memory: Memory, step: int) -> list[Effect]:
-    memory.phase = Recalling(step)
-    return [ReadStep(memory.journal.branch, step)]
 
 
 def _repeat_commits(memory: Memory) -> list[Effect]:
@@ -305,7 +219,7 @@ def _repeat_commits(memory: Memory) -> list[Effect]:
     if commit is None:
         return []
     earlier = [memory.outputs[step] for step in sorted(memory.outputs) if step < commit.step]
-    opened = memory.opened or 0
+    opened = memory.node.opened or 0
     orders = [CommitOrder(out.step, out, (), memory.limit, opened=opened) for out in earlier]
     return [Give(order) for order in [*orders, commit_order(memory, commit)]]
 
@@ -328,30 +242,3 @@ def _not_ours(memory: Memory, identity: Identity, report: NodeReport) -> Failure
             f"Nothing was changed. Run with bins={identity.bins}: they are fixed at creation.",
         )
     return None
-
-
-def _hopeless(memory: Memory, failure: Failure) -> Failure:
-    tried = ", ".join(f"{step}: {why}" for step, why in sorted(memory.damaged.items()))
-    kept = f" Damaged checkpoints: {tried}." if tried else ""
-    return Failure(
-        failure.code,
-        failure.what,
-        failure.where,
-        f"No checkpoint is left that the state could be computed again from.{kept} Nothing was "
-        "changed. Restore the directory from a copy.",
-    )
-
-
-def _diverged(memory: Memory, commit: Commit, places: tuple[str, ...]) -> Failure:
-    info = memory.info
-    changed = info is not None and info.code != commit.code
-    cause = (
-        "The dataflow's code has changed since" if changed else "A function is not deterministic"
-    )
-    return Failure(
-        "step.diverged",
-        f"Step {commit.step} was replayed and differs from its commit at {'; '.join(places)}",
-        None,
-        f"{cause}, most likely. Nothing was committed. Run with the code of that step, or with "
-        "--accept-divergence to go on with the new result.",
-    )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator import loading, pausing, profiling
 from anabranch.coordinator.closing import refusal
 from anabranch.coordinator.effects import Answer, Effect
-from anabranch.coordinator.going_down import go_down
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.operations import (
     LoadCheckpoint,
@@ -43,22 +41,21 @@ def handle_request(memory: Memory, number: int, operation: Operation, now: float
             memory.paused = True
             return [Answer(number, step=memory.step)]
         case StartSource() | PauseSource():
-            told_node = pausing.heed(memory, operation, now)
+            told_node = memory.sources.ask(memory, operation, now)
             return [*told_node, Answer(number, step=memory.step)]
         case TakeCheckpoint():
-            memory.checkpoint_numbers = (*memory.checkpoint_numbers, number)
+            memory.checkpoint.ask(number)
             return []
         case LoadCheckpoint():
-            memory.loads.append((number, operation))
+            memory.load.ask(number, operation)
             return []
         case RescalePipeline(asked):
             return _rescale(memory, number, asked)
         case ProfileWorker(request):
-            memory.profiles = (*memory.profiles, (number, request))
+            memory.profile.ask(number, request)
             return []
         case ShutDownPipeline():
-            memory.stop_numbers = (*memory.stop_numbers, number)
-            return _stop(memory, operation, now)
+            return _stop(memory, number, operation, now)
 
 
 def _refused(memory: Memory, operation: Operation) -> Failure | None:
@@ -70,21 +67,21 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
             return None
         case Closing(), _:
             return refusal("The pipeline is being shut down", "Run it again to go on.")
-    if memory.stopping is not None:
+    if memory.stop.request is not None:
         return refusal("The pipeline is being shut down", "Run it again to go on.")
     if isinstance(operation, StartSource | PauseSource):
-        return pausing.source_refusal(memory, operation.source)
+        return memory.sources.refusal(operation.source)
     if isinstance(operation, TakeCheckpoint | RescalePipeline | ProfileWorker) and not memory.step:
         return refusal("There is no committed step yet", "Ask again after the first one.")
     if isinstance(operation, RescalePipeline | ProfileWorker) and memory.paused:
         # It is answered by a commit, and a pause makes none.
         return refusal("The pipeline is paused", "Start it first.")
     if isinstance(operation, ProfileWorker):
-        return profiling.profile_refusal(memory, operation.request)
+        return memory.profile.refusal(memory, operation.request)
     if isinstance(operation, LoadCheckpoint):
-        if memory.loads:
+        if memory.load.queue:
             return refusal("Another checkpoint is being loaded", "Ask again when it is.")
-        return loading.load_refusal(memory, operation)
+        return memory.load.refusal(memory, operation)
     return None
 
 
@@ -93,13 +90,12 @@ def _rescale(memory: Memory, number: int, asked: RescaleRequest) -> list[Effect]
         memory.rescale = apply_request(memory.rescale, asked, bins_to_move(memory))
     except OperationRefused as error:
         return [Answer(number, failure_of(error))]
-    memory.rescale_numbers = (*memory.rescale_numbers, number)
+    memory.moving.ask(number)
     return []
 
 
-def _stop(memory: Memory, request: ShutDownPipeline, now: float) -> list[Effect]:
-    if memory.stopping is None or request.at_once:
-        memory.stopping = request
+def _stop(memory: Memory, number: int, request: ShutDownPipeline, now: float) -> list[Effect]:
+    memory.stop.ask(number, request)
     phase = memory.phase
     if request.at_once and isinstance(phase, Stepping) and phase.cancelled is None:
         return cancel(memory, phase, now)
@@ -108,12 +104,12 @@ def _stop(memory: Memory, request: ShutDownPipeline, now: float) -> list[Effect]
 
 def on_idle(memory: Memory, now: float) -> list[Effect]:
     """Between two steps: what was asked for comes first, then the next step."""
-    stays = memory.loads or memory.paused
-    if memory.stopping is not None or (not stays and is_complete(memory)):
-        return go_down(memory, now)
-    memory.down = None
-    if memory.loads:
-        return loading.begin_load(memory, now)
+    stays = memory.load.queue or memory.paused
+    if memory.stop.request is not None or (not stays and is_complete(memory)):
+        return memory.stop.go_down(memory, now)
+    memory.stop.restart()
+    if memory.load.queue:
+        return memory.load.begin(memory, now)
     return _not_heard(memory) if memory.paused else look_for_step(memory, now)
 
 
@@ -122,11 +118,10 @@ def _not_heard(memory: Memory) -> list[Effect]:
 
     No commit that could answer comes in a pause.
     """
-    numbers, memory.rescale_numbers = memory.rescale_numbers, ()
+    numbers = memory.moving.take_numbers()
     if numbers:
         as_committed(memory)
-    numbers += tuple(number for number, _ in memory.profiles)
-    memory.profiles = ()
+    numbers += memory.profile.withdraw()
     what = "The pipeline was paused before a step could take note of this request"
     refused = refusal(what, "Start it, and ask again.")
     return [Answer(each, refused) for each in numbers]

@@ -40,7 +40,7 @@ def forecast_of(memory: Memory, request: TargetRequest) -> Forecast:
     rescale, settings = memory.rescale, memory.settings.moving
     now = arrived(rescale, bins_to_move(memory))
     return forecast(
-        request, now, _loads(memory, now), tuple(memory.recent), settings, rescale.costs
+        request, now, _loads(memory, now), tuple(memory.stats.recent), settings, rescale.costs
     )
 
 
@@ -62,7 +62,7 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
         return None
     now = arrived(rescale, where_bins_are(memory))
     loads = _loads(memory, now)
-    return rescale_progress(rescale, now, loads, tuple(memory.recent), memory.settings.moving)
+    return rescale_progress(rescale, now, loads, tuple(memory.stats.recent), memory.settings.moving)
 
 
 def rescale_progress(
@@ -124,4 +124,4 @@ def _more_steps(rescale: Rescale, phase: Inner, left: tuple[Move, ...]) -> int:
 
 
 def _loads(memory: Memory, now: tuple[Assignment, ...]) -> Loads:
-    return completed(memory.measured, from_states(now, memory.journal.states))
+    return completed(memory.moving.measured, from_states(now, memory.journal.states))

@@ -11,6 +11,9 @@ from anabranch.records.commit import Checkpoint
 from anabranch.records.placed import state_fingerprint
 from anabranch.records.plan import Plan
 
+LOST_STATE = frozenset({"store.missing_run", "store.corrupt_run"})
+"""Failures that mean that state is lost: an older checkpoint may have it."""
+
 
 @dataclass(frozen=True, slots=True)
 class GoOn:

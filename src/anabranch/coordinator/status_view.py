@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anabranch.coordinator import going_down, stepping
-from anabranch.coordinator.checkpointing import last_kept
+from anabranch.coordinator import stepping
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
     Closing,
@@ -42,7 +41,7 @@ from anabranch.records.shares import members
 
 def pipeline_status(memory: Memory, now: float) -> Status:
     """What the pipeline is doing."""
-    info, journal, last = memory.info, memory.journal, memory.last
+    info, journal, last = memory.info, memory.journal, memory.stats.last
     placement = () if journal.commit is None else journal.commit.placement
     return Status(
         phase=phase_of(memory),
@@ -55,9 +54,11 @@ def pipeline_status(memory: Memory, now: float) -> Status:
         workers=len(members(placement)) or memory.settings.workers,
         under_way=_under_way(memory, now),
         waiting_for=_waiting_for(memory),
-        replaying=None if memory.replay is None else memory.replay.to_step,
+        replaying=None if memory.replay.under_way is None else memory.replay.under_way.to_step,
         failure=memory.phase.failure if isinstance(memory.phase, Closing | Ended) else None,
-        node=None if memory.report is None else _node(memory.report, now - memory.heard),
+        node=None
+        if memory.node.report is None
+        else _node(memory.node.report, now - memory.node.heard),
         regions=tuple(_region(each, journal.states) for each in placement if not each.source),
         operators=_operators(memory),
         sources=_sources(memory, placement),
@@ -66,17 +67,17 @@ def pipeline_status(memory: Memory, now: float) -> Status:
             for name, step in sorted(memory.published.items())
         ),
         checkpoints=tuple(
-            _checkpoint(each, memory.checkpoint_seconds.get(each.step))
+            _checkpoint(each, memory.checkpoint.seconds.get(each.step))
             for each in journal.checkpoints
         ),
         checkpoint=_checkpointing(memory),
         queued=_queued(memory),
-        triggers=dict(memory.triggers),
-        rows=memory.rows,
-        homes=memory.homes,
+        triggers=dict(memory.stats.triggers),
+        rows=memory.stats.rows,
+        homes=memory.stats.homes,
         last_seconds=None if last is None else last.seconds,
         last_rows=None if last is None else last.rows,
-        batch_rows=memory.batch.rows,
+        batch_rows=memory.pace.batch.rows,
         rescale=rescale_status(memory),
         rescales=memory.rescale.history,
     )
@@ -88,17 +89,17 @@ def phase_of(memory: Memory) -> Phase:
         case Ended(failure) | Closing(_, failure) if failure is not None:
             return Phase.FAILED
         case Ended():
-            return Phase.COMPLETED if memory.stopping is None else Phase.STOPPED
+            return Phase.COMPLETED if memory.stop.request is None else Phase.STOPPED
         case Closing():
             return Phase.STOPPING
         case NotBegun() | Leading() | ReadingJournal():
             return Phase.STARTING
-    if memory.stopping is not None:
+    if memory.stop.request is not None:
         return Phase.STOPPING
-    if memory.replay is not None:
+    if memory.replay.under_way is not None:
         return Phase.RECOVERING
-    if memory.opened is None:
-        return Phase.STARTING if memory.last is None else Phase.RECOVERING
+    if memory.node.opened is None:
+        return Phase.STARTING if memory.stats.last is None else Phase.RECOVERING
     if memory.paused:
         return Phase.PAUSED if isinstance(memory.phase, Idle) else Phase.PAUSING
     return Phase.RUNNING
@@ -127,10 +128,10 @@ def _waiting_for(memory: Memory) -> str | None:
         case Closing():
             return "the node to publish and to let go"
         case Idle():
-            if memory.down is not None:
-                return going_down.waiting_for(memory, memory.down)
-            if memory.verifying is not None:
-                return f"the files of checkpoint {memory.verifying.checkpoint.step} to be read"
+            if memory.stop.down is not None:
+                return memory.stop.waiting_for(memory, memory.stop.down)
+            if memory.load.verifying is not None:
+                return f"the files of checkpoint {memory.load.verifying.checkpoint.step} to be read"
             if not memory.paused:
                 return stepping.blocked(memory)
     return None
@@ -185,14 +186,14 @@ def _operators(memory: Memory) -> tuple[OperatorStatus, ...]:
 
 
 def _sources(memory: Memory, placement: Sequence[Assignment]) -> tuple[SourceStatus, ...]:
-    offer = None if memory.report is None else memory.report.offer
+    offer = None if memory.node.report is None else memory.node.report.offer
     waiting = {} if offer is None else offer.by_source
     names = () if memory.info is None else memory.info.sources
     shared = {each.region: each for each in placement if each.source}
     found = []
     for name in names:
         own = shared.get(name, Assignment(name, 0, ()))
-        paused = name in memory.paused_sources.names
+        paused = name in memory.sources.paused.names
         there = waiting.get(name, 0)
         found.append(SourceStatus(name, there, own.workers, own.generation, paused))
     return tuple(found)
@@ -211,12 +212,12 @@ def _checkpoint(checkpoint: Checkpoint, seconds: float | None) -> CheckpointStat
 
 
 def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
-    under_way = memory.checkpointing
+    under_way = memory.checkpoint.under_way
     if under_way is None:
         why = _why_none(memory)
         return None if why is None else CheckpointUnderWay(None, 0, 0, why)
     step = under_way.checkpoint.step
-    checked = None if memory.report is None else memory.report.checked
+    checked = None if memory.node.report is None else memory.node.report.checked
     if checked is None or checked.asked is not None or checked.step != step:
         total = len(_files(under_way.checkpoint.states))
         return CheckpointUnderWay(step, total, 0, "the node to check its files")
@@ -226,18 +227,18 @@ def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
 
 def _why_none(memory: Memory) -> str | None:
     """What keeps a checkpoint that is wanted from being made."""
-    if memory.checkpoint_numbers:
-        return "the replay" if memory.replay is not None else "state to be open"
-    if memory.delayed is not None and memory.step > last_kept(memory):
-        return f"another try: {memory.delayed.failure.what}"
+    if memory.checkpoint.numbers:
+        return "the replay" if memory.replay.under_way is not None else "state to be open"
+    if memory.checkpoint.delayed is not None and memory.step > memory.checkpoint.last_kept(memory):
+        return f"another try: {memory.checkpoint.delayed.failure.what}"
     return None
 
 
 def _queued(memory: Memory) -> tuple[str, ...]:
-    loads = [f"load step {request.step}" for _, request in memory.loads]
-    waits = memory.checkpoint_numbers and memory.checkpointing is not None
-    stop = [] if memory.stopping is None or isinstance(memory.phase, Ended) else ["shutdown"]
-    profiles = ["profile"] if memory.profiles else []
+    loads = [f"load step {request.step}" for _, request in memory.load.queue]
+    waits = memory.checkpoint.numbers and memory.checkpoint.under_way is not None
+    stop = [] if memory.stop.request is None or isinstance(memory.phase, Ended) else ["shutdown"]
+    profiles = ["profile"] if memory.profile.waiting else []
     return (*loads, *(["checkpoint"] if waits else []), *profiles, *stop)
 
 

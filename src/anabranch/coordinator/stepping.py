@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.coordinator import checkpointing, profiling
 from anabranch.coordinator.closing import close, fail_pipeline, refuse, refuse_waiting
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
@@ -21,14 +20,12 @@ from anabranch.coordinator.plans import (
     step_order,
 )
 from anabranch.coordinator.recovering import (
-    LOST,
     as_committed,
-    lost_state,
-    on_replayed,
     reopen,
     share_anew,
     start_plan,
 )
+from anabranch.coordinator.starting import LOST_STATE
 from anabranch.coordinator.triggers import PendingInput, Trigger, why_step
 from anabranch.protocol.node import (
     CancelOrder,
@@ -41,7 +38,6 @@ from anabranch.protocol.node import (
     StepResult,
 )
 from anabranch.records.commit import Commit
-from anabranch.records.home_use import total_use
 from anabranch.records.plan import Input, Plan
 from anabranch.rescale.loads import observed
 from anabranch.rescale.step_moves import moves_of
@@ -52,8 +48,8 @@ SWEEP_EVERY = 16
 
 def offer_of(memory: Memory) -> Offer | None:
     """What waits for the next step, as far as the node has told."""
-    report = memory.report
-    if report is None or report.opened != memory.opened or report.offer is None:
+    report = memory.node.report
+    if report is None or report.opened != memory.node.opened or report.offer is None:
         return None
     return report.offer if report.offer.step == memory.step + 1 else None
 
@@ -62,9 +58,9 @@ def waiting(memory: Memory) -> PendingInput:
     """What there is to do."""
     offer = offer_of(memory)
     # Whoever asked for a rescale, or for a pause of it, waits for a commit that knows of it.
-    asked = bool(memory.rescale_numbers) or memory.parts.pending(memory.now)
+    asked = bool(memory.moving.numbers) or memory.parts.pending(memory.now)
     work = asked or (_exhausted(offer) and next_ending(memory) is not None)
-    return PendingInput(offer, memory.first_at, memory.last_step_at, work)
+    return PendingInput(offer, memory.pace.first_at, memory.pace.last_step_at, work)
 
 
 def is_complete(memory: Memory) -> bool:
@@ -125,8 +121,8 @@ def on_input(
 def on_plan(memory: Memory, phase: Planning, plan: Plan, now: float) -> list[Effect]:
     """A plan is durable: perhaps another one than ours, of whoever was first."""
     memory.journal = replace(memory.journal, plan=plan)
-    memory.first_at = None
-    memory.last_step_at = now
+    memory.pace.first_at = None
+    memory.pace.last_step_at = now
     return start_plan(memory, plan, phase.trigger, now)
 
 
@@ -160,10 +156,9 @@ def _give_again(memory: Memory, phase: Stepping, report: NodeReport, now: float)
 def on_result(memory: Memory, phase: Stepping, result: StepResult, now: float) -> list[Effect]:
     """The step has run: commit it."""
     if phase.replayed is not None:
-        return on_replayed(memory, phase, result, now)
-    seconds, numbers = now - phase.since, memory.rescale_numbers
+        return memory.replay.on_result(memory, phase.replayed, result, now)
+    seconds, numbers = now - phase.since, memory.moving.take_numbers()
     memory.phase = Committing(phase.plan, result, phase.since, phase.trigger, seconds, numbers)
-    memory.rescale_numbers = ()
     commit = commit_for(memory, phase.plan, result, seconds)
     return [WriteCommit(memory.journal.branch, commit)]
 
@@ -174,7 +169,7 @@ def on_commit(
     """A step is committed."""
     journal = memory.journal
     answers = _answers(memory, phase, commit, ours)
-    answers += profiling.on_committed(memory, phase.plan, phase.result)
+    answers += memory.profile.on_commit(phase.plan, phase.result)
     memory.journal = replace(
         journal,
         commit=commit,
@@ -196,17 +191,13 @@ def on_commit(
     moved = moved_in(moves_of(phase.plan), before, after)
     done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
     offer = offer_of(memory)
-    memory.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
-    memory.last = done
-    memory.restarts = 0
-    memory.recent.append(done.seconds)
-    memory.rows += done.rows
-    memory.homes = total_use([memory.homes, done.homes])
-    memory.triggers[phase.trigger] = memory.triggers.get(phase.trigger, 0) + 1
+    memory.pace.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
+    memory.node.restarts = 0
+    memory.stats.add(done, phase.trigger)
     memory.phase = Idle()
     effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done), *answers]
-    if commit.step >= memory.swept + SWEEP_EVERY:
-        effects += checkpointing.sweep_files(memory)
+    if commit.step >= memory.checkpoint.swept + SWEEP_EVERY:
+        effects += memory.checkpoint.sweep(memory)
     return effects
 
 
@@ -230,7 +221,7 @@ def _heed_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) -
         memory.parts = memory.parts.after_commit(context)
     else:
         memory.parts = memory.parts.committed(commit)
-    memory.measured = observed(memory.measured, result.loads)
+    memory.moving.measured = observed(memory.moving.measured, result.loads)
 
 
 def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:
@@ -240,13 +231,13 @@ def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:
 
 
 def _failed(memory: Memory, phase: Stepping, failure: Failure, now: float) -> list[Effect]:
-    if failure.code in LOST:
-        return lost_state(memory, failure, now)
+    if failure.code in LOST_STATE:
+        return memory.replay.begin(memory, failure, now)
     if failure.code == "step.cancelled":
         if phase.cancelled is None:
             # By a coordinator that is gone: nobody who is here wants that.
             return reopen(memory, now)
-        if memory.stopping is not None:
+        if memory.stop.request is not None:
             return close(memory, now)
         failure = Failure(
             "step.timeout",

@@ -42,7 +42,7 @@ from anabranch.errors import CorruptEntry, DirectoryInUse, Fenced, StoreUnavaila
 from anabranch.journal.entry_names import LeaderName
 from anabranch.journal.journal import Journal, Won
 from anabranch.records.entries import encode
-from anabranch.records.leader import Leader, decode_leader
+from anabranch.records.leader import MEMBERS, Leader, Member, decode_leader
 from anabranch.store.disk import disk
 from anabranch.store.files import (
     ensure_directory,
@@ -73,6 +73,8 @@ class Leadership:
         self._directory = directory
         self._leaders = directory / LeaderName.kind
         self._number: int | None = None
+        #: who takes part, by the entry of this leader
+        self.members: tuple[Member, ...] = MEMBERS
         self._handle: int | None = None
         self._own, self._aside = "aside-none", self._leaders / "aside-none"
         _all.add(self)
@@ -103,7 +105,8 @@ class Leadership:
         while True:
             number = self._locked_number(take_over)
             try:
-                leads = self._established(Leader(number, host, pid, clock_ns, address))
+                members = self._known_members()
+                leads = self._established(Leader(number, host, pid, clock_ns, address, members))
             except BaseException:
                 self.release()
                 raise
@@ -115,9 +118,14 @@ class Leadership:
             if take_over and self._lives(newest):
                 raise self._in_use(newest, "has just taken over this pipeline")
 
+    def _known_members(self) -> tuple[Member, ...]:
+        """Who takes part by the entry of the last leader: names and indices stay."""
+        leader = self._leader(self._newest())
+        return MEMBERS if leader is None else leader.members
+
     def _established(self, leader: Leader) -> bool:
         """Whether this process leads now; False if another one was faster."""
-        self._number = leader.number
+        self._number, self.members = leader.number, leader.members
         # Nobody makes this directory a second time: a leader that has lost its own has lost it
         # for good, even when another process comes to use the same number for a moment.
         self._own = f"aside-{leader.number}-{secrets.token_hex(8)}"

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import msgspec
 
+NODE = "node"
+"""The name of the member that runs steps."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """Somebody that takes part in running a pipeline: a name and an index that stay."""
+
+    name: str
+    index: int
+
+
+MEMBERS = (Member(NODE, 0),)
+"""Who takes part in a new pipeline."""
+
 
 class Leader(msgspec.Struct, frozen=True):
-    """Who coordinates: a number that only grows, and where to find whoever holds it."""
+    """Who coordinates: a number that only grows, and where to find whoever holds it.
+
+    ``members`` are the peers that it leads.
+    """
 
     number: int
     host: str
     pid: int
     since_ns: int
     address: str = ""
+    members: tuple[Member, ...] = MEMBERS
 
 
 class Branch(msgspec.Struct, frozen=True):

@@ -227,7 +227,7 @@ class Driver:
             now = Moment(time.monotonic(), self._clock_ns())
             with self._lock:
                 effects = self._machine.handle(now, waiting.pop(0))
-                if self._machine.memory.opened is not None:
+                if self._machine.memory.node.opened is not None:
                     self._open.set()
                 if self._machine.memory.leader:
                     self._led.set()
@@ -275,7 +275,7 @@ class Driver:
 
     def _lead(self, effect: Lead, take_over: bool) -> Event:
         try:
-            return Led(self._leading.lead(take_over))
+            return Led(self._leading.lead(take_over), self._leading.members)
         except AnabranchError as error:
             return EffectFailed(effect, failure_of(error))
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from anabranch.coordinator.driver.journal_writer import JournalEffect
 from anabranch.coordinator.events import Event
 from anabranch.protocol.node import Node
+from anabranch.records.leader import Member
 
 
 class EffectWriter(Protocol):
@@ -24,6 +25,11 @@ class LeaderElection(Protocol):
 
     def lead(self, take_over: bool) -> int:
         """Become the leader; gives the number. Raises ``DirectoryInUse``."""
+        ...
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who takes part, by the entry of the leader."""
         ...
 
     def release(self) -> None:

@@ -89,7 +89,7 @@ class Coordination:
         cluster.note(each.name, f"ended: {phase.failure}")
         each.leadership.release()
         cluster.coordinators.remove(each)
-        stopping = each.machine.memory.stopping
+        stopping = each.machine.memory.stop.request
         if phase.failure is None and self._let_go(each):
             cluster.rules.closed()
         if phase.failure is None and stopping is None:
@@ -103,7 +103,7 @@ class Coordination:
     def _let_go(self, each: CoordinatorProcess) -> bool:
         """Whether sources were let go of in order, and nobody has led since: others went on."""
         memory = each.machine.memory
-        at_once = memory.stopping is not None and memory.stopping.at_once
+        at_once = memory.stop.request is not None and memory.stop.request.at_once
         return not at_once and memory.leader == self._cluster.rules.leader
 
     def _perform(self, each: CoordinatorProcess, effect: Effect) -> Event | None:
@@ -157,7 +157,7 @@ class Coordination:
         except AnabranchError as error:
             return EffectFailed(effect, failure_of(error))
         self._cluster.rules.led(leader)
-        return Led(leader)
+        return Led(leader, each.leadership.members)
 
     def _watch(self, each: CoordinatorProcess, effect: Effect, outcome: Event | None) -> None:
         rules = self._cluster.rules

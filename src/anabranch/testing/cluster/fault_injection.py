@@ -205,7 +205,7 @@ class Trouble:
         if one is None or one.leader != self._cluster.rules.leader:
             return
         memory = one.machine.memory
-        if memory.checkpointing is not None or memory.loads:
+        if memory.checkpoint.under_way is not None or memory.load.queue:
             return
         state = files(*(each.runs for each in memory.journal.states))
         kept = [

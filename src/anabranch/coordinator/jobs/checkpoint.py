@@ -1,0 +1,234 @@
+"""Checkpoints: when one is due, how it is made beside the steps, and which are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch.coordinator.closing import deadline_passed
+from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
+from anabranch.coordinator.events import (
+    CheckpointWritten,
+    EffectFailed,
+    Event,
+    JournalTrimmed,
+    NodeReported,
+    TimePassed,
+)
+from anabranch.coordinator.phases import Branching, Closing, Ended
+from anabranch.coordinator.plans import check_order, sweep_order
+from anabranch.coordinator.triggers import Trigger
+from anabranch.protocol.node import Failure, NodeReport
+from anabranch.records.commit import Checkpoint
+
+if TYPE_CHECKING:
+    from anabranch.coordinator.memory import Memory
+
+LONGEST_DELAY = 60.0
+"""After so many seconds at most a checkpoint that could not be made is tried again."""
+
+KEPT_STEPS = 16
+"""So many of the last steps can be looked at, whatever checkpoints there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """A checkpoint could not be made, for the last of so many ``tries`` for this reason.
+
+    Unless somebody asks for one, the next is tried at ``again_at``.
+    """
+
+    failure: Failure
+    tries: int
+    again_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """A checkpoint is being made of a committed step, beside the steps; these wait for it."""
+
+    checkpoint: Checkpoint
+    since: float
+    numbers: tuple[int, ...]
+    writing: bool = False
+
+
+@dataclass(slots=True)
+class CheckpointJob:
+    """Makes checkpoints, and lets old ones and their files go."""
+
+    under_way: Checkpointing | None = None
+    #: requests that wait for the next one
+    numbers: tuple[int, ...] = ()
+    #: when the last one was begun
+    last_at: float = 0.0
+    #: why there is none although one was due
+    delayed: Delayed | None = None
+    #: how long each kept checkpoint took that this coordinator has made
+    seconds: dict[int, float] = field(default_factory=dict)
+    #: checkpoints that are let go, and may still be in the journal: their files stay until then
+    untrimmed: tuple[Checkpoint, ...] = ()
+    #: the step after which files were last swept
+    swept: int = 0
+
+    def ask(self, number: int) -> None:
+        """Somebody wants a checkpoint of the last commit."""
+        self.numbers = (*self.numbers, number)
+
+    def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
+        """React to what the node and the journal say of a checkpoint."""
+        match event:
+            case NodeReported(report):
+                return self._on_report(memory, report, now)
+            case CheckpointWritten(checkpoint):
+                return self._on_written(memory, checkpoint, now)
+            case JournalTrimmed(kept):
+                return self._on_trimmed(memory, kept)
+            case EffectFailed(WriteCheckpoint(), failure):
+                return self._give_up(memory, failure, now)
+            case TimePassed():
+                seconds = memory.settings.deadlines.check
+                if self.under_way is not None and now >= self.under_way.since + seconds:
+                    late = deadline_passed("A checkpoint's files were", seconds)
+                    return self._give_up(memory, late, now)
+        return []
+
+    def wakes_at(self, memory: Memory) -> list[float]:
+        """When files must have been checked, or the next one is due."""
+        if self.under_way is not None:
+            return [self.under_way.since + memory.settings.deadlines.check]
+        if memory.node.opened is not None and self._may_come(memory):
+            return [self._comes_at(memory)]
+        return []
+
+    def withdraw(self) -> tuple[int, ...]:
+        """Give up what is under way; gives the requests that wait for it and for the next."""
+        made = () if self.under_way is None else self.under_way.numbers
+        numbers = (*self.numbers, *made)
+        self.numbers, self.under_way = (), None
+        return numbers
+
+    def last_kept(self, memory: Memory) -> int:
+        """The step of the newest checkpoint; 0 when there is none."""
+        return max((each.step for each in memory.journal.checkpoints), default=0)
+
+    def is_due(self, memory: Memory, now: float) -> bool:
+        """Whether a checkpoint is wanted now: asked for, or its timer or its steps are over."""
+        if not self._possible(memory):
+            return False
+        if self.numbers:
+            return True
+        many = memory.step - self.last_kept(memory) >= memory.settings.checkpoint_steps
+        over = now >= self._comes_at(memory) or (many and self.delayed is None)
+        return self._may_come(memory) and over
+
+    def begin(self, memory: Memory, now: float) -> list[Effect]:
+        """Make a checkpoint of the last commit: first see whether its files are there."""
+        journal = memory.journal
+        assert journal.commit is not None
+        numbers, self.numbers = self.numbers, ()
+        self.last_at = now
+        if self.last_kept(memory) == memory.step:
+            return [Answer(number, step=memory.step) for number in numbers]
+        repaired = None if journal.states == journal.commit.states else journal.states
+        checkpoint = Checkpoint(journal.branch, journal.commit, dict(memory.published), repaired)
+        self.under_way = Checkpointing(checkpoint, now, numbers)
+        memory.stats.count(Trigger.CHECKPOINT)
+        return [Give(check_order(checkpoint))]
+
+    def repeat(self) -> list[Effect]:
+        """Order again what a node forgets when it opens state anew."""
+        if self.under_way is None or self.under_way.writing:
+            return []
+        return [Give(check_order(self.under_way.checkpoint))]
+
+    def sweep(self, memory: Memory) -> list[Effect]:
+        """Let the node remove files that are not needed."""
+        order = sweep_order(memory)
+        self.swept = memory.step
+        return [] if order is None else [Give(order)]
+
+    def _comes_at(self, memory: Memory) -> float:
+        """When the timer of the next one is over; after one that could not be made, sooner."""
+        if self.delayed is not None:
+            return self.delayed.again_at
+        return self.last_at + memory.settings.checkpoint_seconds
+
+    def _may_come(self, memory: Memory) -> bool:
+        """Whether one is wanted as soon as its timer is over; the last one has its own time."""
+        down = memory.stop.down
+        return self._possible(memory) and down is None and memory.step > self.last_kept(memory)
+
+    def _possible(self, memory: Memory) -> bool:
+        # The node checks one thing at a time; what a replay computes is no state of a commit yet;
+        # and where a branch is left, a checkpoint of it would come too late: the new one cannot see
+        # it. A node that lets go looks at nothing any more.
+        busy = self.under_way is not None or memory.load.verifying is not None
+        leaving = isinstance(memory.phase, Branching | Closing | Ended)
+        return memory.step > 0 and not busy and not leaving and memory.replay.under_way is None
+
+    def _on_report(self, memory: Memory, report: NodeReport, now: float) -> list[Effect]:
+        """The node may have checked all files."""
+        under_way, checked = self.under_way, report.checked
+        if under_way is None or under_way.writing or checked is None:
+            return []
+        if checked.asked is not None or checked.step != under_way.checkpoint.step:
+            return []
+        if checked.failure is not None:
+            memory.replay.note_lost(checked.failure)
+            return self._give_up(memory, checked.failure, now)
+        if checked.files_done < checked.files:
+            return []
+        self.under_way = replace(under_way, writing=True)
+        return [WriteCheckpoint(under_way.checkpoint)]
+
+    def _on_written(self, memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effect]:
+        """A checkpoint is durable: older ones may go, and what only they needed."""
+        under_way, self.under_way, self.delayed = self.under_way, None, None
+        memory.stop.restart()
+        if under_way is not None:
+            self.seconds[checkpoint.step] = now - under_way.since
+        numbers = () if under_way is None else under_way.numbers
+        journal = memory.journal
+        known = [c for c in journal.checkpoints if c.step != checkpoint.step]
+        kept = (*known, checkpoint)[-memory.settings.keep_checkpoints :]
+        steps = {each.step for each in kept}
+        self.seconds = {s: t for s, t in self.seconds.items() if s in steps}
+        memory.journal = replace(
+            journal, checkpoints=kept, replayable=max(journal.replayable, kept[0].step + 1)
+        )
+        self.untrimmed += tuple(each for each in known if each.step not in steps)
+        answers: list[Effect] = [Answer(number, step=checkpoint.step) for number in numbers]
+        return [*answers, self.trim(memory), *(() if self.untrimmed else self.sweep(memory))]
+
+    def _on_trimmed(self, memory: Memory, kept: tuple[int, ...]) -> list[Effect]:
+        """Older checkpoints are gone from the journal: what only they needed may go."""
+        left = tuple(each for each in self.untrimmed if each.step in kept)
+        if left == self.untrimmed:
+            return []
+        self.untrimmed = left
+        node = memory.node
+        return self.sweep(memory) if node.opened is not None and node.report is not None else []
+
+    def _give_up(self, memory: Memory, failure: Failure, now: float) -> list[Effect]:
+        """A checkpoint could not be made: steps go on, and whoever waits for it is told why.
+
+        It is tried again, each time after a longer while; on the way to the end not for ever.
+        """
+        under_way, self.under_way = self.under_way, None
+        again = memory.settings.deadlines.again
+        memory.stop.checkpoint_failed(failure, now, again)
+        tries = 1 if self.delayed is None else self.delayed.tries + 1
+        self.delayed = Delayed(failure, tries, now + min(again * 2 ** min(tries, 8), LONGEST_DELAY))
+        numbers = () if under_way is None else under_way.numbers
+        return [Answer(number, failure) for number in numbers]
+
+    def trim(self, memory: Memory) -> Effect:
+        """Forget the entries that neither a replay nor publishing needs, but for the newest."""
+        oldest = min(each.step for each in memory.journal.checkpoints)
+        needed = min(oldest, memory.published_step) + 1
+        return Trim(
+            memory.journal.branch,
+            max(min(needed, memory.step - KEPT_STEPS), 0),
+            tuple(each.step for each in memory.journal.checkpoints),
+        )

@@ -1,0 +1,165 @@
+"""Going back to a checkpoint: its files are looked at first, then the branch is left.
+
+A branch that is made cannot be unmade, and after it nothing leads to the steps that were left. So
+every byte of the checkpoint is read before: one that is damaged is refused, and the pipeline goes
+on where it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch.coordinator.closing import deadline_passed, fail_pipeline, refusal, refuse_waiting
+from anabranch.coordinator.effects import Answer, Effect, Give, MakeBranch
+from anabranch.coordinator.events import BranchMade, Event, NodeReported, TimePassed
+from anabranch.coordinator.operations import REWIND, LoadCheckpoint
+from anabranch.coordinator.phases import Branching, Idle
+from anabranch.coordinator.plans import check_order
+from anabranch.coordinator.recovering import know, reopen
+from anabranch.protocol.node import Failure, NodeReport
+from anabranch.records.commit import Checkpoint
+
+if TYPE_CHECKING:
+    from anabranch.coordinator.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """The node reads the files of a checkpoint that somebody wants to load; no step runs.
+
+    ``opened`` is what the node had open when it was ordered: it forgets the order with it.
+    ``since`` is when it was ordered, or has come on last.
+    """
+
+    checkpoint: Checkpoint
+    number: int
+    opened: int
+    since: float
+    files_done: int = 0
+
+
+@dataclass(slots=True)
+class LoadJob:
+    """Requests to go back to a checkpoint, the first to ask first; and how far the first is."""
+
+    queue: deque[tuple[int, LoadCheckpoint]] = field(default_factory=deque)
+    verifying: Verifying | None = None
+
+    @property
+    def rewind(self) -> LoadCheckpoint | None:
+        """The checkpoint that the start is to go back to, until it has: before that no step runs.
+
+        What is to be left behind may be what keeps the pipeline from going on.
+        """
+        number, request = self.queue[0] if self.queue else (None, None)
+        return request if number == REWIND else None
+
+    def ask(self, number: int, request: LoadCheckpoint) -> None:
+        """Queue a request."""
+        self.queue.append((number, request))
+
+    def interrupt(self) -> None:
+        """Stop looking at files: the pipeline ends, or something else is open."""
+        self.verifying = None
+
+    def refusal(self, memory: Memory, request: LoadCheckpoint) -> Failure | None:
+        """Why a checkpoint cannot be loaded, as far as is known without its files."""
+        kept = [each.step for each in memory.journal.checkpoints]
+        if request.step not in kept:
+            known = ", ".join(map(str, kept)) or "none"
+            return refusal(f"Step {request.step} is not kept", f"Kept checkpoints: {known}.")
+        info = memory.info
+        if info is None or request.accept_duplicates:
+            return None
+        stuck = [sink.name for sink in info.sinks if not sink.takes_back]
+        if stuck and memory.step > request.step:
+            names = ", ".join(repr(name) for name in stuck)
+            return refusal(
+                f"Output after step {request.step} has gone to {names}, which cannot take it back",
+                "Accept duplicates (accept_duplicates, --accept-duplicates) if they do no harm "
+                "there.",
+            )
+        return None
+
+    def begin(self, memory: Memory, now: float) -> list[Effect]:
+        """Let the node look at the files of the checkpoint that is to be loaded."""
+        if memory.checkpoint.under_way is not None:
+            return []
+        if self.verifying is not None and self.verifying.opened == memory.node.opened:
+            return []
+        number, request = self.queue[0]
+        refused = self.refusal(memory, request)
+        if refused is not None:
+            return self._refuse(memory, refused, now)
+        assert memory.node.opened is not None
+        checkpoint = next(each for each in memory.journal.checkpoints if each.step == request.step)
+        self.verifying = Verifying(checkpoint, number, memory.node.opened, now)
+        return [Give(check_order(checkpoint, whole=True, asked=number))]
+
+    def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
+        """React to what the node says of the files, and to the branch when it is made."""
+        match memory.phase, event:
+            case Idle(), NodeReported(report):
+                return self._on_report(memory, report, now)
+            case Idle(), TimePassed() if self.verifying is not None:
+                seconds = memory.settings.deadlines.check
+                if now >= self.verifying.since + seconds:
+                    late = deadline_passed("A checkpoint's files were", seconds)
+                    return self._refuse(memory, late, now)
+            case Branching(_, number), BranchMade(journal):
+                self.queue.popleft()
+                know(memory, journal)
+                answer = Answer(number, step=journal.step)
+                others = refuse_waiting(memory, "The pipeline was rewound, without this request")
+                return [answer, *others, *reopen(memory, now, rewound=True)]
+        return []
+
+    def wakes_at(self, memory: Memory) -> list[float]:
+        """When the node must have come on with the files."""
+        if self.verifying is None or not isinstance(memory.phase, Idle):
+            return []
+        return [self.verifying.since + memory.settings.deadlines.check]
+
+    def withdraw(self) -> tuple[int, ...]:
+        """Drop all requests; gives their numbers."""
+        numbers = tuple(number for number, _ in self.queue)
+        self.queue.clear()
+        self.verifying = None
+        return numbers
+
+    def _on_report(self, memory: Memory, report: NodeReport, now: float) -> list[Effect]:
+        """The node may have read all files: then the branch is left."""
+        under_way, checked = self.verifying, report.checked
+        if under_way is None or checked is None or report.opened != under_way.opened:
+            return []
+        checkpoint = under_way.checkpoint
+        if (checked.step, checked.asked) != (checkpoint.step, under_way.number):
+            return []
+        if checked.failure is not None:
+            return self._refuse(memory, _damaged(memory, checkpoint.step, checked.failure), now)
+        if checked.files_done < checked.files:
+            if checked.files_done > under_way.files_done:
+                self.verifying = replace(under_way, since=now, files_done=checked.files_done)
+            return []
+        self.verifying = None
+        memory.phase = Branching(checkpoint, under_way.number)
+        return [MakeBranch(checkpoint)]
+
+    def _refuse(self, memory: Memory, why: Failure, now: float) -> list[Effect]:
+        """Answer that the checkpoint is not loaded: the pipeline stays where it is."""
+        number, _ = self.queue.popleft()
+        self.verifying = None
+        return fail_pipeline(memory, why, now) if number == REWIND else [Answer(number, why)]
+
+
+def _damaged(memory: Memory, step: int, failure: Failure) -> Failure:
+    others = [str(each.step) for each in memory.journal.checkpoints if each.step != step]
+    load = f"load another checkpoint ({', '.join(others)}), or " if others else ""
+    return Failure(
+        failure.code,
+        f"Checkpoint {step} cannot be loaded: {failure.what}",
+        failure.where,
+        f"Nothing was changed: {load}restore the file from a copy of the store.",
+    )

@@ -1,0 +1,169 @@
+"""Replay: lost state is computed again from a checkpoint, by the journalled steps after it.
+
+All workers go back together. Each replayed step must give what it gave the first time. The end of
+a replay is a repair: the state at the last commit, and nothing else of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from anabranch.coordinator.closing import fail_pipeline
+from anabranch.coordinator.divergence import differences
+from anabranch.coordinator.effects import Effect, Give, ReadStep, WriteRepair
+from anabranch.coordinator.events import Event, RepairWritten, StepRead
+from anabranch.coordinator.parts.sources import positions_of
+from anabranch.coordinator.phases import Opening, Recalling, Repairing, Stepping
+from anabranch.coordinator.plans import step_order
+from anabranch.coordinator.recovering import begin_steps, open_state
+from anabranch.coordinator.starting import LOST_STATE, next_checkpoint
+from anabranch.coordinator.triggers import Trigger
+from anabranch.protocol.node import CommitOrder, Failure, StepResult
+from anabranch.records.commit import Commit, Repair
+
+if TYPE_CHECKING:
+    from anabranch.coordinator.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Journalled steps are run again: from a checkpoint to the last commit."""
+
+    from_step: int
+    to_step: int
+    diverged: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class ReplayJob:
+    """How far a replay is, and what is known to be lost."""
+
+    under_way: Replay | None = None
+    #: what a check of the state has found missing or damaged, until something is done about it
+    lost: Failure | None = None
+    #: checkpoints that turned out to be damaged, and how
+    damaged: dict[int, str] = field(default_factory=dict)
+
+    def note_lost(self, failure: Failure) -> None:
+        """Files of the state are missing or damaged: to be seen to when no step runs."""
+        self.lost = failure
+
+    def take_lost(self) -> Failure | None:
+        """What was found lost, once; None if it means no lost state."""
+        lost, self.lost = self.lost, None
+        return lost if lost is not None and lost.code in LOST_STATE else None
+
+    def stop(self) -> None:
+        """Give up: something else is opened."""
+        self.under_way = None
+
+    def begin(self, memory: Memory, failure: Failure, now: float) -> list[Effect]:
+        """Files of the state are damaged: all workers go back together, and replay.
+
+        Before a rewind nothing is replayed: any state will do to look at the checkpoint's files.
+        """
+        journal = memory.journal
+        order = memory.phase.order if isinstance(memory.phase, Opening) else None
+        if order is not None and order.whole and order.step:
+            self.damaged[order.step] = failure.what
+        rewind = memory.load.rewind
+        back_to = None if rewind is None else rewind.step
+        checkpoint = next_checkpoint(journal, frozenset(self.damaged), back_to)
+        from_nothing = journal.replayable == 1 and not (order and order.whole and not order.step)
+        if checkpoint is None and not from_nothing:
+            return fail_pipeline(memory, self._hopeless(failure), now)
+        memory.node.leave()
+        self.under_way = Replay(0 if checkpoint is None else checkpoint.step, journal.step)
+        return open_state(memory, checkpoint, now, rewound=False)
+
+    def recall(self, memory: Memory, step: int) -> list[Effect]:
+        """Read a journalled step, to run it again."""
+        memory.phase = Recalling(step)
+        return [ReadStep(memory.journal.branch, step)]
+
+    def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
+        """React to journalled steps that were read, and to the repair."""
+        match memory.phase, event:
+            case Recalling(step), StepRead(plan, commit) if plan.step == step:
+                info = memory.info
+                assert info is not None
+                plan = msgspec.structs.replace(plan, code=info.code)
+                memory.phase = Stepping(plan, now, Trigger.REPLAY, replayed=commit)
+                return [Give(step_order(memory, plan))]
+            case Repairing(), RepairWritten(repair):
+                return self._on_repaired(memory, repair, now)
+        return []
+
+    def wakes_at(self, memory: Memory) -> list[float]:
+        """Never: the phases of a step have deadlines of their own."""
+        return []
+
+    def withdraw(self) -> tuple[int, ...]:
+        """Nobody asks for a replay."""
+        return ()
+
+    def on_result(
+        self, memory: Memory, commit: Commit, result: StepResult, now: float
+    ) -> list[Effect]:
+        """A replayed step has its result: it must be that of the first time."""
+        replay = self.under_way
+        assert replay is not None
+        found = differences(commit.counts, result.counts)
+        if found and not memory.settings.accept_divergence:
+            return fail_pipeline(memory, _diverged(memory, commit, found), now)
+        places = tuple(f"step {commit.step}: {place}" for place in found)
+        replay = self.under_way = replace(replay, diverged=(*replay.diverged, *places))
+        memory.stats.count(Trigger.REPLAY)
+        order = CommitOrder(
+            commit.step,
+            None,
+            positions_of(commit),
+            memory.limit,
+            replayed=True,
+            opened=memory.node.opened or 0,
+        )
+        if commit.step < replay.to_step:
+            return [Give(order), *self.recall(memory, commit.step + 1)]
+        memory.phase = Repairing()
+        number = memory.journal.repairs + 1
+        repair = Repair(commit.step, number, replay.from_step, result.states, replay.diverged)
+        return [Give(order), WriteRepair(memory.journal.branch, repair)]
+
+    def _on_repaired(self, memory: Memory, repair: Repair, now: float) -> list[Effect]:
+        """The replay is over."""
+        self.under_way = None
+        journal = memory.journal
+        assert journal.commit is not None
+        memory.journal = replace(journal, states=repair.states, repairs=repair.number)
+        opened, read = memory.node.opened or 0, positions_of(journal.commit)
+        done = CommitOrder(journal.step, None, read, memory.limit, opened=opened)
+        return [Give(done), *begin_steps(memory, now)]
+
+    def _hopeless(self, failure: Failure) -> Failure:
+        tried = ", ".join(f"{step}: {why}" for step, why in sorted(self.damaged.items()))
+        kept = f" Damaged checkpoints: {tried}." if tried else ""
+        return Failure(
+            failure.code,
+            failure.what,
+            failure.where,
+            f"No checkpoint is left that the state could be computed again from.{kept} Nothing was "
+            "changed. Restore the directory from a copy.",
+        )
+
+
+def _diverged(memory: Memory, commit: Commit, places: tuple[str, ...]) -> Failure:
+    info = memory.info
+    changed = info is not None and info.code != commit.code
+    cause = (
+        "The dataflow's code has changed since" if changed else "A function is not deterministic"
+    )
+    return Failure(
+        "step.diverged",
+        f"Step {commit.step} was replayed and differs from its commit at {'; '.join(places)}",
+        None,
+        f"{cause}, most likely. Nothing was committed. Run with the code of that step, or with "
+        "--accept-divergence to go on with the new result.",
+    )
