@@ -385,7 +385,8 @@ def test_one_source_that_ends_neither_ends_the_pipeline_nor_is_read_again(tmp_pa
     steps = 0
     for _ in range(3):
         engine = Engine(made, tmp_path).start()
-        engine.pipeline.wait(0.3)
+        engine.until(lambda status: status.phase is Phase.RUNNING and status.step >= 3)
+        engine.pipeline.wait(0.1)
         assert engine.pipeline.status().phase is Phase.RUNNING
         engine.pipeline.shutdown()
         steps += len(engine.done)

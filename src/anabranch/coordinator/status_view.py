@@ -80,6 +80,7 @@ def pipeline_status(memory: Memory, now: float) -> Status:
         batch_rows=memory.pace.batch.rows,
         rescale=rescale_status(memory),
         rescales=memory.rescale.history,
+        members=tuple(peer.member for peer in memory.peers.values()),
     )
 
 

@@ -10,6 +10,7 @@ from anabranch.protocol.node import Failure
 from anabranch.protocol.rescale_history import FinishedRescale
 from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.records.home_use import HomeUse
+from anabranch.records.leader import Member
 
 
 class Phase(StrEnum):
@@ -157,7 +158,8 @@ class Status(msgspec.Struct, frozen=True):
     says in one sentence what keeps it from going on, where something does. ``triggers`` counts
     why steps were taken, ``replaying`` is the step that a replay will end at. ``workers`` have bins
     of any region; ``rescales`` are the last ones that are over. ``homes`` adds up what the steps of
-    this coordinator have read and copied.
+    this coordinator have read and copied. ``members`` are the processes that take part: their names
+    and indices stay over restarts.
     """
 
     phase: Phase
@@ -188,6 +190,7 @@ class Status(msgspec.Struct, frozen=True):
     rescale: RescaleStatus | None = None
     rescales: tuple[FinishedRescale, ...] = ()
     homes: HomeUse = HomeUse()
+    members: tuple[Member, ...] = ()
 
     @property
     def keys(self) -> dict[str, int]:

@@ -1,8 +1,7 @@
 """Performs what the machine decides, and turns every outcome into an event.
 
 One thread runs the loop: it takes an event, lets the machine handle it, and performs the effects
-in their order. Another one listens to the node. Calls to a node in another process are made by a
-third, so that a node that hangs cannot keep the loop from answering.
+in their order. What concerns a peer goes to its ``PeerLink``.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from anabranch.coordinator.calls import make_call
+from anabranch.coordinator.driver.peer_link import PeerLink
 from anabranch.coordinator.driver.ports import EffectWriter, LeaderElection, Nodes
-from anabranch.coordinator.driver.threads import Listener, Watch
+from anabranch.coordinator.driver.threads import Watch
 from anabranch.coordinator.effects import (
     Announce,
     Answer,
@@ -38,10 +36,8 @@ from anabranch.coordinator.events import (
     CommitWritten,
     EffectFailed,
     Event,
-    LeaderFenced,
     Led,
     Moment,
-    NodeLost,
     PlanWritten,
     TimePassed,
 )
@@ -50,11 +46,12 @@ from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.status_view import pipeline_status
-from anabranch.errors import AnabranchError, Fenced, InvalidRequest, QueryFailed
+from anabranch.errors import AnabranchError, InvalidRequest, QueryFailed
 from anabranch.protocol.failures import error_of, failure_of
-from anabranch.protocol.node import CloseOrder, Failure, Node, ProgramInfo
+from anabranch.protocol.node import Failure, ProgramInfo
 from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import Status
+from anabranch.records.leader import NODE
 from anabranch.rescale.forecast import Forecast
 
 WATCHED_STEPS = 1000
@@ -90,15 +87,11 @@ class Driver:
         self._over = threading.Event()
         self._open = threading.Event()
         self._led = threading.Event()
-        self._node: Node | None = None
-        self._listener: Listener | None = None
-        self._calls = ThreadPoolExecutor(1, thread_name_prefix="anabranch-calls")
-        self._finding = ThreadPoolExecutor(1, thread_name_prefix="anabranch-find")
+        self._links = {NODE: PeerLink(NODE, nodes, self._leader, self._events.put)}
         self._asked: dict[int, queue.SimpleQueue[Answered]] = {}
         self._numbers = 0
         self._watchers: list[queue.Queue[StepDone]] = []
         self._raised: BaseException | None = None
-        self._exiting = False
         self._thread = threading.Thread(target=self._run, name="anabranch-coordinator", daemon=True)
 
     def start(self) -> None:
@@ -249,12 +242,9 @@ class Driver:
         """Perform an effect; gives its outcome where it is known at once."""
         match effect:
             case Give() | Take() | Fetch():
-                if self._nodes.inline:
-                    return self._call(effect)
-                self._calls.submit(lambda: self._post(self._call(effect)))
-                return None
+                return self._links[effect.to].call(effect)
             case FindNode() | ReplaceNode():
-                self._finding.submit(self._find, effect)
+                self._links[effect.peer].find(effect)
                 return None
             case Announce(done):
                 self._announce(done)
@@ -279,35 +269,8 @@ class Driver:
         except AnabranchError as error:
             return EffectFailed(effect, failure_of(error))
 
-    def _call(self, effect: Give | Take | Fetch) -> Event | None:
-        """Call the node; any failure is an event."""
-        outcome = make_call(self._node, self._machine.memory.leader, effect)
-        if outcome is None and isinstance(effect, Give) and isinstance(effect.order, CloseOrder):
-            self._exiting |= effect.order.exit
-        return outcome
-
-    def _find(self, effect: FindNode | ReplaceNode) -> None:
-        """Find or replace the node, and listen to it from then on."""
-        leader = self._machine.memory.leader
-        if self._listener is not None:
-            self._listener.stop()
-        try:
-            if isinstance(effect, ReplaceNode):
-                self._node = self._nodes.replace(leader, effect.why)
-            else:
-                self._node = self._nodes.find(leader)
-        except Fenced as error:
-            self._events.put(LeaderFenced(failure_of(error)))
-        except BaseException as error:
-            self._node = None
-            self._events.put(NodeLost(failure_of(error)))
-        else:
-            self._listener = Listener(self._node, leader, self._nodes.alive, self._events.put)
-            self._listener.start()
-
-    def _post(self, event: Event | None) -> None:
-        if event is not None:
-            self._events.put(event)
+    def _leader(self) -> int:
+        return self._machine.memory.leader
 
     def _announce(self, done: StepDone) -> None:
         with self._lock:
@@ -337,13 +300,9 @@ class Driver:
         self._refuse_rest()
 
     def _let_go(self) -> None:
-        if self._listener is not None:
-            self._listener.stop()
-        self._calls.shutdown(wait=False, cancel_futures=True)
-        self._finding.shutdown(wait=False, cancel_futures=True)
         try:
-            with contextlib.suppress(AnabranchError):
-                self._nodes.close(self._exiting)
+            for link in self._links.values():
+                link.close()
         finally:
             self._leading.release()
 

@@ -59,8 +59,14 @@ class Listener:
     """The thread that hears what a node tells."""
 
     def __init__(
-        self, node: Node, leader: int, alive: Callable[[], bool], post: Callable[[Event], None]
+        self,
+        name: str,
+        node: Node,
+        leader: int,
+        alive: Callable[[], bool],
+        post: Callable[[Event], None],
     ) -> None:
+        self._name = name
         self._node = node
         self._leader = leader
         self._alive = alive
@@ -86,12 +92,12 @@ class Listener:
                 return
             except AnabranchError as error:
                 if not self._alive():
-                    self._tell(NodeLost(failure_of(error)))
+                    self._tell(NodeLost(failure_of(error), self._name))
                     return
                 self._stopped.wait(HEARTBEAT / 4)
                 continue
             seen = report.version
-            self._tell(NodeReported(report))
+            self._tell(NodeReported(report, self._name))
 
     def _tell(self, event: Event) -> None:
         if not self._stopped.is_set():

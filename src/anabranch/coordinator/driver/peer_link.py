@@ -1,0 +1,88 @@
+"""The driver's side of one peer: it is found, listened to and called, each in a thread.
+
+Calls to a peer in another process are made by a thread of their own, so that one that hangs cannot
+keep the loop from answering.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from anabranch.coordinator.calls import make_call
+from anabranch.coordinator.driver.ports import Nodes
+from anabranch.coordinator.driver.threads import Listener
+from anabranch.coordinator.effects import Fetch, FindNode, Give, ReplaceNode, Take
+from anabranch.coordinator.events import Event, LeaderFenced, NodeLost
+from anabranch.errors import AnabranchError, Fenced
+from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import CloseOrder, Node
+
+
+class PeerLink:
+    """How one peer is reached. Every outcome is an event."""
+
+    def __init__(
+        self, name: str, nodes: Nodes, leader: Callable[[], int], post: Callable[[Event], None]
+    ) -> None:
+        """Nothing is started yet. ``leader`` is in whose name orders are given."""
+        self._name = name
+        self._nodes = nodes
+        self._leader = leader
+        self._post = post
+        self._node: Node | None = None
+        self._listener: Listener | None = None
+        self._calls = ThreadPoolExecutor(1, thread_name_prefix=f"anabranch-{name}-calls")
+        self._finding = ThreadPoolExecutor(1, thread_name_prefix=f"anabranch-{name}-find")
+        self._exiting = False
+
+    def call(self, effect: Give | Take | Fetch) -> Event | None:
+        """Call the peer; gives the outcome where it is known at once."""
+        if self._nodes.inline:
+            return self._called(effect)
+        self._calls.submit(self._call_and_post, effect)
+        return None
+
+    def find(self, effect: FindNode | ReplaceNode) -> None:
+        """Find or replace the peer, and listen to it from then on."""
+        self._finding.submit(self._find, effect)
+
+    def close(self) -> None:
+        """Let go of the peer; one that was told to end is seen to."""
+        if self._listener is not None:
+            self._listener.stop()
+        self._calls.shutdown(wait=False, cancel_futures=True)
+        self._finding.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(AnabranchError):
+            self._nodes.close(self._exiting)
+
+    def _call_and_post(self, effect: Give | Take | Fetch) -> None:
+        outcome = self._called(effect)
+        if outcome is not None:
+            self._post(outcome)
+
+    def _called(self, effect: Give | Take | Fetch) -> Event | None:
+        outcome = make_call(self._node, self._leader(), effect)
+        if outcome is None and isinstance(effect, Give) and isinstance(effect.order, CloseOrder):
+            self._exiting |= effect.order.exit
+        return outcome
+
+    def _find(self, effect: FindNode | ReplaceNode) -> None:
+        leader = self._leader()
+        if self._listener is not None:
+            self._listener.stop()
+        try:
+            if isinstance(effect, ReplaceNode):
+                self._node = self._nodes.replace(leader, effect.why)
+            else:
+                self._node = self._nodes.find(leader)
+        except Fenced as error:
+            self._post(LeaderFenced(failure_of(error)))
+        except BaseException as error:
+            self._node = None
+            self._post(NodeLost(failure_of(error), self._name))
+        else:
+            alive = self._nodes.alive
+            self._listener = Listener(self._name, self._node, leader, alive, self._post)
+            self._listener.start()
