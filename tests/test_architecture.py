@@ -239,7 +239,35 @@ def test_all_names_resolve() -> None:
     assert missing == []
 
 
+# What may be defined in several modules, because each stands for the same thing in its place.
+SHARED_FUNCTIONS = {"main", "run", "register", "check"}
+
+
+def defined_twice(source: Path) -> list[str]:
+    """Public classes and functions that several modules define, with these modules."""
+    found: dict[str, list[str]] = {}
+    for module in modules(source):
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found.setdefault(node.name, []).append(module.name)
+    return [
+        f"{name}: {', '.join(places)}"
+        for name, places in sorted(found.items())
+        if len(places) > 1 and not name.startswith("_") and name not in SHARED_FUNCTIONS
+    ]
+
+
+def test_a_public_name_stands_for_one_thing() -> None:
+    assert defined_twice(SOURCE) == []
+
+
 # ------------------------------------------------------------------------------------ the checker
+
+
+def test_a_name_that_is_defined_twice_is_found(tmp_path: Path) -> None:
+    plant(tmp_path, "plan/step.py", "class Plan: ...\ndef main(): ...\ndef _same(): ...")
+    plant(tmp_path, "node/plan.py", "class Plan: ...\ndef main(): ...\ndef _same(): ...")
+    assert defined_twice(tmp_path) == ["Plan: anabranch.node.plan, anabranch.plan.step"]
 
 
 def plant(root: Path, path: str, text: str) -> list[str]:

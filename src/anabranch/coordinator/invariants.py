@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anabranch.coordinator.effects import Effect, Give, WriteCommit, WritePlan
+from anabranch.coordinator.event_log import EventLog, log_text
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import (
     Committing,
@@ -16,7 +17,6 @@ from anabranch.coordinator.phases import (
     Stepping,
     Taking,
 )
-from anabranch.coordinator.story import Story, story_text
 from anabranch.protocol.node import CommitOrder, SourcesOrder, StepOrder
 
 
@@ -24,10 +24,10 @@ class Violation(AssertionError):
     """An invariant does not hold: a bug of ours, with what led to it."""
 
 
-def check(memory: Memory, effects: Sequence[Effect], story: Story) -> None:
+def check(memory: Memory, effects: Sequence[Effect], story: EventLog) -> None:
     """Raise ``Violation`` unless every invariant holds."""
     for broken in _broken(memory, effects):
-        raise Violation(f"{broken}\n" + story_text(list(story.entries)[-40:]))
+        raise Violation(f"{broken}\n" + log_text(list(story.entries)[-40:]))
 
 
 def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:

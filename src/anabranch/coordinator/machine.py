@@ -23,6 +23,7 @@ from anabranch.coordinator.effects import (
     WriteCheckpoint,
     WritePublished,
 )
+from anabranch.coordinator.event_log import EventLog, log_text
 from anabranch.coordinator.events import (
     Asked,
     Begun,
@@ -69,7 +70,6 @@ from anabranch.coordinator.phases import (
     Taking,
 )
 from anabranch.coordinator.settings import Settings
-from anabranch.coordinator.story import Story, story_text
 from anabranch.protocol.node import Closed, Failure, NodeReport, StepResult
 from anabranch.records.plan import Plan
 
@@ -79,10 +79,10 @@ UNREACHABLE = "node.unreachable"
 class OutOfPlace(RuntimeError):
     """The outcome of an effect came that nobody has asked for: a bug of ours, with its story."""
 
-    def __init__(self, event: Event, phase: AnyPhase, story: Story) -> None:
+    def __init__(self, event: Event, phase: AnyPhase, story: EventLog) -> None:
         """``story`` is what led to it."""
         self.entries = tuple(story.entries)
-        told = story_text(self.entries[-40:])
+        told = log_text(self.entries[-40:])
         super().__init__(f"{type(event).__name__} in {type(phase).__name__}\n{told}")
 
 
@@ -115,7 +115,7 @@ class Machine:
             self.memory.load.ask(REWIND, rewind)
         self._validate = validate
         #: what happened last, for error reports and simulations
-        self.story = Story()
+        self.story = EventLog()
 
     @property
     def ended(self) -> bool:

@@ -42,7 +42,7 @@ RECENT_STEPS = 50
 
 
 @dataclass(slots=True)
-class Stats:
+class StepStats:
     """What the steps of this coordinator came to, for those who watch."""
 
     #: why steps were taken
@@ -76,7 +76,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Moving:
+class PendingRescale:
     """What a rescale goes by beside its committed part."""
 
     #: where bins are after a start with another number of workers, until a commit has it
@@ -124,8 +124,8 @@ class Memory:
     #: committed steps that some sink lacks
     outputs: dict[int, Output] = field(default_factory=dict)
     paused: bool = False
-    moving: Moving = field(default_factory=Moving)
-    stats: Stats = field(default_factory=Stats)
+    moving: PendingRescale = field(default_factory=PendingRescale)
+    stats: StepStats = field(default_factory=StepStats)
 
     @property
     def jobs(self) -> tuple[Job, ...]:

@@ -28,7 +28,7 @@ class KeyRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowSpan:
     """Some keys with their rows: group and row numbers, from the first to before the last."""
 
     first_group: int
@@ -50,12 +50,12 @@ def walk(rows: Rows) -> KeyRows:
     return KeyRows(groups, parents, rows.values.take(pa.array(parents)))
 
 
-def parts(starts: Int64s, rows: int, size: int) -> Iterator[Part]:
+def parts(starts: Int64s, rows: int, size: int) -> Iterator[RowSpan]:
     """Cut the groups into parts of about so many rows; a large group is a part of its own."""
     ends = np.append(starts[1:], rows)
     group = 0
     while group < len(starts):
         begin = int(starts[group])
         last = max(int(np.searchsorted(ends, begin + size, side="right")), group + 1)
-        yield Part(group, last, begin, int(ends[last - 1]))
+        yield RowSpan(group, last, begin, int(ends[last - 1]))
         group = last

@@ -36,7 +36,7 @@ from anabranch.operators.codec import StateCodec, tuples_to_columns
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import RowFailure, row_failure
 from anabranch.operators.error_text import failing_line, short
-from anabranch.operators.key_rows import KeyRows, Part, parts, walk
+from anabranch.operators.key_rows import KeyRows, RowSpan, parts, walk
 from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.operators.stateful_map import no_collection
@@ -217,7 +217,7 @@ class Work:
         keys = pa.Table.from_batches([groups.keys.take(pa.array(callers))])
         return Rows(self.output(), groups.hashes[callers], keys, order)
 
-    def rows_of(self, part: Part, values: pa.Table) -> None:
+    def rows_of(self, part: RowSpan, values: pa.Table) -> None:
         """Call ``on_rows`` for the keys of a part."""
         rows = list(
             named_tuples("Row", values.slice(part.first_row, part.last_row - part.first_row))

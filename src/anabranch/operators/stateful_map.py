@@ -24,7 +24,7 @@ from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.dead_letter import RowFailure, row_failure
 from anabranch.operators.error_text import failing_line, name_function, short
-from anabranch.operators.key_rows import Part, parts, walk
+from anabranch.operators.key_rows import RowSpan, parts, walk
 from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.records.bins import Mask
@@ -132,7 +132,7 @@ class _Made:
 class _Calls:
     """The calls of one part of a step, with the output and the state they have made so far."""
 
-    def __init__(self, operator: StatefulMap, groups: Groups, part: Part) -> None:
+    def __init__(self, operator: StatefulMap, groups: Groups, part: RowSpan) -> None:
         self._operator = operator
         self._groups = groups
         self._part = part
@@ -267,7 +267,7 @@ class _CarefulCalls(_Calls):
     """Calls of which each is checked before it counts; one that fails changes nothing."""
 
     def __init__(
-        self, operator: StatefulMap, groups: Groups, part: Part, dead: list[RowFailure]
+        self, operator: StatefulMap, groups: Groups, part: RowSpan, dead: list[RowFailure]
     ) -> None:
         super().__init__(operator, groups, part)
         self._dead = dead

@@ -35,7 +35,7 @@ _OUTCOMES: dict[type, type] = {
 
 
 @dataclass(frozen=True, slots=True)
-class StoryEntry:
+class EventEntry:
     """One event that the machine has handled. ``cause`` is the number of another entry."""
 
     number: int
@@ -57,10 +57,10 @@ class StoryEntry:
 
 
 @dataclass(slots=True)
-class Story:
+class EventLog:
     """The last events and what they led to."""
 
-    entries: deque[StoryEntry] = field(default_factory=lambda: deque(maxlen=LENGTH))
+    entries: deque[EventEntry] = field(default_factory=lambda: deque(maxlen=LENGTH))
     _next: int = 1
     _asked_in: dict[type, int] = field(default_factory=dict)
 
@@ -73,13 +73,13 @@ class Story:
         number, self._next = self._next, self._next + 1
         named = tuple(map(_named, effects))
         name = type(event).__name__
-        self.entries.append(StoryEntry(number, seconds, name, cause, before, after, named))
+        self.entries.append(EventEntry(number, seconds, name, cause, before, after, named))
         self._asked_in.update((type(effect), number) for effect in effects)
 
-    def led_to(self, number: int) -> list[StoryEntry]:
+    def led_to(self, number: int) -> list[EventEntry]:
         """The entry with its causes, oldest first, as far as they are remembered."""
         known = {entry.number: entry for entry in self.entries}
-        found: list[StoryEntry] = []
+        found: list[EventEntry] = []
         entry = known.get(number)
         while entry is not None:
             found.insert(0, entry)
@@ -87,7 +87,7 @@ class Story:
         return found
 
 
-def story_text(entries: Iterable[StoryEntry]) -> str:
+def log_text(entries: Iterable[EventEntry]) -> str:
     """Entries as lines."""
     return "\n".join(map(str, entries))
 
