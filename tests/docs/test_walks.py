@@ -59,7 +59,7 @@ def test_there_are_three_walks() -> None:
 
 
 @pytest.mark.parametrize(
-    "station", [each for walk in walks().values() for each in walk], ids=lambda s: str(s)
+    "station", [each for walk in walks().values() for each in walk], ids=str
 )
 def test_every_station_is_there(station: Station) -> None:
     assert (SOURCE / station.file).is_file(), station
