@@ -58,9 +58,7 @@ def test_there_are_three_walks() -> None:
     assert list(walks()) == ["A row", "A rescale", "A restart"]
 
 
-@pytest.mark.parametrize(
-    "station", [each for walk in walks().values() for each in walk], ids=str
-)
+@pytest.mark.parametrize("station", [each for walk in walks().values() for each in walk], ids=str)
 def test_every_station_is_there(station: Station) -> None:
     assert (SOURCE / station.file).is_file(), station
     assert defines(SOURCE / station.file, station.function), station

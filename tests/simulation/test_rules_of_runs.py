@@ -133,7 +133,9 @@ def plan(step: int, rows: tuple[int, int], **changes: Any) -> Plan:
     return msgspec.structs.replace(made, **changes)
 
 
-def commit(planned: Plan, watch: Ownership, **changes: Any) -> Commit:
+def commit(
+    planned: Plan, watch: Ownership, rescale: Rescale | None = None, **changes: Any
+) -> Commit:
     (edge, *_) = watch._program.physical.levels[1].inputs
     slices = [part for given in planned.inputs for part in given.slices]
     size = sum(part.end - part.start for part in slices if isinstance(part, RangeSlice))
@@ -148,7 +150,7 @@ def commit(planned: Plan, watch: Ownership, **changes: Any) -> Commit:
         counts=(RowCount(edge.place, size, (), (), ()),),
         published={},
         workers=2,
-        parts=parts_with(planned.inputs),
+        parts=parts_with(planned.inputs, rescale),
     )
     return msgspec.structs.replace(made, **changes)
 
