@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import MissingRun
-from anabranch.homes import home_directory
 from anabranch.homes.home import HomeFiles
 from anabranch.homes.home_directory import HomeDirectory
 from anabranch.homes.pieces import forget_pieces
@@ -27,6 +26,7 @@ from anabranch.runs.compaction import Limits
 from anabranch.runs.region_state import RegionState
 from anabranch.runs.run_file import forget_runs
 from anabranch.store.checksums import crc_of
+from anabranch.store.retention import file_step
 from tests.runs.kind_store import KindStore, Put, plain_create
 from tests.runs.state_model import key_schema
 
@@ -68,18 +68,18 @@ def test_a_home_is_read_where_it_has_the_bins_and_the_store_where_not(tmp_path: 
     copied = first.copy_ahead(store.runs, some, None)
     assert set(copied.bytes) == {1, 2, 7}
     assert all(copied.bytes.values())
-    assert first.counted.moved > 0
+    assert first.counters.moved > 0
     files = HomeFiles(tmp_path / "home", store.root)
     state = at_home(store, files, some)
     assert state.scan() == store.state(some).scan()
-    assert (files.counted.store, files.counted.misses, files.counted.moved) == (0, 0, 0)
-    assert files.counted.home == int(store.state(some).bytes_per_bin()[[1, 2, 7]].sum())
+    assert (files.counters.store, files.counters.misses, files.counters.moved) == (0, 0, 0)
+    assert files.counters.home == int(store.state(some).bytes_per_bin()[[1, 2, 7]].sum())
     assert at_home(store, files, some | rest).scan() == store.state(some | rest).scan()
-    assert files.counted.misses == len(restrict(store.runs, rest))
-    before = files.counted.store
+    assert files.counters.misses == len(restrict(store.runs, rest))
+    before = files.counters.store
     again = HomeFiles(tmp_path / "home", store.root)
     assert at_home(store, again, some | rest).scan() == store.state(some | rest).scan()
-    assert before > again.counted.store == 0, "what was missing is kept"
+    assert before > again.counters.store == 0, "what was missing is kept"
 
 
 @given(st.data())
@@ -128,7 +128,7 @@ def test_what_a_worker_writes_it_has_at_home(tmp_path: Path) -> None:
         store.root / listed.run.name
     ).read_bytes()
     assert at_home(store, files).scan() == store.state().scan()
-    assert (files.counted.misses, files.counted.moved) == (0, 0)
+    assert (files.counters.misses, files.counters.moved) == (0, 0)
 
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "gone"])
@@ -146,10 +146,10 @@ def test_damage_is_noticed_and_counted_as_a_miss(tmp_path: Path, harm: str) -> N
     files = HomeFiles(tmp_path / "home", store.root)
     owned = BinSet.of([1, 2, 3])
     assert at_home(store, files, owned).scan() == store.state(owned).scan()
-    assert files.counted.misses == (1 if harm != "gone" else len(restrict(store.runs, owned)))
+    assert files.counters.misses == (1 if harm != "gone" else len(restrict(store.runs, owned)))
     again = HomeFiles(tmp_path / "home", store.root)
     assert at_home(store, again, owned).scan() == store.state(owned).scan()
-    assert again.counted.misses == 0
+    assert again.counters.misses == 0
 
 
 def test_the_time_of_a_copy_is_told_without_what_it_costs_to_handle_runs(
@@ -186,8 +186,8 @@ def test_without_room_the_store_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, where no directory can be made")
     files = HomeFiles(tmp_path / "home", store.root)
     assert at_home(store, files).scan() == store.state().scan()
-    assert files.counted.misses == len(store.runs)
-    assert files.counted.home == 0
+    assert files.counters.misses == len(store.runs)
+    assert files.counters.home == 0
 
 
 def test_acquired_bins_lack_what_the_last_step_wrote_and_nothing_else(tmp_path: Path) -> None:
@@ -199,14 +199,14 @@ def test_acquired_bins_lack_what_the_last_step_wrote_and_nothing_else(tmp_path: 
     _step(store, 8, "b")
     files = HomeFiles(tmp_path / "home", store.root)
     files.complete(store.runs, owned, 8)
-    assert (files.counted.misses, files.counted.moved > 0) == (0, True)
+    assert (files.counters.misses, files.counters.moved > 0) == (0, True)
     wiped = HomeFiles(tmp_path / "other", store.root)
     wiped.complete(store.runs, owned, 8)
-    assert wiped.counted.misses == 1, "the older one should have been there"
+    assert wiped.counters.misses == 1, "the older one should have been there"
     for each in (files, wiped):
-        before = each.counted.store
+        before = each.counters.store
         assert at_home(store, each, owned).scan() == store.state(owned).scan()
-        assert each.counted.store == before, "nothing more is read from the store"
+        assert each.counters.store == before, "nothing more is read from the store"
 
 
 def _step(store: KindStore, step: int, text: str) -> None:
@@ -240,18 +240,18 @@ def test_a_large_value_is_copied_in_parts_and_read_at_home(tmp_path: Path) -> No
     for _ in range(4):
         files = HomeFiles(tmp_path / "home", store.root)
         copied = files.copy_ahead(store.runs, owned, 6 * MIB)
-        sizes.append(files.counted.moved / MIB)
+        sizes.append(files.counters.moved / MIB)
         assert (number in copied.bytes) == (len(sizes) == 4)
     assert [round(size) for size in sizes] == [6, 6, 6, 2]
     files = HomeFiles(tmp_path / "home", store.root)
     state = at_home(store, files, owned)
     assert max(len(row["v_text"]) for row in state.scan().to_pylist()) == 20 * MIB
-    assert (files.counted.misses, files.counted.home > 20 * MIB) == (0, True)
+    assert (files.counters.misses, files.counters.home > 20 * MIB) == (0, True)
     shutil.rmtree(tmp_path / "home")
     files = HomeFiles(tmp_path / "home", store.root)
     assert at_home(store, files, owned).scan() == state.scan()
-    assert files.counted.misses == 2, "the run and the blob"
-    assert files.counted.store > 20 * MIB
+    assert files.counters.misses == 2, "the run and the blob"
+    assert files.counters.store > 20 * MIB
 
 
 def test_a_part_that_is_not_what_its_name_says_is_begun_anew(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_sweeping_leaves_what_is_needed_or_new(tmp_path: Path) -> None:
 
     def kept() -> list[int]:
         names = [path.name for path in room.iterdir() if not path.name.startswith(".")]
-        return sorted(home_directory.file_step(name) for name in names)
+        return sorted(file_step(name) for name in names)
 
     assert kept() == [7, 8, 9]
     files.sweep("totals", store.runs, owned, 9)

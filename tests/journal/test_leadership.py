@@ -127,7 +127,7 @@ def test_a_file_system_without_locks_is_told(
         lead(place, take_over=take_over)
     assert caught.value.where is not None
     assert "1.lock" in caught.value.where
-    assert "Put the directory on one that has" in (caught.value.do or "")
+    assert "Move the directory to a local disk" in (caught.value.do or "")
     assert names(place) == ["1.lock"]
 
 

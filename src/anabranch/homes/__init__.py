@@ -1,4 +1,1 @@
-"""Homes: copies of state files on the machine of the worker that needs them.
-
-They are caches, never the truth.
-"""
+"""Homes: caches of state files on the machines of the workers that need them."""

@@ -1,41 +1,41 @@
-"""What runs cost however little is copied of them."""
+"""The fixed cost of a run: time that does not depend on how much of it is copied."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 MOST_SECONDS = 0.002
-"""The most that a run is taken to cost whatever is copied of it."""
+"""An upper bound for the fixed cost of a run."""
 
 
 @dataclass(slots=True)
 class FixedCost:
-    """The time of looking after runs that does not depend on how much is copied of them.
+    """The time spent on runs that does not depend on how much of them is copied.
 
-    To see what of a run is here, to open it in the store and to make a file takes as long for one
-    bin as for ten. Copying fewer bins in a step saves none of it, so it is told apart from what
-    copying costs. Of copies it is what the quickest of them took; where all are slow, the disk is,
-    so there is a bound to it.
+    Checking what a home has of a run, opening the run in the store and creating a file take as long
+    for one bin as for ten. Copying fewer bins in a step saves none of that, so it is kept apart
+    from the cost of copying. A copy's fixed cost is estimated as the time of the quickest copy,
+    with an upper bound in case the disk makes all of them slow.
 
     >>> fixed_cost = FixedCost()
     >>> for seconds in (0.001, 0.004, 0.009):
-    ...     fixed_cost.copied(seconds)
+    ...     fixed_cost.add_copy(seconds)
     >>> fixed_cost.seconds
     0.003
     """
 
-    _looking: float = 0.0
+    _checks: float = 0.0
     _copies: list[float] = field(default_factory=list)
 
-    def looked(self, seconds: float) -> None:
-        """So long it took to see what of a run is here."""
-        self._looking += min(seconds, MOST_SECONDS)
+    def add_check(self, seconds: float) -> None:
+        """Add the time it took to see what the home has of a run."""
+        self._checks += min(seconds, MOST_SECONDS)
 
-    def copied(self, seconds: float) -> None:
-        """So long it took to copy something of a run."""
+    def add_copy(self, seconds: float) -> None:
+        """Add the time it took to copy bins of a run."""
         self._copies.append(seconds)
 
     @property
     def seconds(self) -> float:
-        """All of it together."""
-        return self._looking + len(self._copies) * min([MOST_SECONDS, *self._copies])
+        """The sum of all fixed costs."""
+        return self._checks + len(self._copies) * min([MOST_SECONDS, *self._copies])

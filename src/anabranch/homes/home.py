@@ -1,22 +1,21 @@
-"""Homes: a worker's copies of the state files that it needs, on the machine where it runs.
+"""A home: a cache of the state files that a worker needs, on the machine where it runs.
 
 Operations
-    ``HomeFiles`` reads runs and blobs from a home. ``copy_ahead`` brings the files of bins that
-    will come, ``complete`` looks at what came and brings the rest, ``sweep`` removes what no
-    commit needs for the bins that are to be here.
+    ``HomeFiles`` reads runs and blobs through the home. ``copy_ahead`` copies the files of bins
+    that will arrive, ``complete`` copies what is still missing when they have arrived, ``sweep``
+    removes what the bins of this worker no longer need.
 
 Guarantees
-    A home is never the truth. What is missing or damaged in it is read from the store, counted as
-    a *miss* and kept; where that cannot be (a full disk), the store's file is used as it is. So
-    a home may be wiped at any time, and two attempts of a task may work in it together. What is
-    copied was compared with the checksum that was committed; a copy is compared again when a
-    process opens it. Files appear whole, by renaming.
+    A home is only a cache. Missing or damaged files are read from the store, counted as *misses*
+    and cached; if they cannot be cached (a full disk), the store's files are used directly. So a
+    home may be wiped at any time, and two attempts of a task may share it. Data is compared with
+    its committed checksum when it is copied, and again when a process opens the copy. Files appear
+    whole, by renaming.
 
 Non-guarantees
-    Nothing is synced: after a power cut what is torn is noticed, and copied again. Of a run the
-    bins that are needed are copied, as a piece; a piece stays until no bin of its run is needed.
-    Of a large run in the store the record batches with these bins are read, which may have some of
-    their neighbours too.
+    Nothing is synced: after a power cut, torn files are detected and copied again. Only the needed
+    bins of a run are copied, as a piece; a piece stays until no bin of its run is needed. Reading
+    bins of a large run reads whole record batches, which may include neighbouring bins.
 """
 
 from __future__ import annotations
@@ -31,12 +30,13 @@ import pyarrow as pa
 
 from anabranch.errors import StoreError
 from anabranch.homes.fixed_cost import FixedCost
-from anabranch.homes.home_directory import HomeDirectory, HomeListing, file_step
+from anabranch.homes.home_directory import HomeDirectory, HomeListing
 from anabranch.homes.pieces import cut_piece, open_pieces
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo, RunList, files, restrict
 from anabranch.runs.run_file import Run, mapped, open_part, open_run
-from anabranch.store.files import create_bulk
+from anabranch.store.files import create_bulk, map_file
+from anabranch.store.retention import file_step
 
 NOTHING = BinSet()
 
@@ -45,9 +45,8 @@ NOTHING = BinSet()
 class HomeCounters:
     """Bytes of state by where they came from.
 
-    ``home`` counts the bins asked for of each run that was opened here, ``moved`` what was copied
-    for bins that arrive, ``store`` what was read from the store because it was missing here, in
-    ``misses`` reads.
+    ``home`` is bytes of bins opened from the home, ``moved`` bytes copied for bins that arrive,
+    ``store`` bytes read from the store in ``misses`` cache misses.
     """
 
     moved: int = 0
@@ -58,35 +57,32 @@ class HomeCounters:
 
 @dataclass(slots=True)
 class CopiedAhead:
-    """What was copied ahead: the bytes of each bin that is complete now, and the seconds of all.
-
-    What runs cost however little is copied of them is not in it.
-    """
+    """The bytes of each bin that ``copy_ahead`` completed, and its seconds without fixed costs."""
 
     bytes: dict[int, int] = field(default_factory=dict)
     seconds: float = 0.0
 
 
 class HomeFiles:
-    """The files of a state as a task of one step reads them: from a home, else from the store."""
+    """The state files of one task in one step, read from a home, else from the store."""
 
     def __init__(self, home: Path, root: Path) -> None:
-        """``root`` is the store. Nothing is read yet."""
+        """Cache the files of the store ``root`` in the directory ``home``."""
         self.root = root
-        self.counted = HomeCounters()
+        self.counters = HomeCounters()
         self.handling_seconds = 0.0
         self._home = HomeDirectory(home)
         self._rooms: dict[str, HomeListing] = {}
 
     def open(self, runs: RunList) -> tuple[Run, ...]:
-        """Runs, from pieces or whole files here; what is missing is fetched."""
-        return tuple(self._opened(listed) for listed in runs)
+        """Open runs from pieces or whole files in the home; fetch missing bins from the store."""
+        return tuple(self._open(listed) for listed in runs)
 
     def blob(self, name: str, size: int, checksum: str) -> pa.Buffer:
-        """A blob, from here or, if it is missing, from the store."""
+        """Read a blob from the home or, if it is missing there, from the store."""
         with contextlib.suppress(StoreError):
             data = mapped(self._home.path / name, size, checksum, "blob")
-            self.counted.home += size
+            self.counters.home += size
             return data
         data = mapped(self.root / name, size, checksum, "blob")
         self._count(size, moved=False)
@@ -95,24 +91,24 @@ class HomeFiles:
         return data
 
     def create(self, path: Path, data: pa.Buffer) -> None:
-        """Make a file in the store, durably, and keep it here: nobody reads back his own state."""
+        """Create a durable file in the store and cache it, so its writer need not fetch it."""
         create_bulk(path, data, within=self.root)
         with contextlib.suppress(OSError):
             self._home.put(path.relative_to(self.root).as_posix(), data)
 
     def complete(self, runs: RunList, bins: BinSet, last_step: int) -> None:
-        """Look whether bins that have arrived are all here, before they are read.
+        """Copy what is missing of bins that have arrived, before they are read.
 
-        What step ``last_step`` has written for them could not be copied ahead: it is moved now.
-        Anything else that is missing is a miss.
+        What step ``last_step`` wrote for them could not be copied ahead, so it counts as moved.
+        Anything else that is missing counts as a miss.
         """
         fixed_cost = FixedCost()
         for listed in restrict(runs, bins):
             moved = file_step(listed.run.name) >= last_step
-            with _timed(fixed_cost.looked):
+            with _timed(fixed_cost.add_check):
                 missing = self._missing(listed)
             if missing:
-                with _timed(fixed_cost.copied):
+                with _timed(fixed_cost.add_copy):
                     self._copy(listed.run, missing, moved=moved)
             for blob in _blobs(listed):
                 if not self._home.has(blob):
@@ -122,33 +118,33 @@ class HomeFiles:
         self.handling_seconds += fixed_cost.seconds
 
     def copy_ahead(self, runs: RunList, bins: BinSet, allowance: int | None) -> CopiedAhead:
-        """Copy what bins have now and is not here.
+        """Copy the current files of bins that will arrive, as far as the home lacks them.
 
-        Blobs are copied in parts while bytes are left of the ``allowance``, but at least one part:
-        a large one takes several steps. Raises ``StoreError`` for what the store does not have.
+        Blobs are copied in parts, at least one, until ``allowance`` bytes are used up: a large blob
+        takes several steps. Raises ``StoreError`` if the store lacks a file.
         """
-        started, before = time.perf_counter(), self.counted.moved
+        started, before = time.perf_counter(), self.counters.moved
         size, lacking = dict.fromkeys(bins, 0), set[int]()
         fixed_cost, chosen = FixedCost(), restrict(runs, bins)
         for listed in chosen:
-            with _timed(fixed_cost.looked):
+            with _timed(fixed_cost.add_check):
                 missing = self._missing(listed)
             if missing:
-                with _timed(fixed_cost.copied):
+                with _timed(fixed_cost.add_copy):
                     run, _ = self._copy(listed.run, missing, moved=True)
                 for number in missing:
                     size[number] += int(run.bin_bytes[number])
         for blob in (blob for listed in chosen for blob in _blobs(listed)):
             if self._home.has(blob):
                 continue
-            spent = self.counted.moved - before
+            spent = self.counters.moved - before
             if lacking and allowance is not None and spent >= allowance:
                 lacking.add(blob.bin)
                 continue
             most = blob.bytes if allowance is None else allowance - spent
             with contextlib.suppress(OSError):
                 added, whole = self._home.add_part(blob, self._unchecked(blob), most)
-                self.counted.moved += added
+                self.counters.moved += added
                 size[blob.bin] += added
                 if whole:
                     continue
@@ -158,59 +154,58 @@ class HomeFiles:
         return CopiedAhead(done, time.perf_counter() - started - fixed_cost.seconds)
 
     def sweep(self, operator: str, runs: RunList, needed: BinSet, step: int) -> None:
-        """Remove an operator's files that no ``needed`` bin needs, as of the last commit.
+        """Remove an operator's files that the ``needed`` bins did not use at the last commit.
 
-        Files of ``step`` and later stay: attempts write them now.
+        Files of ``step`` and later stay: attempts are writing them.
         """
         self._home.sweep(f"run/{operator}", files(restrict(runs, needed)), step)
 
     def remove(self) -> None:
-        """Remove the home: its worker has no bins any more."""
+        """Remove the home, once its worker has no bins."""
         self._home.remove()
 
-    def _opened(self, listed: Listed) -> Run:
+    def _open(self, listed: Listed) -> Run:
         missing = self._missing(listed)
-        run = self._fetch(listed.run, missing) if missing else self._held(listed.run)
+        run = self._fetch(listed.run, missing) if missing else self._open_cached(listed.run)
         assert run is not None
         if run.here is not None or not missing:
-            self.counted.home += int(run.bin_bytes[listed.bins.mask(run.bins)].sum())
+            self.counters.home += int(run.bin_bytes[listed.bins.mask(run.bins)].sum())
         return run
 
     def _missing(self, listed: Listed) -> BinSet:
-        """The bins of a run that are not here."""
-        run = self._held(listed.run)
+        """The bins of a run that the home lacks."""
+        run = self._open_cached(listed.run)
         if run is None:
             return listed.bins
         return NOTHING if run.here is None else listed.bins - BinSet.from_mask(run.here)
 
-    def _held(self, info: RunInfo) -> Run | None:
-        """What of a run is here: all of it, the bins of some pieces, or nothing."""
+    def _open_cached(self, info: RunInfo) -> Run | None:
+        """What the home has of a run: all of it, the bins of some pieces, or None."""
         room, _, own = info.name.rpartition("/")
-        found = self._found(room)
-        if own in found.whole:
+        if own in self._listing(room).whole:
             with contextlib.suppress(StoreError):
                 return open_run(self._home.path, info)
-            self._forget(room, own)
-        pieces = self._found(room).pieces.get(own, [])
+            self._drop(room, own)
+        pieces = self._listing(room).pieces.get(own, [])
         while pieces:
             try:
                 return open_pieces(self._home.path / room, info, pieces)
             except StoreError as error:
-                # The error names the file: the others may be whole.
-                self._forget(room, Path(error.where or "").name)
-                left = self._found(room).pieces.get(own, [])
+                # The error names the damaged file; the others may be whole.
+                self._drop(room, Path(error.where or "").name)
+                left = self._listing(room).pieces.get(own, [])
                 pieces = left if len(left) < len(pieces) else []
         return None
 
     def _fetch(self, info: RunInfo, bins: BinSet) -> Run:
-        """Read bins that are missing; gives what is here then, or the store's run."""
-        _, kept = self._copy(info, bins, moved=False)
-        return (self._held(info) if kept else None) or open_run(self.root, info)
+        """Copy missing bins; return the cached run, or the store's if it cannot be cached."""
+        _, cached = self._copy(info, bins, moved=False)
+        return (self._open_cached(info) if cached else None) or open_run(self.root, info)
 
     def _copy(self, info: RunInfo, bins: BinSet, *, moved: bool) -> tuple[Run, bool]:
-        """Copy bins of a run; gives the store's, of which they are, and whether they were kept.
+        """Copy bins of a run; return the store's run and whether the copy was cached.
 
-        What was copied is opened, and looked at, by whoever reads it: that may be another process.
+        The copy is verified when it is opened, possibly by another process.
         """
         part = open_part(self.root, info, bins)
         name, data = cut_piece(part, bins)
@@ -224,37 +219,36 @@ class HomeFiles:
             self._rooms[room] = self._rooms[room].with_piece(own)
         return part, True
 
-    def _found(self, room: str) -> HomeListing:
+    def _listing(self, room: str) -> HomeListing:
         if room not in self._rooms:
-            self._rooms[room] = self._home.find(room)
+            self._rooms[room] = self._home.listing(room)
         return self._rooms[room]
 
-    def _forget(self, room: str, name: str) -> None:
+    def _drop(self, room: str, name: str) -> None:
         self._home.drop(room, name)
         self._rooms.pop(room, None)
 
     def _count(self, size: int, *, moved: bool) -> None:
         if moved:
-            self.counted.moved += size
+            self.counters.moved += size
         else:
-            self.counted.store += size
-            self.counted.misses += 1
+            self.counters.store += size
+            self.counters.misses += 1
 
     def _stored(self, blob: BlobInfo) -> pa.Buffer:
         return mapped(self.root / blob.name, blob.bytes, blob.checksum, "blob")
 
     def _unchecked(self, blob: BlobInfo) -> pa.Buffer:
-        """The store's bytes: their checksum is compared when the last part of them is copied."""
-        with pa.memory_map(str(self.root / blob.name)) as file:
-            return file.read_buffer()
+        """The store's bytes, whose checksum is compared when the last part is copied."""
+        return map_file(self.root / blob.name, blob.bytes)
 
 
 @contextlib.contextmanager
-def _timed(told: Callable[[float], None]) -> Iterator[None]:
-    """Tell how long it took."""
+def _timed(record: Callable[[float], None]) -> Iterator[None]:
+    """Record how long the block took."""
     started = time.perf_counter()
     yield
-    told(time.perf_counter() - started)
+    record(time.perf_counter() - started)
 
 
 def _blobs(listed: Listed) -> Iterator[BlobInfo]:

@@ -1,4 +1,4 @@
-"""The directory of a home: files that appear whole, parts of large ones, and what is in it."""
+"""The directory of a home: files that appear whole, and parts of large files."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ import pyarrow as pa
 
 from anabranch.homes.pieces import run_of_piece
 from anabranch.records.run_list import BlobInfo
+from anabranch.store.retention import file_step
 
 CHUNK = 4 << 20
-"""A blob is copied in parts; this is the smallest."""
+"""The smallest part in which a blob is copied."""
 
 ASIDE_SECONDS = 600.0
-"""How long what a killed task left aside stays."""
+"""How long the aside files of a killed task stay."""
 
 _ASIDE = ".aside"
 _PART = re.compile(r"(?P<blob>.+)\.(?P<done>\d+)-(?P<checksum>[0-9a-f]{8})\.part")
-_STEP = re.compile(r"(\d{12})-")
 _asides = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class HomeListing:
-    """What is in a room of a home: whole files, and the pieces of runs by the run's name."""
+    """The files in a room of a home: whole files, and the pieces of runs by the run's name."""
 
     whole: frozenset[str]
     pieces: dict[str, list[str]]
 
     def with_piece(self, name: str) -> HomeListing:
-        """The same after a piece has come."""
+        """The listing with one more piece."""
         run = run_of_piece(name)
         assert run is not None, name
         others = [each for each in self.pieces.get(run, []) if each != name]
@@ -46,14 +46,14 @@ class HomeListing:
 
 
 class HomeDirectory:
-    """A home as files by name; names are those below the store."""
+    """The files of a home, by their names below the store."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is made yet."""
+        """The directory is created with the first file."""
         self.path = path
 
-    def find(self, room: str) -> HomeListing:
-        """What a room has; one that is missing has nothing."""
+    def listing(self, room: str) -> HomeListing:
+        """List the files of a room; a missing room has none."""
         whole, pieces = set(), dict[str, list[str]]()
         for name in self._names(room):
             run = run_of_piece(name)
@@ -64,7 +64,7 @@ class HomeDirectory:
         return HomeListing(frozenset(whole), pieces)
 
     def put(self, name: str, data: pa.Buffer) -> None:
-        """Keep bytes under a name; the file appears whole. Raises ``OSError``."""
+        """Write a file that appears whole; raises ``OSError``."""
         target = f"{self.path}/{name}"
         aside = _aside(target)
         try:
@@ -77,18 +77,18 @@ class HomeDirectory:
             raise
 
     def has(self, blob: BlobInfo) -> bool:
-        """Whether a blob is here, of the right size. Its checksum is compared when it is read."""
+        """Whether the home has a blob of the right size; its checksum is compared on reading."""
         try:
             return os.stat(self.path / blob.name).st_size == blob.bytes
         except OSError:
             return False
 
     def add_part(self, blob: BlobInfo, data: pa.Buffer, most: int) -> tuple[int, bool]:
-        """Copy up to so many bytes more of a blob; gives how many, and whether it is whole now.
+        """Copy about ``most`` more bytes of a blob; return how many, and whether it is complete.
 
-        How much of it is here, and the checksum of that, stand in the name of the part, so that
-        the next step goes on with it. A part that is not what its name says is begun anew; so is
-        the whole, if it does not come to the checksum that was committed. Raises ``OSError``.
+        The name of a part has its size and checksum, so the next step can continue it. A part of
+        another size is started anew, and so is a blob that ends with another checksum than the
+        committed one. Raises ``OSError``.
         """
         old, done, checksum = self._part(blob)
         chunk = data[done : done + max(most, CHUNK)]
@@ -110,12 +110,12 @@ class HomeDirectory:
         return chunk.size, True
 
     def drop(self, room: str, name: str) -> None:
-        """Remove a file that turned out to be damaged, or that nobody needs."""
+        """Remove a damaged or unneeded file."""
         with contextlib.suppress(OSError):
             os.unlink(self.path / room / name)
 
     def sweep(self, room: str, keep: frozenset[str], step: int) -> None:
-        """Remove a room's files that are not among those to keep and of a step before this one."""
+        """Remove a room's files from before ``step`` that are not in ``keep``."""
         for name in self._names(room):
             if name.endswith(_ASIDE):
                 if self._age(room, name) > ASIDE_SECONDS:
@@ -128,17 +128,17 @@ class HomeDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _part(self, blob: BlobInfo) -> tuple[Path | None, int, int]:
-        """How much of a blob is here: the file, its bytes and their checksum."""
+        """The largest part of a blob: the file, its bytes and their checksum."""
         room, _, own = blob.name.rpartition("/")
         best: tuple[Path | None, int, int] = (None, 0, 0)
         for name in self._names(room):
-            found = _PART.fullmatch(name)
-            if found is None or found["blob"] != own:
+            match = _PART.fullmatch(name)
+            if match is None or match["blob"] != own:
                 continue
-            path, done = self.path / room / name, int(found["done"])
+            path, done = self.path / room / name, int(match["done"])
             with contextlib.suppress(OSError):
                 if os.stat(path).st_size == done > best[1]:
-                    best = (path, done, int(found["checksum"], 16))
+                    best = (path, done, int(match["checksum"], 16))
         return best
 
     def _names(self, room: str) -> list[str]:
@@ -154,13 +154,13 @@ class HomeDirectory:
 
 
 def _aside(target: str) -> str:
-    """A path that nobody else writes, in the room of a file."""
+    """A unique path beside a file, to write it before it gets its name."""
     room, _, own = target.rpartition("/")
     return f"{room}/.{own}.{os.getpid()}.{next(_asides)}{_ASIDE}"
 
 
 def _new(path: str) -> BufferedWriter:
-    """A new file; its room is made where it is missing."""
+    """Open a new file, creating its room if it is missing."""
     try:
         return open(path, "xb")
     except FileNotFoundError:
@@ -168,17 +168,7 @@ def _new(path: str) -> BufferedWriter:
         return open(path, "xb")
 
 
-def file_step(name: str) -> int:
-    """The step that has written a file; 0 where its name does not say.
-
-    >>> file_step("run/total/000000000007-0-by-customer-1-0-f00d.arrow")
-    7
-    """
-    found = _STEP.match(name.rpartition("/")[2])
-    return 0 if found is None else int(found[1])
-
-
 def _base(name: str) -> str:
-    """The file of the store that a file of a home is of."""
+    """The name of the store's file that a home's file is a copy, piece or part of."""
     part = _PART.fullmatch(name)
     return run_of_piece(name) or (name if part is None else part["blob"])

@@ -43,10 +43,10 @@ from anabranch.runs.keys import Index
 from anabranch.runs.row_bytes import bytes_between
 from anabranch.runs.run_metadata import RunMetadata, format_of
 from anabranch.runs.sorted_rows import SortedRows, hash_column
-from anabranch.store.checksums import agrees, checksum_of
+from anabranch.store.checksums import checksum_of, has_checksum
 from anabranch.store.disk import disk
 from anabranch.store.files import create_bulk, store_errors
-from anabranch.store.open_files import KeptOpen
+from anabranch.store.open_files import OpenFileCache
 
 BATCH_BYTES = 1 << 20
 CACHED_RUNS = 512
@@ -121,7 +121,7 @@ def open_run(root: Path, info: RunInfo) -> Run:
     run = _open.get((path, info))
     if run is None:
         run = _load(path, info)
-        _open.keep((path, info), run)
+        _open.put((path, info), run)
     return run
 
 
@@ -139,7 +139,7 @@ def open_part(root: Path, info: RunInfo, bins: BinSet) -> Run:
         return _load(path, info, searched=False)
     _check_format(path, info)
     data = _mapped(path, info.bytes, "run")
-    if not agrees(data[data.size - info.tail.bytes :], info.tail.checksum):
+    if not has_checksum(data[data.size - info.tail.bytes :], info.tail.checksum):
         raise corrupt_run(path, "run", "its end is not the one that was committed")
     part, _ = _decode(path, info, data, bins, searched=False)
     return part
@@ -154,7 +154,7 @@ def _is_there(key: tuple[Path, RunInfo]) -> bool:
     return os.path.exists(key[0])
 
 
-_open: KeptOpen[tuple[Path, RunInfo], Run] = KeptOpen(CACHED_RUNS, _is_there)
+_open: OpenFileCache[tuple[Path, RunInfo], Run] = OpenFileCache(CACHED_RUNS, _is_there)
 
 
 def _load(path: Path, info: RunInfo, *, searched: bool = True) -> Run:
@@ -217,7 +217,7 @@ def _checked(
 def mapped(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
     """The bytes of a run or a blob, after making sure that they are those that were committed."""
     data = _mapped(path, size, what)
-    if not agrees(data, checksum):
+    if not has_checksum(data, checksum):
         raise corrupt_run(path, what, "its checksum is not the one that was committed")
     return data
 
@@ -226,7 +226,7 @@ def _mapped(path: Path | str, size: int, what: str) -> pa.Buffer:
     """The bytes of a file of this size; they are not looked at."""
     with store_errors(path, f"read the {what}"):
         try:
-            disk().reading(path)
+            disk().before_read(path)
             found = os.stat(path).st_size
             if found != size:
                 raise corrupt_run(path, what, f"it has {found} bytes, not {size}")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from anabranch.errors import CorruptStaged
 from anabranch.protocol.sinks import Sink
 from anabranch.records.staged_file import StagedFile
-from anabranch.store.checksums import agrees, checksum_of
+from anabranch.store.checksums import checksum_of, has_checksum
 from anabranch.store.disk import disk
 from anabranch.store.files import bytes_of_file, create_bulk_many, map_file, store_errors
 
@@ -59,14 +59,14 @@ def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
     path = f"{store}/{file.name}"
     with store_errors(path, "read"):
         try:
-            disk().reading(path)
+            disk().before_read(path)
             size = os.stat(path).st_size
             data = map_file(path, size)
         except FileNotFoundError as error:
             raise _corrupt(path, file, "is missing") from error
     if size != file.bytes:
         raise _corrupt(path, file, f"has {size} bytes instead of {file.bytes}")
-    if not agrees(data, file.checksum):
+    if not has_checksum(data, file.checksum):
         raise _corrupt(path, file, "has another content than the one that was committed")
     return data
 

@@ -25,7 +25,7 @@ from anabranch.errors import (
 from anabranch.protocol.sinks import SinkContext
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.staging import read_staged
-from anabranch.store.checksums import agrees
+from anabranch.store.checksums import has_checksum
 from anabranch.store.files import (
     create_file,
     ensure_directory,
@@ -186,7 +186,7 @@ def _later(names: list[str], step: int) -> list[str]:
 def _check_same(file: StagedFile, final: Path) -> None:
     """Accept a file that an interrupted attempt put there; never touch anything else."""
     with store_errors(final, "read"):
-        if final.is_file() and agrees(final.read_bytes(), file.checksum):
+        if final.is_file() and has_checksum(final.read_bytes(), file.checksum):
             return
     raise PublishFailed(
         f"Sink {file.sink!r} cannot publish under a name that is taken by a file with another "

@@ -1,1 +1,1 @@
-"""Durable, write-once files: made, synced, checked, removed."""
+"""Durable, write-once files: how they are created, synced, verified and removed."""

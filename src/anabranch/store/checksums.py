@@ -1,8 +1,8 @@
-"""Checksums of the files that commits name: which bytes were committed.
+"""Checksums of the files that commits name.
 
-A checksum says of what kind it is by its length: 16 hexadecimal digits are XXH3, which costs a
-tenth of a CRC-32 and so next to nothing where every file is read once by every process; 8 are
-a CRC-32, which can be carried on from one part of a large file to the next.
+The length of a checksum tells its kind. 16 hexadecimal digits are XXH3, which costs a tenth of a
+CRC-32, so every process can verify every file it opens. 8 are CRC-32, which can be computed part
+by part while a large file is copied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CRC_DIGITS = 8
 
 
 def checksum_of(data: Bytes) -> str:
-    """The XXH3 of some bytes, 64 bits as 16 hexadecimal digits.
+    """The XXH3 of some bytes: 64 bits as 16 hexadecimal digits.
 
     >>> checksum_of(b"123456789")
     '72dcb18b67a17dff'
@@ -36,11 +36,10 @@ def crc_of(data: Bytes) -> str:
     return format(zlib.crc32(data), "08x")
 
 
-def agrees(data: Bytes, checksum: str) -> bool:
-    """Whether some bytes have a checksum, of whichever kind it is.
+def has_checksum(data: Bytes, checksum: str) -> bool:
+    """Whether some bytes have this checksum, of either kind.
 
-    >>> agrees(b"123456789", "cbf43926"), agrees(b"123456780", checksum_of(b"123456789"))
+    >>> has_checksum(b"123456789", "cbf43926"), has_checksum(b"123", checksum_of(b"124"))
     (True, False)
     """
-    found = crc_of(data) if len(checksum) == _CRC_DIGITS else checksum_of(data)
-    return found == checksum
+    return (crc_of if len(checksum) == _CRC_DIGITS else checksum_of)(data) == checksum

@@ -1,18 +1,18 @@
-"""The disk under the store: the few calls by which anything in it is made, synced and removed.
+"""The disk under the store: the system calls that create, sync and remove its files.
 
-Everything durable goes through the current ``Disk``. The real one hands each call to the operating
-system. A simulation puts another in its place (``use_disk``), which may lose, tear and refuse
-writes; it is then the current one for every thread of the process, so only one simulation may run
-in a process at a time. Reading is not replaced: a disk is merely told of it.
+Everything durable goes through the current ``Disk``. The real one passes each call to the operating
+system. A simulation installs another (``use_disk``) that may lose, tear and refuse writes. It is
+current for every thread, so a process can run only one simulation at a time. Reads are not
+replaced; the disk is only notified of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,31 +29,33 @@ class Disk:
         return os.open(path, flags, 0o666)
 
     def write(self, handle: int, data: memoryview) -> int:
-        """Write the beginning of some bytes; gives how many."""
+        """Write some bytes from the start; return how many were written."""
         return os.write(handle, data)
 
     def sync(self, handles: Mapping[AnyPath, int]) -> dict[AnyPath, OSError]:
-        """Sync files and directories at the same time; gives those that failed, and why.
+        """Sync files and directories in parallel; return the errors of those that failed.
 
-        One journal commit of the disk serves several. Also a single one is left to the pool: its
-        threads have slept, so they are woken at once when the disk is done, where a thread that
-        has computed waits its turn (on two busy cores: 0.8 ms instead of 4 ms).
+        One journal commit of the file system serves several. Even a single sync goes to the pool:
+        a thread that slept is woken as soon as the disk is done, while a thread that was computing
+        waits its turn (on two busy cores: 0.8 ms instead of 4 ms).
         """
+        syncs: dict[AnyPath, Callable[[], None]]
         try:
             calls = {path: _pool().submit(os.fsync, handle) for path, handle in handles.items()}
-        except RuntimeError:  # the interpreter is ending and starts no more threads
-            return _synced_here(handles)
-        wait(calls.values())
+            wait(calls.values())
+            syncs = {path: call.result for path, call in calls.items()}
+        except RuntimeError:  # the interpreter is shutting down and starts no more threads
+            syncs = {path: partial(os.fsync, handle) for path, handle in handles.items()}
         failed = {}
-        for path, call in calls.items():
+        for path, sync in syncs.items():
             try:
-                call.result()
+                sync()
             except OSError as error:
                 failed[path] = error
         return failed
 
     def close(self, handle: int) -> None:
-        """Close what was opened."""
+        """Close a handle."""
         os.close(handle)
 
     def link(self, source: Path | str, target: Path) -> None:
@@ -61,7 +63,7 @@ class Disk:
         os.link(source, target)
 
     def rename(self, source: Path | str, target: Path) -> None:
-        """Give a file another name, in place of what has that name."""
+        """Rename a file, replacing any file of that name."""
         os.rename(source, target)
 
     def unlink(self, path: Path | str) -> None:
@@ -73,15 +75,15 @@ class Disk:
         os.rmdir(path)
 
     def mkdir(self, path: Path) -> None:
-        """Make a directory in one that exists."""
+        """Create a directory; its parent must exist."""
         os.mkdir(path)
 
-    def reading(self, path: Path | str) -> None:
-        """Somebody is about to read a file of the store."""
+    def before_read(self, path: Path | str) -> None:
+        """Notice that a file of the store is about to be read."""
 
-    def settled(self) -> set[str]:
-        """The directories whose names this process knows to be durable; it may add more."""
-        return _settled
+    def durable_directories(self) -> set[str]:
+        """The directories whose names this process knows to be durable; callers add to it."""
+        return _durable_directories
 
 
 def disk() -> Disk:
@@ -91,7 +93,7 @@ def disk() -> Disk:
 
 @contextlib.contextmanager
 def use_disk(other: Disk) -> Iterator[None]:
-    """Put another disk in place of the current one for a while."""
+    """Make another disk the current one inside a ``with`` block."""
     _disks.append(other)
     try:
         yield
@@ -100,23 +102,13 @@ def use_disk(other: Disk) -> Iterator[None]:
 
 
 _disks = [Disk()]
-_settled: set[str] = set()
+_durable_directories: set[str] = set()
 
 
-def _synced_here(handles: Mapping[AnyPath, int]) -> dict[AnyPath, OSError]:
-    failed = {}
-    for path, handle in handles.items():
-        try:
-            os.fsync(handle)
-        except OSError as error:
-            failed[path] = error
-    return failed
-
-
-@functools.cache
+@cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(8, thread_name_prefix="anabranch-sync")
 
 
-# A forked child (Spark forks its Python workers) has the pool's object but none of its threads.
+# A forked child (Spark forks its Python workers) inherits the pool but none of its threads.
 os.register_at_fork(after_in_child=_pool.cache_clear)

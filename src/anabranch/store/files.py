@@ -1,21 +1,21 @@
 """Durable, write-once files: the primitives under runs, staged output and the journal.
 
 Operations
-    ``create_file`` makes a file that appears under its name whole or not at all, and only if the
-    name was free. ``create_bulk`` and ``create_bulk_many`` do the same for large files whose names
-    nobody else can draw: such a file may be seen unfinished, which is harmless as long as readers
+    ``create_file`` creates a file that appears under its name whole or not at all, and only if the
+    name was free. ``create_bulk`` and ``create_bulk_many`` create large files under names that are
+    unique to their writer. Such a file can be seen unfinished, which is harmless as long as readers
     learn the name only after the call has returned.
 
 Guarantees
-    When a call returns, the bytes and the name survive a power cut, and so do the names of the
-    directories below ``within`` that it is in. When it raises, it leaves no file
-    (a kill may leave one: hidden ``.….aside`` files, which ``remove_leftovers`` removes, or an
-    unfinished bulk file that nothing names).
+    When a call returns, the bytes and the name survive a power cut, and so do the names of its
+    directories below ``within``. When it raises, it leaves no file. A killed process may leave
+    hidden ``.….aside`` files, which ``remove_leftovers`` removes, or an unfinished bulk file that
+    nothing refers to.
 
 Non-guarantees
-    Removals are not synced: after a power cut a removed file may be back. An error from the last
-    sync of a directory leaves it open whether the name survives; ``create_file`` then keeps the
-    file, and whoever asks again is told ``NameTaken``.
+    Removals are not synced: after a power cut a removed file may be back. If the last sync of a
+    directory fails, the name may or may not survive; ``create_file`` then keeps the file, and a
+    retry raises ``NameTaken``.
 
 Failure
     The operating system's errors become ``DiskFull``, ``NameTaken`` or ``StoreUnavailable``, each
@@ -53,11 +53,11 @@ def create_file(
 ) -> None:
     """Create a file that is whole and durable under its name, or raise ``NameTaken``.
 
-    The bytes are written aside and synced before the name exists, so a reader never meets a torn
-    file. Missing parent directories are created and synced; with ``within`` only those below it
-    are, and a missing ``within`` is ``StoreUnavailable``: a store that vanished (an unmounted
-    disk, a removed directory) must not come back empty. With ``aside`` the bytes are written in
-    that directory, which is never made: once it is gone, nothing can be created by way of it.
+    The bytes are written aside and synced before the name exists, so readers never see a torn
+    file. Missing parent directories are created and synced, with ``within`` only those below it:
+    if ``within`` itself is missing, ``StoreUnavailable`` is raised, because a store that vanished
+    (an unmounted disk, a removed directory) must not come back empty. With ``aside`` the bytes are
+    first written in that directory, which is never created: removing it stops all such writers.
     """
     room = path.parent
     with store_errors(path, "create"):
@@ -70,15 +70,12 @@ def create_file(
 
 
 def create_bulk(path: Path, data: Data, *, within: Path | None = None) -> None:
-    """Create one durable file under a name that nobody else can draw, such as an attempt's."""
+    """Create a durable file under a name unique to its writer, such as that of an attempt."""
     create_bulk_many([(path, data)], within=within)
 
 
 def create_bulk_many(files: Iterable[tuple[Path, Data]], *, within: Path | None = None) -> None:
-    """Create several such files, syncing each file once and each directory once.
-
-    If one fails, those of this call that were already made are removed.
-    """
+    """Create several such files, all or none, syncing each file and each directory once."""
     made: list[Path] = []
     try:
         with contextlib.ExitStack() as opened:
@@ -101,10 +98,10 @@ def create_bulk_many(files: Iterable[tuple[Path, Data]], *, within: Path | None 
 
 
 def put_file(path: Path, data: Data) -> None:
-    """Put a whole file under a name, by renaming: for file systems without hard links.
+    """Create a whole file by renaming, for file systems without hard links.
 
-    It would replace a file of that name, so the caller must be the only one who makes it. The
-    bytes are synced, the name is not: call ``sync_directory`` after the last of several.
+    It replaces any file of that name, so only one caller may create it. The bytes are synced, the
+    name is not: call ``sync_directory`` after the last of several.
     """
     with store_errors(path, "create"):
         aside = _write_aside(path, data, path.parent, path.parent)
@@ -116,49 +113,49 @@ def put_file(path: Path, data: Data) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Give a file a second name, which must be free and is not synced; raises ``OSError``."""
+    """Give a file a second name, which must be free, without a sync; raises ``OSError``."""
     disk().link(source, target)
 
 
 def ensure_directory(path: Path, *, within: Path | None = None) -> None:
-    """Make a directory and its missing parents, each synced into the one above it.
+    """Create a directory and its missing parents, and sync each into its parent.
 
-    With ``within`` nothing at or above that directory is made. Those that are there are synced
-    too, once in a process, up to ``within`` or to the root of their file system: whoever made one
-    of them may have been killed, or failed, before it was durable.
+    With ``within`` nothing at or above that directory is created. Existing directories are synced
+    too, once per process, up to ``within`` or the root of their file system: the process that
+    created one may have died before it was durable.
     """
     with store_errors(path, "create the directory"):
         _make_directories(path, within)
         for directory in (path, *path.parents):
             if directory == within:
                 return
-            if str(directory) in disk().settled():
+            if str(directory) in disk().durable_directories():
                 continue
             if os.path.ismount(directory):
                 return
-            # A parent that may not be opened cannot be synced, and was made by somebody else.
+            # A parent that this user may not open cannot be synced; somebody else created it.
             if os.access(directory.parent, os.R_OK):
                 _sync_name(directory)
 
 
 def read_file(path: Path) -> bytes | None:
-    """Give all bytes of a file, ``None`` if there is no such file."""
+    """Read all bytes of a file, ``None`` if it does not exist."""
     with store_errors(path, "read"):
         try:
-            disk().reading(path)
+            disk().before_read(path)
             return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
 
 def bytes_of_file(path: Path | str) -> pa.Buffer:
-    """Give the bytes of a file, mapped."""
+    """Map the bytes of a file."""
     with store_errors(path, "read"):
         return map_file(path, os.stat(path).st_size)
 
 
 def map_file(path: Path | str, size: int) -> pa.Buffer:
-    """Give the bytes of a file whose size is known, mapped. ``OSError`` where that fails."""
+    """Map the bytes of a file of known size; raises ``OSError``."""
     if size == 0:  # nothing to map
         return pa.py_buffer(b"")
     with pa.memory_map(str(path)) as file:
@@ -166,7 +163,7 @@ def map_file(path: Path | str, size: int) -> pa.Buffer:
 
 
 def list_names(directory: Path | str) -> list[str]:
-    """Give the names in a directory in no particular order; a missing directory has none."""
+    """List the names in a directory, unordered; a missing directory has none."""
     with store_errors(directory, "list"):
         try:
             return os.listdir(directory)
@@ -175,7 +172,7 @@ def list_names(directory: Path | str) -> list[str]:
 
 
 def remove_file(path: Path | str) -> bool:
-    """Remove a file; say whether there was one. Not synced, see the module's non-guarantees."""
+    """Remove a file, without a sync; say whether it existed."""
     with store_errors(path, "remove"):
         try:
             disk().unlink(path)
@@ -185,10 +182,7 @@ def remove_file(path: Path | str) -> bool:
 
 
 def move_file(path: Path, to: Path) -> bool:
-    """Give a file another name, in a directory that must exist; say whether there was one.
-
-    Not synced, as a removal is not.
-    """
+    """Rename a file into a directory that must exist, without a sync; say whether it existed."""
     with store_errors(path, "move"):
         try:
             disk().rename(path, to)
@@ -200,11 +194,11 @@ def move_file(path: Path, to: Path) -> bool:
 
 
 def remove_directory(path: Path, to: Path) -> bool:
-    """Remove a directory of plain files at one moment; say whether there was one.
+    """Remove a directory of plain files atomically; say whether it existed.
 
-    From then on nothing can be linked from a file that was in it, nor created in it: it gets the
-    name ``to`` first, under which nobody looks for it, and a file without a name cannot be
-    linked, not even by a call that has begun before. A kill may leave it under the name ``to``.
+    It is first renamed to ``to``, where nobody looks for it. From then on no file in it can be
+    linked and none can be created in it, not even by a call that has already begun. A killed
+    process may leave it under the name ``to``.
     """
     with store_errors(path, "remove the directory"):
         try:
@@ -213,16 +207,16 @@ def remove_directory(path: Path, to: Path) -> bool:
             return False
         for name in os.listdir(to):
             _discard(to / name)
-        with contextlib.suppress(OSError):  # a file came in by a call that had begun before
+        with contextlib.suppress(OSError):  # a call that had already begun created a file in it
             disk().rmdir(to)
         return True
 
 
 def remove_leftovers(directory: Path) -> int:
-    """Remove what killed creators left aside in one directory; give their number.
+    """Remove the aside files of killed writers from a directory; return how many.
 
-    Only the process that holds the pipeline may call it. A creator at work in another process
-    would merely fail with ``StoreUnavailable`` and leave nothing.
+    Only the process that holds the pipeline may call it. It makes a writer in another process
+    fail with ``StoreUnavailable``, which leaves nothing behind.
     """
     left = [name for name in list_names(directory) if name.startswith(".") and name.endswith(ASIDE)]
     return sum(remove_file(directory / name) for name in left)
@@ -239,7 +233,7 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_files(paths: Sequence[Path]) -> None:
-    """Make files and directories durable that somebody else has written."""
+    """Sync existing files and directories, whoever wrote them."""
     for start in range(0, len(paths), _SYNCED_AT_ONCE):
         with contextlib.ExitStack() as opened:
             handles: dict[Path, int] = {}
@@ -251,9 +245,9 @@ def sync_files(paths: Sequence[Path]) -> None:
 
 
 class store_errors:
-    """Translate the operating system's errors at ``path`` into those of the store.
+    """A context that translates ``OSError`` at ``path`` into the store's errors.
 
-    It is around every call to the disk, so it is a class: a generator takes several times as long.
+    It surrounds every disk call, so it is a class: a generator takes several times as long.
     """
 
     __slots__ = ("_doing", "_path")
@@ -302,10 +296,10 @@ def _translated(error: OSError, path: Path | str, doing: str) -> StoreError:
 def _write_aside(
     path: Path, data: Data, room: Path, within: Path | None, aside: Path | None = None
 ) -> str:
-    """Write a file that is to be in ``room``, next to its name or in ``aside``; gives where."""
+    """Write and sync the bytes of a file in ``aside``, else in ``room``; return their path."""
     if aside is not None:
         room = within = aside
-    # Exclusive creation makes the aside name unique, whoever else counts the same numbers: an
+    # Exclusive creation keeps the aside name unique even if others count the same numbers: an
     # earlier process with this id that was killed, or one on another host of a shared disk.
     while True:
         written = f"{room}/.{path.name}.{os.getpid()}.{next(_asides)}{ASIDE}"
@@ -339,7 +333,7 @@ def _link(aside: str, path: Path, room: Path, within: Path | None) -> None:
 
 
 def _open_new(path: Path | str, room: Path, within: Path | None) -> int:
-    """Open a new file in a room, which is made if it is missing."""
+    """Open a new file in ``room``, creating the directory if it is missing."""
     _settle(room, within)
     try:
         return disk().open(path, NEW)
@@ -354,20 +348,20 @@ def _make_directories(path: Path, within: Path | None) -> None:
     if path in (within, path.parent):
         raise FileNotFoundError(errno.ENOENT, f"the directory {path} is missing")
     _make_directories(path.parent, within)
-    # Somebody else may make it at the same time; it is synced here all the same, because the
-    # other one may not have come that far.
+    # If another process creates it first, sync it here anyway: the other may not have yet.
     with contextlib.suppress(FileExistsError):
         disk().mkdir(path)
     sync_directory(path.parent)
-    disk().settled().add(str(path))
+    disk().durable_directories().add(str(path))
 
 
 def _settle(directory: Path, within: Path | None) -> None:
-    """Sync the name of a directory below ``within`` that is there, once in a process.
+    """Sync the name of an existing directory below ``within``, once per process.
 
-    Whoever made it may have been killed before it was durable, and all that is in it would go.
+    Its creator may have been killed before the name was durable; a power cut would then lose
+    everything in it.
     """
-    if within is None or str(directory) in disk().settled():
+    if within is None or str(directory) in disk().durable_directories():
         return
     if not str(directory).startswith(os.path.join(within, "")):
         return
@@ -377,7 +371,7 @@ def _settle(directory: Path, within: Path | None) -> None:
 
 
 def _sync_name(directory: Path) -> None:
-    known = disk().settled()
+    known = disk().durable_directories()
     if str(directory) not in known:
         sync_directory(directory.parent)
         known.add(str(directory))

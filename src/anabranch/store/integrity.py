@@ -1,4 +1,4 @@
-"""Whether the files of a state are there: existence and size, or every byte."""
+"""Verifying the files of a state: existence and size, or every byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from anabranch.errors import CorruptRun, MissingRun
 from anabranch.records.placed import OperatorState
-from anabranch.store.checksums import agrees
+from anabranch.store.checksums import has_checksum
 from anabranch.store.files import bytes_of_file, store_errors
 
 _RESTORE = "Open an older checkpoint and replay, or restore the file from a copy of the store."
@@ -17,7 +17,7 @@ _RESTORE = "Open an older checkpoint and replay, or restore the file from a copy
 
 @dataclass(frozen=True, slots=True)
 class NeededFile:
-    """A file that must be there; size and checksum where they are known."""
+    """A file that must exist, with its size and checksum if they are known."""
 
     name: str
     bytes: int | None = None
@@ -27,14 +27,14 @@ class NeededFile:
 def state_files(
     states: Iterable[OperatorState], others: Iterable[str] = ()
 ) -> tuple[NeededFile, ...]:
-    """The files of states, and others by name, each once and sorted."""
+    """The files of states, and others by name, without duplicates, sorted by name."""
     found = {file.name: file for state in states for file in _files(state)}
     found |= {name: NeededFile(name) for name in others}
     return tuple(found[name] for name in sorted(found))
 
 
 def check_files(store: Path, files: Sequence[NeededFile], *, whole: bool) -> None:
-    """Raise ``MissingRun`` or ``CorruptRun`` for the first that is not as it must be."""
+    """Raise ``MissingRun`` or ``CorruptRun`` for the first bad file; ``whole`` reads every byte."""
     for file in files:
         _check(f"{store}/{file.name}", file, whole=whole)
 
@@ -58,9 +58,9 @@ def _check(path: str, file: NeededFile, *, whole: bool) -> None:
             ) from error
         if file.bytes is not None and size != file.bytes:
             raise _corrupt(path, f"it has {size} bytes instead of {file.bytes}")
-        told = file.checksum if whole else None
-        if told is not None and not agrees(bytes_of_file(path), told):
-            raise _corrupt(path, f"its checksum is not {told}")
+        checksum = file.checksum if whole else None
+        if checksum is not None and not has_checksum(bytes_of_file(path), checksum):
+            raise _corrupt(path, f"its checksum is not {checksum}")
 
 
 def _corrupt(path: str, why: str) -> CorruptRun:

@@ -1,4 +1,4 @@
-"""One process at a time in a directory, on one host: a lock that dies with its holder."""
+"""A lock that admits one process at a time to a directory, on one host, and dies with it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
 def try_lock(handle: int, path: Path, *, shared: bool = False) -> bool:
-    """Lock an open file if nobody has it locked; says whether it was free. Does not wait.
+    """Lock an open file without waiting; say whether it was free.
 
-    ``StoreUnavailable`` where the file system has no locks: then nobody is known to have it.
+    Raises ``StoreUnavailable`` if the file system has no locks.
     """
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -26,22 +26,21 @@ def try_lock(handle: int, path: Path, *, shared: bool = False) -> bool:
         raise StoreUnavailable(
             f"This file system has no locks: {error.strerror}",
             where=str(path),
-            do="Put the directory on one that has, such as a local disk or NFS with its lock "
-            "service.",
+            do="Move the directory to a local disk, or to NFS with its lock service.",
         ) from error
     return True
 
 
 class DirectoryLock:
-    """Held from ``acquire`` to ``release``, or until the process ends, however it ends."""
+    """A directory's lock, held from ``acquire`` until ``release`` or the end of the process."""
 
     def __init__(self, directory: Path, name: str = "lock") -> None:
-        """Nothing is locked yet. ``name`` is the file that stands for the lock."""
+        """Prepare the lock file ``name`` without locking it."""
         self._path = directory / name
         self._handle: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, or raise ``DirectoryInUse`` naming the process that has it."""
+        """Take the lock, or raise ``DirectoryInUse`` with the process that holds it."""
         with store_errors(self._path, "open"):
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -55,12 +54,12 @@ class DirectoryLock:
         self._handle = handle
 
     def holder(self) -> int | None:
-        """The process that has the lock, or had it last; None if none ever had."""
+        """The process that holds the lock, or held it last; None if none ever did."""
         written = read_file(self._path)
         return int(written) if written is not None and written.strip().isdigit() else None
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock, if it is held."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -1,4 +1,4 @@
-"""Files that a process keeps open, the last ones used, for as long as they are there."""
+"""A cache of the open files that a process used last."""
 
 from __future__ import annotations
 
@@ -7,59 +7,58 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-LOOKED_AT = 8
-"""After how many files it looks whenever one is added."""
+CHECKED_PER_PUT = 8
+"""How many cached files each ``put`` checks for removal."""
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class KeptOpen(Generic[Key, Value]):
-    """What was made of files, by their names; the names never change their content.
+class OpenFileCache(Generic[Key, Value]):
+    """An LRU cache of at most ``limit`` open files by name; a name never changes its content.
 
-    At most ``limit`` are kept. One whose file was removed is let go, so that its space is freed,
-    soon and not at once: to look after all of them whenever one is added would take longer than
-    to read a small file.
+    An entry whose file was removed is evicted, which frees the file's space. That happens soon, not
+    at once: checking every entry on each ``put`` would take longer than reading a small file.
     """
 
-    def __init__(self, limit: int, is_there: Callable[[Key], bool]) -> None:
-        """``is_there`` says whether the file of a name is still there."""
+    def __init__(self, limit: int, exists: Callable[[Key], bool]) -> None:
+        """``exists`` says whether the file of a key still exists."""
         self._limit = limit
-        self._is_there = is_there
-        self._kept: OrderedDict[Key, Value] = OrderedDict()
-        self._to_look_at: deque[Key] = deque()
+        self._exists = exists
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._to_check: deque[Key] = deque()
         self._lock = threading.Lock()
 
     def get(self, key: Key) -> Value | None:
-        """What is kept under this name; it was used just now."""
+        """The value of a key, which becomes the most recently used."""
         with self._lock:
-            if key not in self._kept:
+            if key not in self._values:
                 return None
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            self._values.move_to_end(key)
+            return self._values[key]
 
-    def keep(self, key: Key, value: Value) -> None:
-        """Keep one more; let go of some whose files are gone, and of the one unused longest."""
+    def put(self, key: Key, value: Value) -> None:
+        """Add a value; evict some whose files are gone, and the least recently used."""
         with self._lock:
-            self._look_after_some()
-            if key not in self._kept:
-                self._to_look_at.append(key)
-            self._kept[key] = value
-            while len(self._kept) > self._limit:
-                self._kept.popitem(last=False)
+            self._evict_removed()
+            if key not in self._values:
+                self._to_check.append(key)
+            self._values[key] = value
+            while len(self._values) > self._limit:
+                self._values.popitem(last=False)
 
     def clear(self) -> None:
-        """Let go of all, as a new process would."""
+        """Evict everything, as if the process were new."""
         with self._lock:
-            self._kept.clear()
-            self._to_look_at.clear()
+            self._values.clear()
+            self._to_check.clear()
 
-    def _look_after_some(self) -> None:
-        for _ in range(min(LOOKED_AT, len(self._to_look_at))):
-            key = self._to_look_at.popleft()
-            if key not in self._kept:
+    def _evict_removed(self) -> None:
+        for _ in range(min(CHECKED_PER_PUT, len(self._to_check))):
+            key = self._to_check.popleft()
+            if key not in self._values:
                 continue
-            if self._is_there(key):
-                self._to_look_at.append(key)
+            if self._exists(key):
+                self._to_check.append(key)
             else:
-                del self._kept[key]
+                del self._values[key]

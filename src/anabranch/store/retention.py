@@ -1,9 +1,9 @@
-"""Removing what nobody needs: runs, staged files and code that nothing names any more.
+"""Garbage collection: removes runs, staged files and code that nothing refers to any more.
 
-A file may go when no state that is kept lists it, it is not staged and unpublished, and its step
-is over. Late attempts go on writing for a while, so the store is swept again and again; nothing is
-removed before it has been seen unneeded for some time, so that a reader can finish. Code is
-loaded for the steps of this process alone, which knows what it runs: it goes at once.
+A file is garbage when no retained state lists it, it is not staged and unpublished, and its step
+is over. Late attempts keep writing for a while, so the store is swept repeatedly. A grace period
+lets readers finish before a file goes. Code goes at once: only this process loads it, and it knows
+what it runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STEP = re.compile(r"(\d{12})-")
 
 
 class Sweeper:
-    """Remembers since when a file has been unneeded, and removes it in time."""
+    """Removes the files of a store after they have been unneeded for a grace period."""
 
     def __init__(self, store: Path, grace_seconds: float) -> None:
         """``grace_seconds`` is how long an unneeded file stays."""
@@ -34,12 +34,11 @@ class Sweeper:
         self._since: dict[str, float] = {}
 
     def sweep(self, step: int, needed: Collection[str], now: float) -> int:
-        """Remove what has been unneeded for long enough; gives the number of files removed.
+        """Remove files unneeded for the grace period; return how many.
 
-        ``needed`` are paths below the store. Files of steps after ``step`` stay, and count as
-        needed until they are of a step that is over.
+        ``needed`` are paths below the store. Files of steps after ``step`` count as needed.
         """
-        unneeded = [n for n in self._names() if n not in needed and _over(n, step)]
+        unneeded = [n for n in self._names() if n not in needed and file_step(n) <= step]
         self._since = {name: self._since.get(name, now) for name in unneeded}
         gone = [name for name, since in self._since.items() if now - since >= self._grace]
         for name in gone:
@@ -48,11 +47,11 @@ class Sweeper:
         return len(gone)
 
     def due(self) -> float | None:
-        """When the next file may go; None when none waits for that."""
+        """When the next file may be removed; None if none is waiting."""
         return min(self._since.values()) + self._grace if self._since else None
 
     def sweep_code(self, needed: Collection[str]) -> int:
-        """Remove pickled dataflows but for those of these hashes; gives the number removed."""
+        """Remove all pickled dataflows but those with the needed hashes; return how many."""
         room = self._store / CODE_ROOM
         return sum(remove_file(room / name) for name in list_names(room) if name not in needed)
 
@@ -70,12 +69,16 @@ def needed_files(
     staged: Iterable[StagedFile],
     others: Iterable[str],
 ) -> frozenset[str]:
-    """The paths below the store of what some states and output need, and of other files."""
+    """The paths below the store that states and staged output need, and other files."""
     runs = run_files(*(state.runs for each in states for state in each))
     return runs | {file.name for file in staged} | {*others}
 
 
-def _over(name: str, committed: int) -> bool:
-    """Whether a file's step is committed; files without a step are the source logs'."""
-    found = _STEP.match(name.rsplit("/", 1)[-1])
-    return found is None or int(found[1]) <= committed
+def file_step(name: str) -> int:
+    """The step that wrote a file; 0 for names without one, such as those of source logs.
+
+    >>> file_step("run/total/000000000007-0-by-customer-1-0-f00d.arrow")
+    7
+    """
+    match = _STEP.match(name.rpartition("/")[2])
+    return 0 if match is None else int(match[1])

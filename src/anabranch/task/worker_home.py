@@ -123,7 +123,7 @@ class WorkerHome:
         """What was read and copied so far."""
         if self._home is None:
             return HomeUse()
-        counted = self._home.counted
+        counted = self._home.counters
         return HomeUse(counted.moved, counted.home, counted.store, counted.misses)
 
     def _copy_ahead(self, home: HomeFiles, order: Prefetch) -> tuple[BinCopied, ...]:

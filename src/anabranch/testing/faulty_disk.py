@@ -270,13 +270,13 @@ class FaultyDisk(Disk):
         os.mkdir(path)
         self._becomes(str(path), _Entry(None))
 
-    def reading(self, path: Path | str) -> None:
+    def before_read(self, path: Path | str) -> None:
         """Tell whoever wants to know."""
         if self._process in self._dead:
             raise Crash(self._process)
         self.on_read(self._process, path)
 
-    def settled(self) -> set[str]:
+    def durable_directories(self) -> set[str]:
         """What the process that acts knows to be durable."""
         return self._settled[self._process]
 

@@ -68,7 +68,7 @@ class OpenStore:
         Where all is well: anything else is left to that.
         """
         now, root = disk(), str(self.root)
-        known = now.settled()
+        known = now.durable_directories()
         rooms = list({f"{root}/{name[: name.rindex('/')]}": None for name, _ in files})
         if not all(room in known for room in rooms):
             paths = [(self.root / name, data) for name, data in files]
@@ -302,13 +302,13 @@ class Recording(Disk):
         """Make a directory."""
         self.inner.mkdir(path)
 
-    def reading(self, path: Path | str) -> None:
+    def before_read(self, path: Path | str) -> None:
         """Pass it on."""
-        self.inner.reading(path)
+        self.inner.before_read(path)
 
-    def settled(self) -> set[str]:
+    def durable_directories(self) -> set[str]:
         """Pass it on."""
-        return self.inner.settled()
+        return self.inner.durable_directories()
 
     def taken(self, store: Path) -> tuple[Group, ...]:
         """What was created since the last time."""
