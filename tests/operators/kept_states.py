@@ -17,7 +17,7 @@ from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList
 from anabranch.runs.entries import Entries
 from anabranch.runs.region_state import RegionState
-from anabranch.runs.rows import Held
+from anabranch.runs.rows import LookupResult
 from tests.runs.kind_store import plain_create
 
 BINS = 8
@@ -34,13 +34,15 @@ class View:
     def lookup(self, hashes: Any, keys: pa.RecordBatch) -> tuple[Any, pa.RecordBatch]:
         return self.state.lookup(hashes, keys, self.now_ns)
 
-    def find(self, hashes: Any, keys: pa.RecordBatch) -> Held:
+    def find(self, hashes: Any, keys: pa.RecordBatch) -> LookupResult:
         return self.state.find(hashes, keys, self.now_ns)
 
     def entries(self, hashes: Any, keys: pa.RecordBatch) -> Entries:
         return self.state.entries(hashes, keys, self.now_ns)
 
-    def entries_of(self, hashes: Any, keys: pa.RecordBatch, subkeys: pa.RecordBatch) -> Held:
+    def entries_of(
+        self, hashes: Any, keys: pa.RecordBatch, subkeys: pa.RecordBatch
+    ) -> LookupResult:
         return self.state.entries_of(hashes, keys, subkeys, self.now_ns)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Changes, Rows
 from anabranch.runs.entries import Entries
-from anabranch.runs.rows import Held
+from anabranch.runs.rows import LookupResult
 
 
 def frozen(value: Any) -> Any:
@@ -82,14 +82,16 @@ class DictState:
     def step(self) -> int:
         return 1
 
-    def find(self, hashes: np.ndarray[Any, Any], keys: pa.RecordBatch) -> Held:
+    def find(self, hashes: np.ndarray[Any, Any], keys: pa.RecordBatch) -> LookupResult:
         found, values = self.lookup(hashes, keys)
-        return Held(found, found, values)
+        return LookupResult(found, found, values)
 
     def entries(self, hashes: Any, keys: pa.RecordBatch) -> Entries:
         raise AssertionError("this state has no entries")
 
-    def entries_of(self, hashes: Any, keys: pa.RecordBatch, subkeys: pa.RecordBatch) -> Held:
+    def entries_of(
+        self, hashes: Any, keys: pa.RecordBatch, subkeys: pa.RecordBatch
+    ) -> LookupResult:
         raise AssertionError("this state has no entries")
 
     def write(self, changes: Changes) -> None:

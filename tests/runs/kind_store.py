@@ -14,10 +14,10 @@ import pyarrow as pa
 from anabranch.records.bins import BinSet, Mask
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, replace_all, runs_of
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.compaction import Limits
 from anabranch.runs.keys import Index
-from anabranch.runs.region_state import RegionState, StateChange
+from anabranch.runs.region_state import RegionState, WriteResult
 from anabranch.runs.rows import group_keys
 from anabranch.runs.run_file import open_run
 from tests.runs.state_model import Key, batch_of, frozen, hashes_of, to_dicts, weak_hash
@@ -90,13 +90,13 @@ class KindStore:
     def bin_of(self, key: Key) -> int:
         return weak_hash(key, self.space) * self.bins // 2**64
 
-    def changed(self, puts: Sequence[Put]) -> Changed:
+    def changed(self, puts: Sequence[Put]) -> KeyChanges:
         layout = self.layout
         blank = (None,) * len(layout.values)
         keys = [put.key for put in puts]
         subkeys = batch_of([put.subkey for put in puts], layout.subkeys)
         expiry = pa.array([put.expiry for put in puts], pa.int64())
-        return Changed(
+        return KeyChanges(
             hashes_of(keys, self.space),
             batch_of(keys, layout.keys),
             batch_of([put.values or blank for put in puts], layout.values),
@@ -105,7 +105,7 @@ class KindStore:
             expiry if layout.expires else None,
         )
 
-    def present(self, state: RegionState, changed: Changed) -> Mask:
+    def present(self, state: RegionState, changed: KeyChanges) -> Mask:
         """Which of the changed rows the state counts, as an operator would find out."""
         order = np.argsort(changed.hashes, kind="stable")
         hashes, keys = changed.hashes[order], changed.keys.take(order)
@@ -125,7 +125,7 @@ class KindStore:
         known: bool = False,
         fresh: bool = False,
         **options: Any,
-    ) -> list[StateChange | None]:
+    ) -> list[WriteResult | None]:
         """Every owner writes its share of the changes; the commit puts them together.
 
         The writer is told what was there before if that is ``known``, or that it is all ``fresh``.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.records.bins import Hashes
 from anabranch.records.layout import Layout
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.rows import group_keys
 
 Key: TypeAlias = tuple[Any, ...]
@@ -108,11 +108,11 @@ def chunked(batch: pa.RecordBatch, cut: int) -> pa.Table:
 
 def changed_of(
     layout: Layout, changes: Mapping[Key, tuple[Any, ...] | None], keys: Sequence[Key], space: int
-) -> Changed:
+) -> KeyChanges:
     """A step's changes by frozen key, in the order of ``keys``; None is forgotten."""
     rows = [changes[frozen(key)] for key in keys]
     blank = (None,) * len(layout.values)
-    return Changed(
+    return KeyChanges(
         hashes_of(keys, space),
         batch_of(keys, layout.keys),
         batch_of([row or blank for row in rows], layout.values),

@@ -21,7 +21,7 @@ from anabranch.records.layout import Layout
 from anabranch.records.run_list import BlobInfo, RunInfo, files
 from anabranch.runs import blobs, state_files
 from anabranch.runs.blobs import large_rows
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.compaction import Limits
 from tests.runs.kind_store import KindStore, Put, plain_create
 from tests.runs.state_model import batch_of, hashes_of, key_schema
@@ -96,7 +96,7 @@ def test_merging_neither_reads_nor_copies_a_blob(tmp_path: Path) -> None:
 
     store = KindStore(tmp_path, DOCUMENTS, bins=1, limits=Limits(young_bytes=0, small_rows=1))
     store.step([Put((0,), document(3 * MIB))], create=create)
-    with patch.object(state_files, "mapped", side_effect=AssertionError):
+    with patch.object(state_files, "map_verified", side_effect=AssertionError):
         for number in range(1, 30):
             store.step([Put((number,), document(20, number))], create=create)
     assert listed_blobs(store) == {"run/1-0.blob"}
@@ -229,7 +229,7 @@ def store_large_value(root: Path) -> None:
     array = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(value)])
     changed = store.changed([Put((0,), (1, b"", []))])
     columns = [changed.values.column(0), array, changed.values.column(2)]
-    large = Changed(
+    large = KeyChanges(
         changed.hashes,
         changed.keys,
         pa.RecordBatch.from_arrays(columns, schema=VALUES),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anabranch.records.bins import bin_of
 from anabranch.records.layout import Layout
-from anabranch.runs.expiry import PARTS, bury_expired, expired_rows, histogram_of
+from anabranch.runs.expiry import PARTS, expired_rows, histogram_of, tombstone_expired
 from anabranch.runs.run_file import open_run, write_run
 from anabranch.runs.sorted_rows import hash_column
 from tests.runs.state_model import key_schema, to_dicts
@@ -45,7 +45,7 @@ def test_a_row_has_expired_from_its_time_on(expiry: list[int | None], now: int) 
 @given(TIMES, st.integers(-60, 60))
 def test_what_has_expired_becomes_a_tombstone(expiry: list[int | None], now: int) -> None:
     given_rows = rows(expiry)
-    buried, expired = bury_expired(LAYOUT, given_rows, now)
+    buried, expired = tombstone_expired(LAYOUT, given_rows, now)
     assert buried.schema == LAYOUT.schema
     for before, after, gone in zip(to_dicts(given_rows), to_dicts(buried), expired, strict=True):
         if gone:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.runs.flat_columns import Flat, Spread, flat_columns
+from anabranch.runs.flat_columns import Flat, RowSelection, flat_columns
 from anabranch.runs.sorted_rows import SortedRows
 from tests.runs.state_model import PLAIN, in_one_buffer
 
@@ -31,7 +31,7 @@ def flat_of(schema: pa.Schema, batches: list[pa.RecordBatch], data: pa.Buffer) -
 
 def taken(flat: Flat, positions: list[int], lengths: list[int]) -> pa.Array:
     edges = np.searchsorted(positions, np.concatenate(([0], np.cumsum(lengths))))
-    return flat.take(Spread(np.array(positions, dtype=np.int64), np.diff(edges)))
+    return flat.take(RowSelection(np.array(positions, dtype=np.int64), np.diff(edges)))
 
 
 @given(st.sampled_from(sorted(KINDS)), st.data())

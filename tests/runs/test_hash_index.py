@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.records.bins import Hashes
-from anabranch.runs.hash_index import LARGEST, Signposts, make_signposts
+from anabranch.runs.hash_index import LARGEST, HashIndex, build_hash_index
 from anabranch.runs.keys import Index
 
 TOP = 2**64 - 1
@@ -24,8 +24,8 @@ def sorted_hashes(numbers: list[int]) -> Hashes:
     return np.array(sorted(numbers), dtype=np.uint64)
 
 
-def marked(hashes: Hashes, cuts: list[int]) -> tuple[Signposts | None, Index]:
-    """Signposts to the hashes in parts that lie apart among other words; the word of each hash."""
+def indexed(hashes: Hashes, cuts: list[int]) -> tuple[HashIndex | None, Index]:
+    """An index over hashes in parts scattered among other words, and the word of each hash."""
     edges = sorted({0, len(hashes), *(cut % (len(hashes) + 1) for cut in cuts)})
     parts = [hashes[start:stop] for start, stop in pairwise(edges)]
     words, places, at = [np.array([0, TOP], dtype=np.uint64)], [], [np.empty(0, dtype=np.int64)]
@@ -33,15 +33,15 @@ def marked(hashes: Hashes, cuts: list[int]) -> tuple[Signposts | None, Index]:
         places.append(sum(len(piece) for piece in words))
         at.append(np.arange(len(part)) + places[-1])
         words += [part, np.array([TOP, 0, 7], dtype=np.uint64)]
-    return make_signposts(parts, np.concatenate(words), places), np.concatenate(at)
+    return build_hash_index(parts, np.concatenate(words), places), np.concatenate(at)
 
 
 def check(hashes: Hashes, asked: Hashes, cuts: list[int]) -> bool:
-    """Compare with a binary search; whether there were signposts at all."""
-    signposts, words = marked(hashes, cuts)
-    if signposts is None:
+    """Compare with a binary search; say whether there was an index at all."""
+    index, words = indexed(hashes, cuts)
+    if index is None:
         return False
-    found, at = signposts.find(asked)
+    found, at = index.find(asked)
     places = np.searchsorted(hashes, asked)
     hit = hashes[np.minimum(places, len(hashes) - 1)] == asked
     assert found.tolist() == np.flatnonzero(hit).tolist()
@@ -71,15 +71,15 @@ def test_one_hash_and_none() -> None:
         hashes = np.array([only], dtype=np.uint64)
         assert check(hashes, np.array(sorted({0, 5, only, TOP}), dtype=np.uint64), [])
         assert check(hashes, hashes[:0], [])
-    assert make_signposts([], np.empty(0, dtype=np.uint64), []) is None
+    assert build_hash_index([], np.empty(0, dtype=np.uint64), []) is None
 
 
 def test_crowded_hashes_have_none() -> None:
-    assert marked(sorted_hashes([*range(LARGEST + 1), TOP]), [])[0] is None
-    assert marked(sorted_hashes([*range(LARGEST), TOP]), [])[0] is not None
+    assert indexed(sorted_hashes([*range(LARGEST + 1), TOP]), [])[0] is None
+    assert indexed(sorted_hashes([*range(LARGEST), TOP]), [])[0] is not None
 
 
 def test_a_group_that_lies_in_two_parts_has_none() -> None:
     hashes = np.array([0, 1, 2, 3, TOP], dtype=np.uint64)
-    assert marked(hashes, [2])[0] is None
-    assert marked(hashes, [4])[0] is not None
+    assert indexed(hashes, [2])[0] is None
+    assert indexed(hashes, [4])[0] is not None

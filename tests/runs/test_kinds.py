@@ -16,7 +16,7 @@ from anabranch.records.bins import BinSet
 from anabranch.records.layout import Layout
 from anabranch.runs import region_state, run_file
 from anabranch.runs import run_stack as stacked_runs
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.compaction import Limits
 from tests.runs.kind_store import SPACE, KindStore, Put
 from tests.runs.state_model import KINDS, VALUES, Key, frozen, key_schema, keys_of
@@ -213,18 +213,18 @@ def test_expiring_state_needs_the_clock(tmp_path: Path) -> None:
 def test_columns_that_the_layout_does_not_have_are_refused(tmp_path: Path) -> None:
     lists = KindStore(tmp_path, LISTS)
     whole = lists.changed([Put((1,), (1, None), (0, 0))])
-    without = Changed(whole.hashes, whole.keys, whole.values, whole.tombstone)
+    without = KeyChanges(whole.hashes, whole.keys, whole.values, whole.tombstone)
     with pytest.raises(TypeError, match="sub-key columns are"):
         lists.state().write(without, "run/x")
-    late = Changed(
+    late = KeyChanges(
         whole.hashes, whole.keys, whole.values, whole.tombstone, whole.subkeys, pa.array([5])
     )
-    with pytest.raises(TypeError, match="keeps no expiry"):
+    with pytest.raises(TypeError, match="has no expiry"):
         lists.state().write(late, "run/x")
     sessions = KindStore(tmp_path, SESSIONS)
     one = sessions.changed([Put((1,), (1, None))])
-    text = Changed(one.hashes, one.keys, one.values, one.tombstone, None, pa.array(["soon"]))
-    with pytest.raises(TypeError, match="expiry is nanoseconds"):
+    text = KeyChanges(one.hashes, one.keys, one.values, one.tombstone, None, pa.array(["soon"]))
+    with pytest.raises(TypeError, match="expiry must be nanoseconds"):
         sessions.state().write(text, "run/x", now_ns=1)
 
 

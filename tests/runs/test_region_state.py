@@ -17,9 +17,9 @@ from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, files, replace_all, runs_of
 from anabranch.runs import run_file
 from anabranch.runs import run_stack as stacked_runs
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.compaction import Limits
-from anabranch.runs.region_state import RegionState, StateChange
+from anabranch.runs.region_state import RegionState, WriteResult
 from tests.runs.state_model import (
     KINDS,
     VALUES,
@@ -86,7 +86,7 @@ class Store:
     def bin_of(self, key: Key) -> int:
         return weak_hash(key, self.space) * self.bins // 2**64
 
-    def changed(self, changes: Sequence[tuple[Key, tuple[Any, ...] | None]]) -> Changed:
+    def changed(self, changes: Sequence[tuple[Key, tuple[Any, ...] | None]]) -> KeyChanges:
         said = {frozen(key): value for key, value in changes}
         return changed_of(self.layout, said, [key for key, _ in changes], self.space)
 
@@ -95,7 +95,7 @@ class Store:
         changes: Sequence[tuple[Key, tuple[Any, ...] | None]],
         owners: Sequence[BinSet] | None = None,
         **options: Any,
-    ) -> list[StateChange | None]:
+    ) -> list[WriteResult | None]:
         """Every owner writes its share of the changes; the commit puts them together."""
         results, parts, live = [], [], self.live.copy()
         for owned in owners or [BinSet.every(self.bins)]:
@@ -117,7 +117,7 @@ class Store:
                 self.model[frozen(key)] = value
         return results
 
-    def one(self, *changes: tuple[Key, tuple[Any, ...] | None], **options: Any) -> StateChange:
+    def one(self, *changes: tuple[Key, tuple[Any, ...] | None], **options: Any) -> WriteResult:
         (result,) = self.step(changes, **options)
         assert result is not None
         return result
@@ -262,7 +262,7 @@ def test_changes_may_come_in_any_order_and_in_chunks(store: Store) -> None:
     keys = [key(number) for number in range(50)]
     said = {name: (1, None) for name in keys}
     whole = changed_of(TOTALS, said, keys, SPACE)
-    changed = Changed(
+    changed = KeyChanges(
         whole.hashes, chunked(whole.keys, 20), chunked(whole.values, 31), whole.tombstone
     )
     result = store.state().write(changed, "run/x", create=plain_create)
@@ -272,7 +272,7 @@ def test_changes_may_come_in_any_order_and_in_chunks(store: Store) -> None:
 
 
 def test_a_key_may_change_only_once_in_a_step(store: Store) -> None:
-    twice = Changed(
+    twice = KeyChanges(
         hashes_of([key(1)] * 2, SPACE),
         batch_of([key(1)] * 2, TOTALS.keys),
         batch_of([(1, None)] * 2, TOTALS.values),
@@ -286,7 +286,7 @@ def test_values_of_forgotten_keys_are_not_kept(tmp_path: Path) -> None:
     store = Store(tmp_path, bins=1, limits=Limits(young_bytes=0, dead_share=1))
     store.one(*put(1, 2))
     changed = store.changed(put(1))
-    gone = Changed(changed.hashes, changed.keys, changed.values, np.array([True]))
+    gone = KeyChanges(changed.hashes, changed.keys, changed.values, np.array([True]))
     result = store.state().write(gone, "run/x", create=plain_create)
     assert result is not None
     rows = to_dicts(run_file.open_run(tmp_path, result.runs[0].run).rows.batches[0])
@@ -300,12 +300,12 @@ def test_columns_of_other_types_are_refused(store: Store) -> None:
     narrow = changed.keys.cast(pa.schema([("c0", pa.int32())]))
     with pytest.raises(TypeError, match="key columns are"):
         store.state().write(
-            Changed(changed.hashes, narrow, changed.values, changed.tombstone), "run/x"
+            KeyChanges(changed.hashes, narrow, changed.values, changed.tombstone), "run/x"
         )
     coded = pa.record_batch({"n": changed.values.column(0).dictionary_encode(), "s": [None]})
     with pytest.raises(TypeError, match="value columns are"):
         store.state().write(
-            Changed(changed.hashes, changed.keys, coded, changed.tombstone), "run/x"
+            KeyChanges(changed.hashes, changed.keys, coded, changed.tombstone), "run/x"
         )
 
 
@@ -313,7 +313,7 @@ def test_fields_that_cannot_be_null_fit_those_that_can(tmp_path: Path) -> None:
     strict = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     layout = Layout(pa.schema([("k", strict)]), pa.schema([("v", strict)]))
     rows = pa.record_batch({"k": pa.array([{"x": 1}], strict)})
-    changed = Changed(np.array([5], dtype=np.uint64), rows, rows, np.array([False]))
+    changed = KeyChanges(np.array([5], dtype=np.uint64), rows, rows, np.array([False]))
     store = Store(tmp_path, layout)
     result = store.state().write(changed, "run/x", create=plain_create)
     assert result is not None
@@ -331,7 +331,7 @@ def test_untyped_state_is_only_bytes(tmp_path: Path) -> None:
 def test_state_without_values_is_a_set_of_keys(tmp_path: Path) -> None:
     store = Store(tmp_path, Layout(key_schema("int64"), pa.schema([])))
     keys = [key(1), key(2)]
-    changed = Changed(
+    changed = KeyChanges(
         hashes_of(keys, SPACE),
         batch_of(keys, store.layout.keys),
         pa.table({}),

@@ -290,7 +290,7 @@ def many_batches() -> SortedRows:
 
 
 @pytest.mark.parametrize("rows", [40, 3000])
-def test_signposts_and_binary_searches_find_the_same(rows: int) -> None:
+def test_the_hash_index_and_binary_searches_find_the_same(rows: int) -> None:
     layout = Layout(key_schema("int64"), VALUES)
     chance = np.random.default_rng(rows)
     keys = chance.permutation(4 * rows)[:rows]

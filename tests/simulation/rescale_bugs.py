@@ -112,10 +112,10 @@ def crash_between_collect_and_acquire(patch: Patch) -> None:
     patch.setattr(loading, "know", forgetful)
 
 
-Changed = Callable[[Plan, OperatorState, OperatorState], OperatorState]
+KeyChanges = Callable[[Plan, OperatorState, OperatorState], OperatorState]
 
 
-def _change_result(patch: Patch, change: Changed) -> None:
+def _change_result(patch: Patch, change: KeyChanges) -> None:
     """Let a step come to another state."""
     run_plan = stepping.run_plan
 

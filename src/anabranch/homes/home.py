@@ -34,7 +34,7 @@ from anabranch.homes.home_directory import HomeDirectory, HomeListing
 from anabranch.homes.pieces import cut_piece, open_pieces
 from anabranch.records.bins import BinSet
 from anabranch.records.run_list import BlobInfo, Listed, RunInfo, RunList, files, restrict
-from anabranch.runs.run_file import Run, mapped, open_part, open_run
+from anabranch.runs.run_file import Run, map_verified, open_part, open_run
 from anabranch.store.files import create_bulk, map_file
 from anabranch.store.retention import file_step
 
@@ -81,10 +81,10 @@ class HomeFiles:
     def blob(self, name: str, size: int, checksum: str) -> pa.Buffer:
         """Read a blob from the home or, if it is missing there, from the store."""
         with contextlib.suppress(StoreError):
-            data = mapped(self._home.path / name, size, checksum, "blob")
+            data = map_verified(self._home.path / name, size, checksum, "blob")
             self.counters.home += size
             return data
-        data = mapped(self.root / name, size, checksum, "blob")
+        data = map_verified(self.root / name, size, checksum, "blob")
         self._count(size, moved=False)
         with contextlib.suppress(OSError):
             self._home.put(name, data)
@@ -236,7 +236,7 @@ class HomeFiles:
             self.counters.misses += 1
 
     def _stored(self, blob: BlobInfo) -> pa.Buffer:
-        return mapped(self.root / blob.name, blob.bytes, blob.checksum, "blob")
+        return map_verified(self.root / blob.name, blob.bytes, blob.checksum, "blob")
 
     def _unchecked(self, blob: BlobInfo) -> pa.Buffer:
         """The store's bytes, whose checksum is compared when the last part is copied."""

@@ -22,7 +22,7 @@ from anabranch.operators.aggregates.registry import make
 from anabranch.operators.control.messaging import Messaged
 from anabranch.operators.rows import Changes, KeyedEntries, Rows
 from anabranch.records.layout import nullable
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.rows import Groups, group_keys
 
 Int64s = npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ class Aggregate(Messaged):
         expiry = None
         if self.ttl_ns is not None:
             expiry = pa.array(np.full(len(groups), state.now_ns + self.ttl_ns, dtype=np.int64))
-        changed = Changed(groups.hashes, groups.keys, values, nothing_forgotten, expiry=expiry)
+        changed = KeyChanges(groups.hashes, groups.keys, values, nothing_forgotten, expiry=expiry)
         return self._output(rows, groups, shown), Changes(changed, held.present)
 
     def _advance(

@@ -17,9 +17,9 @@ import pyarrow as pa
 from anabranch.dataflow.handles import ListState, MapState, ValueState
 from anabranch.operators.codec import StateCodec
 from anabranch.operators.rows import Changes, KeyedEntries
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.entries import Entries
-from anabranch.runs.rows import Groups, Held
+from anabranch.runs.rows import Groups, LookupResult
 
 LIST_PLACE = pa.schema([pa.field("step", pa.int64()), pa.field("place", pa.int64())])
 """The sub-key of a list: in which step a value was appended, and as which one of it."""
@@ -88,7 +88,7 @@ class BoundValue(ValueState):
         self._opened = opened
         self._again = opened.again()
         self._values: list[Any] | None = None
-        self._held: Held | None = None
+        self._held: LookupResult | None = None
         self._touched: dict[int, None] = {}
 
     def get(self) -> Any:
@@ -111,7 +111,7 @@ class BoundValue(ValueState):
             return None
         places = np.fromiter(self._touched, np.int64, len(self._touched))
         values = [self._loaded()[place] for place in self._touched]
-        changed = Changed(
+        changed = KeyChanges(
             self._opened.groups.hashes[places],
             self._opened.keys(places),
             self._opened.encoded(values),
@@ -184,7 +184,7 @@ class BoundList(ListState):
         every = np.concatenate([gone, places])
         dead = np.arange(len(every)) < len(gone)
         encoded = self._opened.encoded([None] * len(gone) + values)
-        changed = Changed(
+        changed = KeyChanges(
             self._opened.groups.hashes[every],
             self._opened.keys(every),
             encoded,
@@ -290,7 +290,7 @@ class BoundMap(MapState):
         values = [self._maps[place].get(key, _ABSENT) for place, key in pairs]
         gone = np.array([value is _ABSENT for value in values], dtype=np.bool_)
         subkeys = self._subkeys.encode([key for _, key in pairs])
-        changed = Changed(
+        changed = KeyChanges(
             self._opened.groups.hashes[places],
             self._opened.keys(places),
             self._opened.encoded([None if value is _ABSENT else value for value in values]),

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.operators.order.row_order import RowOrder, concatenate
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.entries import Entries
-from anabranch.runs.rows import Held
+from anabranch.runs.rows import LookupResult
 
 UInt64s = npt.NDArray[np.uint64]
 
@@ -85,7 +85,7 @@ class KeyedEntries(KeyedState, Protocol):
         """The number of the step."""
         ...
 
-    def find(self, hashes: UInt64s, keys: pa.RecordBatch) -> Held:
+    def find(self, hashes: UInt64s, keys: pa.RecordBatch) -> LookupResult:
         """The same, with the expiry of each, and which keys a write still counts as held."""
         ...
 
@@ -93,19 +93,21 @@ class KeyedEntries(KeyedState, Protocol):
         """All entries of each key, where state has sub-keys."""
         ...
 
-    def entries_of(self, hashes: UInt64s, keys: pa.RecordBatch, subkeys: pa.RecordBatch) -> Held:
+    def entries_of(
+        self, hashes: UInt64s, keys: pa.RecordBatch, subkeys: pa.RecordBatch
+    ) -> LookupResult:
         """Single entries: pairs of key and sub-key, sorted by hash and unique."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an operator did to its state, and which of the keys (or entries) had state before.
+    """The changes of an operator's state, and which of the keys (or entries) had state before.
 
-    Where state expires, ``found`` is ``Held.present``. None: the state looks it up when it writes.
+    If state expires, ``found`` is ``LookupResult.present``. If None, the write looks it up.
     """
 
-    changed: Changed
+    changed: KeyChanges
     found: npt.NDArray[np.bool_] | None
 
 
@@ -118,7 +120,7 @@ def joined_changes(parts: Sequence[Changes]) -> Changes:
     subkeys = [_table(each.subkeys) for each in changed if each.subkeys is not None]
     expiry = [each.expiry for each in changed if each.expiry is not None]
     return Changes(
-        Changed(
+        KeyChanges(
             np.concatenate([each.hashes for each in changed]),
             pa.concat_tables([_table(each.keys) for each in changed]),
             pa.concat_tables([_table(each.values) for each in changed]),

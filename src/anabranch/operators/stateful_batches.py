@@ -24,7 +24,7 @@ from anabranch.operators.error_text import failing_line, name_function, short
 from anabranch.operators.key_rows import KeyRows, walk
 from anabranch.operators.map_batches import digits_of, fitted
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_batch, to_mask
 
 Int64s = npt.NDArray[np.int64]
@@ -174,7 +174,7 @@ class StatefulBatches(Messaged):
         expiry = None
         if self.ttl_ns is not None:
             expiry = pa.array(np.full(len(places), now_ns + self.ttl_ns, dtype=np.int64))
-        changed = Changed(
+        changed = KeyChanges(
             walked.groups.hashes[places],
             walked.groups.keys.take(pa.array(places)),
             values,

@@ -28,7 +28,7 @@ from anabranch.operators.key_rows import RowSpan, parts, walk
 from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
 from anabranch.records.bins import Mask
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_batch
 from anabranch.runs.rows import Groups
 
@@ -114,7 +114,7 @@ class StatefulMap(Messaged):
         expiry = None
         if expiry_ns is not None:
             expiry = pa.array(np.full(len(groups), expiry_ns, dtype=np.int64))
-        changed = Changed(groups.hashes, groups.keys, one_batch(values), forget, expiry=expiry)
+        changed = KeyChanges(groups.hashes, groups.keys, one_batch(values), forget, expiry=expiry)
         return Changes(changed, present)
 
 

@@ -1,4 +1,4 @@
 """State as immutable sorted runs: look-up, writing and compaction over whole columns.
 
-Nothing here makes a Python object per key.
+No code here creates a Python object per key.
 """

@@ -1,14 +1,14 @@
-"""Blobs: the values of one row, too large for a run, in a file of their own.
+"""Blobs: files that each hold the values of one row that is too large for a run.
 
 Operations
-    ``write_blobs`` makes a file for each row above ``BLOB_BYTES``; what it returns, name, bytes and
-    checksum, stands in the row. ``with_blobs`` puts the values back.
+    ``write_blobs`` writes a file for each row above ``BLOB_BYTES`` and returns its name, bytes and
+    checksum, which the row keeps in place of the values. ``read_blobs`` puts the values back.
 
 Guarantees
-    A blob is written once, durably, before the run that names it, under a name of the same
-    attempt. Merging copies what the row says of it and neither reads nor writes it. A run says
-    which blobs its rows have, so that a blob stays as long as a run is listed for its bin. Reading
-    compares size and checksum.
+    A blob is written once, durably, before the run that refers to it, under a name of the same
+    attempt. Merging copies the reference and neither reads nor writes the blob. A run lists the
+    blobs of its rows, so a blob stays as long as a run is listed for its bin. Reading compares size
+    and checksum.
 
 Non-guarantees
     Blobs are read whole. The values of one look-up together must stay below 2 GiB per text or
@@ -36,18 +36,18 @@ BLOB_BYTES = 1 << 20
 
 
 def large_rows(values: pa.RecordBatch) -> list[int]:
-    """The rows that take more than ``BLOB_BYTES``, ascending; found by halves."""
-    found, ranges = [], [(0, values.num_rows)]
+    """The rows that take more than ``BLOB_BYTES``, ascending, found by bisection."""
+    large, ranges = [], [(0, values.num_rows)]
     while ranges:
         start, stop = ranges.pop()
         if start == stop or values.slice(start, stop - start).nbytes <= BLOB_BYTES:
             continue
         if stop - start == 1:
-            found.append(start)
+            large.append(start)
             continue
         middle = (start + stop) // 2
         ranges += [(start, middle), (middle, stop)]
-    return sorted(found)
+    return sorted(large)
 
 
 def write_blobs(
@@ -57,22 +57,22 @@ def write_blobs(
     forgotten: Mask,
     create: Create,
 ) -> pa.Array | None:
-    """Write the large rows among those not forgotten; where each is kept, NULL for the others.
+    """Write the large rows that are not forgotten; return the blob of each row, NULL for none.
 
-    None if there are none. The files are named after the run, ``name``.
+    Returns None if no row is large. The files are named after the run, ``name``.
     """
-    kept: list[dict[str, object] | None] = [None] * values.num_rows
+    blobs: list[dict[str, object] | None] = [None] * values.num_rows
     large = [row for row in large_rows(values) if not forgotten[row]]
     for number, row in enumerate(large):
         data = _encode(values.slice(row, 1))
         blob = f"{name}-{number}.blob"
         create(root / blob, data)
-        kept[row] = {"name": blob, "bytes": data.size, "checksum": crc_of(data)}
-    return pa.array(kept, BLOB_TYPE) if large else None
+        blobs[row] = {"name": blob, "bytes": data.size, "checksum": crc_of(data)}
+    return pa.array(blobs, BLOB_TYPE) if large else None
 
 
-def with_blobs(files: StateFiles, values: pa.RecordBatch, blob: pa.Array) -> pa.RecordBatch:
-    """The values with those of the rows that have a blob read from it."""
+def read_blobs(files: StateFiles, values: pa.RecordBatch, blob: pa.Array) -> pa.RecordBatch:
+    """The values, with those of rows that have a blob read from it."""
     places: Index = blob.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
     pieces, done = [], 0
     for place in places.tolist():
@@ -86,9 +86,9 @@ def with_blobs(files: StateFiles, values: pa.RecordBatch, blob: pa.Array) -> pa.
 
 
 def _encode(row: pa.RecordBatch) -> pa.Buffer:
-    """One row as an Arrow file, copied once: the buffer has the right size from the start.
+    """Encode one row as an Arrow file, copying it once into a buffer of the right size.
 
-    It goes back to the system when it is let go; Arrow's own pools would keep it.
+    The buffer's memory returns to the system when it is freed; Arrow's own pools would keep it.
     """
     counted = pa.MockOutputStream()
     _write(counted, row)
@@ -102,13 +102,13 @@ def _write(sink: pa.NativeFile, row: pa.RecordBatch) -> None:
         writer.write_batch(row)
 
 
-def _read(files: StateFiles, kept: dict[str, object], schema: pa.Schema) -> pa.RecordBatch:
-    path = files.root / str(kept["name"])
-    data = files.blob(str(kept["name"]), int(str(kept["bytes"])), str(kept["checksum"]))
+def _read(files: StateFiles, blob: dict[str, object], schema: pa.Schema) -> pa.RecordBatch:
+    path = files.root / str(blob["name"])
+    data = files.blob(str(blob["name"]), int(str(blob["bytes"])), str(blob["checksum"]))
     try:
         row = pa.ipc.open_file(data).get_batch(0)
     except pa.ArrowException as error:
-        raise corrupt_run(path, "blob", f"it is not one ({error})") from error
+        raise corrupt_run(path, "blob", f"it is not an Arrow file ({error})") from error
     if row.schema.types != schema.types or row.num_rows != 1:
-        raise corrupt_run(path, "blob", "it holds other columns")
+        raise corrupt_run(path, "blob", "it has other columns")
     return pa.RecordBatch.from_arrays(row.columns, schema=schema)

@@ -1,4 +1,4 @@
-"""What a step did to some keys, and the rows of state that say so."""
+"""The changes that a step makes to keys, and their encoding as state rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ Rows: TypeAlias = pa.Table | pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Changed:
-    """New values of some keys, in any order, each key once; ``tombstone`` marks the forgotten.
+class KeyChanges:
+    """New values of keys, in any order, each key once; ``tombstone`` marks forgotten keys.
 
-    Columns go by place, as in the layout; their types must be the layout's. What stands in the
-    value columns of a forgotten key does not matter. Where the layout has sub-keys, each row is
-    one entry, and a pair of key and sub-key occurs once. ``expiry`` is 64-bit nanoseconds since
-    the epoch, NULL for never; without it nothing expires.
+    Columns match the layout by position and type. The values of a forgotten key are ignored. If
+    the layout has sub-keys, each row is an entry, and each pair of key and sub-key occurs once.
+    ``expiry`` is 64-bit nanoseconds since the epoch, NULL for never; without it nothing expires.
     """
 
     hashes: Hashes
@@ -35,13 +34,13 @@ class Changed:
     expiry: pa.Array | pa.ChunkedArray | None = None
 
     def __len__(self) -> int:
-        """How many keys, or entries."""
+        """The number of keys or entries."""
         return len(self.hashes)
 
 
-def nothing_changed(layout: Layout) -> Changed:
-    """No change at all, for a write that only merges."""
-    return Changed(
+def no_changes(layout: Layout) -> KeyChanges:
+    """Empty changes, for a write that only merges."""
+    return KeyChanges(
         np.empty(0, dtype=np.uint64),
         layout.keys.empty_table(),
         layout.values.empty_table(),
@@ -50,8 +49,8 @@ def nothing_changed(layout: Layout) -> Changed:
     )
 
 
-def sorted_order(changed: Changed) -> Index:
-    """The order of the changes by (hash, key, sub-key); refuses a row that occurs twice."""
+def sorted_order(changed: KeyChanges) -> Index:
+    """The order of the changes by (hash, key, sub-key); ``ValueError`` for duplicates."""
     if is_ascending(changed.hashes):
         return np.arange(len(changed))
     keys = changed.keys
@@ -65,17 +64,17 @@ def sorted_order(changed: Changed) -> Index:
 
 
 def identity(keys: Rows, subkeys: Rows) -> pa.RecordBatch:
-    """The columns that tell entries apart, side by side and numbered."""
+    """The key and sub-key columns that identify entries, side by side and numbered."""
     columns = [*one_batch(keys).columns, *one_batch(subkeys).columns]
     return pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(len(columns))])
 
 
 def to_rows(
-    layout: Layout, changed: Changed, order: Index, blob: pa.Array | None = None
+    layout: Layout, changed: KeyChanges, order: Index, blob: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """The changes as state rows, in this order; ``blob`` says where large values are kept.
+    """Encode the changes as state rows in this order; ``blob`` is the blob of each large row.
 
-    What a row with a blob has in its value columns is not looked at.
+    The values of a row with a blob are ignored.
     """
     check_hashes(changed.hashes)
     keys, values = one_batch(changed.keys), one_batch(changed.values)
@@ -95,34 +94,34 @@ def to_rows(
     return rows if is_ascending(changed.hashes) else rows.take(pa.array(order))
 
 
-def _optional(layout: Layout, changed: Changed, blob: pa.Array | None) -> list[pa.Array]:
-    """The expiry and the blob of each row, where the layout has them."""
+def _optional(layout: Layout, changed: KeyChanges, blob: pa.Array | None) -> list[pa.Array]:
+    """The columns for expiry and blob, if the layout has them."""
     columns = []
     if layout.expires:
         expiry = pa.nulls(len(changed), EXPIRY_TYPE) if changed.expiry is None else changed.expiry
         if isinstance(expiry, pa.ChunkedArray):
             expiry = expiry.combine_chunks()
         if expiry.type != EXPIRY_TYPE:
-            raise TypeError(f"expiry is nanoseconds as {EXPIRY_TYPE}, not {expiry.type}")
+            raise TypeError(f"expiry must be nanoseconds as {EXPIRY_TYPE}, not {expiry.type}")
         if changed.tombstone.any():
             expiry = pc.if_else(pa.array(changed.tombstone), pa.scalar(None, EXPIRY_TYPE), expiry)
         columns.append(expiry)
     elif changed.expiry is not None:
-        raise TypeError("the layout keeps no expiry")
+        raise TypeError("the layout has no expiry")
     if layout.blobs:
         columns.append(pa.nulls(len(changed), BLOB_TYPE) if blob is None else blob)
     return columns
 
 
 def _without(values: pa.RecordBatch, hidden: Mask) -> pa.RecordBatch:
-    """The same rows with NULL in place of what is hidden."""
+    """The values with NULL in the hidden rows."""
     if not hidden.any():
         return values
     return values.take(pa.array(np.arange(len(hidden)), mask=hidden))
 
 
 def fit(what: str, given: pa.RecordBatch, wanted: pa.Schema) -> list[pa.Array]:
-    """The columns in the layout's types, which differ at most in what may be NULL inside them."""
+    """Cast columns to the layout's types; only the nullability of nested fields may differ."""
     types = [nullable(kind) for kind in given.schema.types]
     if types != wanted.types:
         raise TypeError(f"{what} columns are {types}, not {wanted.types}")

@@ -1,20 +1,20 @@
-"""Which runs a write absorbs, bin by bin. Decides from counts alone.
+"""The compaction policy: which runs of each bin a write merges, decided from counts alone.
 
-A write makes at most one file. For each bin it holds what the step changed merged with the newest
-``depth`` runs of that bin; depth 0 is the change alone. The rules, in the order they are served:
+A write creates at most one file. For each bin it contains the step's changes merged with the newest
+``depth`` runs of that bin; depth 0 is the changes alone. The rules, in order of priority:
 
-1. *young*: the newest run, while it and the change together are small, is absorbed whole, so
-   that a pipeline of tiny steps keeps one young file. This one is outside the budget.
-2. *crowded*: a bin with more runs than ``run_limit``.
-3. *tiers*: when a bin's newest runs are ``fan_out`` of about the same size, they become one, and
-   with them each next run that is not larger than what is merged so far: below the newest runs,
-   sizes at least double from run to run.
-4. *rotten*: a bin with too large a share of dead rows, which only a merge to the bottom removes.
-5. *sparse*: a run of which less than half still counts is rewritten, so that its file can go.
+1. *young*: absorb the newest run whole while it and the changes together are small, so that a
+   pipeline of tiny steps keeps one young file. This rule is outside the budget.
+2. *crowded*: merge a bin with more runs than ``run_limit``.
+3. *tiers*: when the newest ``fan_out`` runs of a bin are about the same size, merge them, along
+   with each next run that is not larger than the result so far. So below the newest runs, sizes
+   at least double from run to run.
+4. *rotten*: merge a bin with too many dead rows down to the bottom, which removes them.
+5. *sparse*: rewrite a run of which less than half still counts, so that its file can be removed.
 
-The budget bounds the rows that rules 2 to 5 read in one step. Within a rule the most urgent bins
-come first, and the first is always served, so that a bin is not left for ever because it is larger
-than the budget or because the rules before use it up.
+The budget bounds the rows that rules 2 to 5 read in a step. Within a rule the most urgent bins
+come first. The first is always merged, so a bin does not wait forever because it exceeds the budget
+or because earlier rules use it up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Shares = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The numbers of the policy."""
+    """The parameters of the policy."""
 
     young_bytes: int = 1 << 20
     fan_out: int = 4
@@ -50,13 +50,13 @@ LIMITS = Limits()
 
 
 class Stack:
-    """The runs of an owner's bins, newest first, as numbers.
+    """The row counts of an owner's runs, newest first.
 
-    ``rows`` has a row per run and a column per bin: the rows that count, 0 where the run does not
-    count for that bin. ``shares`` is the share of each run's rows that counts for any bin of any
-    owner, ``sizes`` each file's bytes. With ``totals``, all rows of each file, a run also counts as
-    sparse that the same write makes so: where rows die by the clock, whole files die together, and
-    none should wait for the next step.
+    ``rows`` has a row per run and a column per bin: the run's rows in that bin, 0 if the run is not
+    listed for it. ``shares`` is the share of each run's rows that is still listed by any owner,
+    ``sizes`` each file's bytes. With ``totals``, all rows of each file, a run that this write makes
+    sparse counts as sparse at once: where rows expire, whole files die together and should not
+    wait for the next step.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Stack:
     def __init__(
         self, rows: Index, shares: Shares, sizes: Index, totals: Index | None = None
     ) -> None:
-        """Number the runs of every bin from the newest, 1, down; 0 where a run does not count."""
+        """Number the runs of each bin from 1, the newest, down; 0 for runs not listed for it."""
         self.rows = rows
         self.shares = shares
         self.sizes = sizes
@@ -82,7 +82,7 @@ class Stack:
         self.listed: Mask = rows > 0
         self.places: Index = np.where(self.listed, np.cumsum(self.listed, axis=0), 0)
         self.heights: Index = self.listed.sum(axis=0)
-        #: Row *p* has, for each bin, the rows of its run at place *p* + 1.
+        #: Row *p* is, for each bin, the number of rows of its run at place *p* + 1.
         self.by_place = np.zeros((self.heights.max(initial=0), rows.shape[1]), dtype=np.int64)
         run, number = np.nonzero(self.listed)
         self.by_place[self.places[run, number] - 1, number] = rows[run, number]
@@ -90,17 +90,17 @@ class Stack:
         np.cumsum(self.by_place, axis=0, out=self._above[1:])
 
     def absorbed(self, depths: Index) -> Mask:
-        """Which run is absorbed for which bin when bins are merged this deep."""
+        """Which runs are absorbed in which bins at these depths."""
         return self.listed & (self.places <= depths)
 
     def rows_above(self, depths: Index) -> Index:
-        """How many rows each bin has in its newest ``depths`` runs."""
+        """The number of rows in the newest ``depths`` runs of each bin."""
         return self._above[depths, np.arange(len(depths))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """What the rules look at: the stack, the rows each bin gains and its keys after that."""
+    """The input of the rules: the stack, the rows each bin gains and its live keys after that."""
 
     stack: Stack
     changed: Index
@@ -110,17 +110,16 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Wish:
-    """The depth that a rule asks for in each bin, and how urgently."""
+    """The depth that a rule requests for each bin, and how urgently."""
 
     depths: Index
     urgency: Shares
 
 
 def average_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
-    """How many rows merging reads in a step on average, whatever the sizes.
+    """The average number of rows that merging reads in a step, whatever the sizes.
 
-    A changed row is read once in every tier, and each time dead rows reach their share, the whole
-    bin is.
+    A changed row is read once per tier, and a whole bin when its dead rows reach their share.
 
     >>> average_budget(1000, 64_000, Limits(fan_out=4, dead_share=0.5))
     5000
@@ -130,7 +129,7 @@ def average_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
 
 
 def default_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
-    """How many rows a step may read for merging: the average, and enough for many bins at once."""
+    """The number of rows a step may read for merging: the average, but enough for many bins."""
     return max(limits.budget_rows, average_budget(changed, held, limits))
 
 
@@ -142,7 +141,7 @@ def choose_depths(
     budget: int,
     limits: Limits = LIMITS,
 ) -> Index:
-    """How many runs of each bin the write absorbs, counted from the newest.
+    """Choose how many runs of each bin the write absorbs, counted from the newest.
 
     ``changed`` is the rows that the step adds to each bin, ``live`` each bin's keys after it.
     """
@@ -162,7 +161,7 @@ def choose_depths(
 
 
 def _young(step: _Step, changed_bytes: int) -> Index:
-    """Depth 1 for the bins of small runs that are the newest everywhere they count."""
+    """Depth 1 for the bins of small runs that are the newest in every bin they are listed for."""
     depths = np.zeros(len(step.changed), dtype=np.int64)
     if not step.changed.any():
         return depths
@@ -175,14 +174,14 @@ def _young(step: _Step, changed_bytes: int) -> Index:
 
 
 def _crowded(step: _Step, taken: Index) -> _Wish:
-    """Bins with too many runs, down to half the limit so that they are not due again at once."""
+    """Merge bins with too many runs to half the limit, so that they are not due again at once."""
     heights, limit = step.stack.heights, step.limits.run_limit
     after = heights - taken + (step.changed + taken > 0)
     return _Wish(np.where(after > limit, heights - limit // 2, 0), after.astype(np.float64))
 
 
 def _tiers(step: _Step, taken: Index) -> _Wish:
-    """Walk down each bin's stack as long as the runs are about as large as those above them."""
+    """Walk down each bin's stack while the runs are about as large as those above them."""
     least = step.limits.small_rows
     wanted = taken.copy()
     held = step.changed + step.stack.rows_above(taken)
@@ -194,13 +193,13 @@ def _tiers(step: _Step, taken: Index) -> _Wish:
         largest = np.where(here & (members == 0), np.maximum(largest, size), largest)
         joins = here & (size <= 2 * largest)
         walking &= joins | (place < taken)
-        # Right below a merge, what is not larger than its result goes along.
+        # Directly below a merge, a run that is not larger than its result joins it.
         along = joins & (wanted == place) & (wanted > taken) & (size <= held)
         members += joins
         held += np.where(joins, size, 0)
         largest = np.where(joins, np.maximum(largest, size), largest)
         full = along | (joins & (members >= step.limits.fan_out))
-        # What was merged is one member of the next tier.
+        # The merged runs are one member of the next tier.
         wanted[full] = place + 1
         members[full] = 1
         largest[full] = np.maximum(held, least)[full]
@@ -208,8 +207,8 @@ def _tiers(step: _Step, taken: Index) -> _Wish:
 
 
 def _rotten(step: _Step, taken: Index) -> _Wish:
-    """Bins with too many dead rows, down to the bottom."""
-    # What is absorbed anyway is taken to hold the keys that changed; if not, the next step knows.
+    """Merge bins with too many dead rows down to the bottom."""
+    # Assume that the runs absorbed anyway hold the changed keys; the next step corrects this.
     known = np.minimum(step.stack.rows_above(taken), step.changed)
     held = step.stack.rows.sum(axis=0) + step.changed - known
     dead = (held - step.live) / np.maximum(held, 1)
@@ -217,7 +216,7 @@ def _rotten(step: _Step, taken: Index) -> _Wish:
 
 
 def _sparse(step: _Step, taken: Index) -> _Wish:
-    """Bins of runs of which little still counts, down to those runs."""
+    """Merge bins down to runs of which little is still listed."""
     stack = step.stack
     missing = 1 - stack.shares[:, None]
     if stack.totals is not None:
@@ -225,5 +224,5 @@ def _sparse(step: _Step, taken: Index) -> _Wish:
         missing += (absorbed / stack.totals)[:, None]
     sparse = (missing > 1 - step.limits.sparse_share) & stack.listed
     wanted = np.where(sparse, stack.places, taken).max(axis=0, initial=0)
-    # The less is left of a run, the cheaper it is and the more worth while.
+    # The less is left of a run, the cheaper and the more worthwhile its removal.
     return _Wish(wanted, np.where(sparse, missing, 0).max(axis=0, initial=0))

@@ -1,4 +1,4 @@
-"""Entries: what keys of state with sub-keys hold, list items and map items."""
+"""Entries: the list and map items of keys, in state with sub-keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from anabranch.records.bins import Hashes, Mask, bin_of
 from anabranch.records.layout import EXPIRY, Layout
-from anabranch.runs.changes import Changed
+from anabranch.runs.changes import KeyChanges
 from anabranch.runs.expiry import expired_rows
 from anabranch.runs.keys import Index, to_mask
 from anabranch.runs.rows import newest_entries
@@ -19,10 +19,10 @@ from anabranch.runs.sorted_rows import SortedRows, concat_rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
-    """The entries of some keys, sorted by key as asked for and by sub-key.
+    """The entries of the keys of a look-up, in the order of the keys, then by sub-key.
 
     Those of key *i* are the rows from ``offsets[i]`` up to ``offsets[i + 1]``. ``rows`` has the
-    columns of the run: ``s_<name>``, ``v_<name>`` and, where the layout has it, ``expiry``.
+    columns of the run: ``s_<name>``, ``v_<name>`` and, if the layout has it, ``expiry``.
     """
 
     layout: Layout
@@ -31,13 +31,13 @@ class Entries:
 
     @property
     def subkeys(self) -> pa.RecordBatch:
-        """The sub-keys, under the names that the layout gives them."""
+        """The sub-keys, under the layout's names."""
         columns = self.rows.columns[: len(self.layout.subkeys)]
         return pa.RecordBatch.from_arrays(columns, schema=self.layout.subkeys)
 
     @property
     def values(self) -> pa.RecordBatch:
-        """The values, under the names that the layout gives them."""
+        """The values, under the layout's names."""
         first = len(self.layout.subkeys)
         return self.rows.select(range(first, first + len(self.layout.values))).rename_columns(
             self.layout.values.names
@@ -45,21 +45,21 @@ class Entries:
 
     @property
     def expiry(self) -> pa.Array | None:
-        """When each entry expires; None where the layout does not say."""
+        """When each entry expires; None if the layout has no expiry."""
         return self.rows.column(EXPIRY) if self.layout.expires else None
 
     @property
     def places(self) -> Index:
-        """For each entry, the place of its key among those asked for."""
+        """The place of each entry's key in the look-up."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
-    def forgotten(self, hashes: Hashes, keys: pa.RecordBatch) -> Changed:
-        """The change that clears all these keys, which are those asked for.
+    def forgotten(self, hashes: Hashes, keys: pa.RecordBatch) -> KeyChanges:
+        """The changes that clear all keys of the look-up.
 
-        Each entry was held: pass ``found`` as that many truths.
+        Every entry was held, so the ``found`` of their write is all true.
         """
         places = self.places
-        return Changed(
+        return KeyChanges(
             hashes[places],
             keys.take(pa.array(places)),
             _nulls(self.layout.values, len(places)),
@@ -81,15 +81,15 @@ def entries_of_keys(
     keys: pa.RecordBatch,
     now_ns: int | None,
 ) -> tuple[Index, pa.RecordBatch]:
-    """The rows of all entries that the keys hold, and where each key's begin.
+    """Look up all entries of keys; return where each key's entries begin, and their rows.
 
-    ``stack`` is newest first; each member has a truth value per bin that says for which bins it
-    counts. The keys are sorted by hash and unique.
+    ``stack`` is newest first; each member has a mask of the bins it is listed for. The keys must
+    be sorted by hash and unique.
     """
     numbers = bin_of(hashes, bins)
     every = np.arange(len(hashes))
     places, pieces = [every[:0]], []
-    # Oldest first, as in a merge: the last of equals is the newest.
+    # Oldest first, as in a merge: the last of equal entries is the newest.
     for rows, counts in reversed(stack):
         place, piece = rows.entries(layout, hashes, keys, every[counts[numbers]])
         if len(place):

@@ -1,4 +1,4 @@
-"""Time-to-live: rows that are not held any more from a time on, and how many of them a run has."""
+"""Time-to-live: which rows have expired, and how many of a run's rows expire when."""
 
 from __future__ import annotations
 
@@ -14,35 +14,32 @@ from anabranch.records.layout import EXPIRY, Layout
 from anabranch.runs.keys import Index, to_mask
 from anabranch.runs.sorted_rows import hash_column
 
-#: Into how many parts of about the same size a run's rows are put, by their expiry.
+#: The number of parts of about equal size in a run's expiry histogram.
 PARTS = 16
 
 
-def clock_of(layout: Layout, now_ns: int | None) -> int | None:
-    """The clock where rows expire, None where not; refuses to do without where they do."""
+def clock_for(layout: Layout, now_ns: int | None) -> int | None:
+    """The clock if rows expire, else None; ``ValueError`` if they do and there is no clock."""
     if not layout.expires:
         return None
     if now_ns is None:
-        raise ValueError("rows of this state expire: the clock of the step is needed")
+        raise ValueError("rows of this state expire, so the step's clock is required")
     return now_ns
 
 
 def expired_rows(layout: Layout, rows: pa.RecordBatch, now_ns: int | None) -> Mask:
-    """Which rows have expired: those whose time is the clock's or before.
-
-    The rows have the column of expiry under its name; the others may be missing.
-    """
-    now = pa.scalar(clock_of(layout, now_ns), pa.int64())
+    """Which rows have expired, at or before the clock; only their expiry column is needed."""
+    now = pa.scalar(clock_for(layout, now_ns), pa.int64())
     return to_mask(pc.fill_null(pc.less_equal(rows.column(EXPIRY), now), False))
 
 
-def bury_expired(
+def tombstone_expired(
     layout: Layout, rows: pa.RecordBatch, now_ns: int | None
 ) -> tuple[pa.RecordBatch, Mask]:
-    """The rows with tombstones in place of what has expired, and which those are.
+    """Replace expired rows by tombstones; return the rows, and which of them expired.
 
-    A row that expired may hide an older one of its key, which a merge that only dropped the row
-    would bring back: it goes as a tombstone does, at the bottom of its bin.
+    An expired row may hide an older row of its key, which dropping it would bring back. So it
+    becomes a tombstone, which goes when its bin is merged to the bottom.
     """
     expired = expired_rows(layout, rows, now_ns)
     if not expired.any():
@@ -58,24 +55,24 @@ def bury_expired(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histogram:
-    """How many rows of each bin expire when, coarsely.
+    """A coarse histogram of when the rows of each bin expire.
 
-    ``counts`` has a row per bin: how many of its rows expire at ``edges[i]`` or before, but after
-    the edge before it. Rows that never expire are in none.
+    ``counts`` has a row per bin: how many of its rows expire after ``edges[i - 1]``, up to and
+    including ``edges[i]``. Rows that never expire are not counted.
     """
 
     edges: Index
     counts: Index
 
     def expired(self, now_ns: int) -> Index:
-        """How many rows of each bin have expired for certain: at most a part of them more have."""
+        """How many rows of each bin have certainly expired; at most one more part may have."""
         past = int(np.searchsorted(self.edges, now_ns, side="right"))
         numbers: Index = self.counts[:, :past].sum(axis=1)
         return numbers
 
 
 def histogram_of(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> Histogram:
-    """The histogram of a run's rows."""
+    """Count when the rows of a run expire."""
     times, numbers = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for batch in batches:
         column = batch.column(layout.expiry_column)
@@ -89,7 +86,7 @@ def histogram_of(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -
 
 
 def _quantiles(times: Index) -> Index:
-    """Some of the times that cut them into parts of about the same size; the last is the latest."""
+    """The times that cut all times into parts of about equal size; the last is the latest."""
     if not len(times):
         return times
     ranks = np.arange(1, PARTS + 1) * len(times) // PARTS - 1

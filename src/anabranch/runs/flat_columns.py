@@ -1,7 +1,7 @@
-"""Columns of many batches that lie in one buffer, such as a mapped file, gathered in one go.
+"""Columns of many batches in one buffer, such as a mapped file, gathered with one NumPy call.
 
-Arrow takes rows out of a batch. Of a file with a hundred batches that is a hundred calls for a few
-hundred rows each. Values of fixed width need no call per batch: where they stand in the buffer is
+Arrow takes rows out of one batch at a time: for a file with a hundred batches that is a hundred
+calls for a few hundred rows each. The offset of a fixed-width value in the buffer is plain
 arithmetic, so one NumPy gather serves all batches.
 """
 
@@ -28,14 +28,14 @@ _WIDEST = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spread:
-    """Rows asked for, by number through all batches, and how many of them each batch has."""
+class RowSelection:
+    """Row numbers across all batches, ascending, and how many of them each batch has."""
 
     positions: Index
     counts: Index
 
     def shifted(self, shifts: Index, times: int = 1) -> Index:
-        """``times`` the position of each row, plus what its batch says."""
+        """``times`` the position of each row, plus the shift of its batch."""
         places: Index = np.repeat(shifts, self.counts)
         places += self.positions if times == 1 else times * self.positions
         return places
@@ -43,23 +43,23 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedBits:
-    """A bitmap that lies in pieces in a buffer: row *p* is bit ``p + shifts[batch]``.
+    """A bitmap scattered over a buffer: row *p* is bit ``p + shifts[batch]``.
 
-    Batches that are not ``present`` have no bitmap: there every row is true.
+    Batches that are not ``present`` have no bitmap: all their rows are true.
     """
 
     data: npt.NDArray[np.uint8]
     shifts: Index
     present: Mask
 
-    def take(self, spread: Spread) -> Mask:
-        """The bits of some rows."""
-        bits = spread.shifted(self.shifts)
-        found = self.data.take(bits >> 3)
-        found >>= (bits & 7).astype(np.uint8)
-        truth: Mask = (found & 1).view(np.bool_)
+    def take(self, selection: RowSelection) -> Mask:
+        """The bits of the selected rows."""
+        bits = selection.shifted(self.shifts)
+        data = self.data.take(bits >> 3)
+        data >>= (bits & 7).astype(np.uint8)
+        truth: Mask = (data & 1).view(np.bool_)
         if not self.present.all():
-            truth |= np.repeat(~self.present, spread.counts)
+            truth |= np.repeat(~self.present, selection.counts)
         return truth
 
 
@@ -67,7 +67,7 @@ class PackedBits:
 class FlatColumn:
     """A column of fixed width: row *p* begins at word ``per_row * p + shifts[batch]``.
 
-    Values are copied bit by bit: also NaNs stay what they are.
+    Values are copied bit for bit, NaNs included.
     """
 
     kind: pa.DataType
@@ -76,46 +76,46 @@ class FlatColumn:
     shifts: Index
     valid: PackedBits | None
 
-    def values(self, spread: Spread) -> npt.NDArray[Any]:
-        """The words of some rows, without a look at what is NULL."""
-        places = spread.shifted(self.shifts, self.per_row)
+    def values(self, selection: RowSelection) -> npt.NDArray[Any]:
+        """The words of the selected rows, whether NULL or not."""
+        places = selection.shifted(self.shifts, self.per_row)
         if self.per_row > 1:
             places = (places[:, None] + np.arange(self.per_row)).ravel()
-        found: npt.NDArray[Any] = self.words.take(places)
-        return found
+        words: npt.NDArray[Any] = self.words.take(places)
+        return words
 
-    def take(self, spread: Spread) -> pa.Array:
-        """Some rows of the column."""
-        values = pa.py_buffer(self.values(spread))
+    def take(self, selection: RowSelection) -> pa.Array:
+        """The selected rows of the column."""
+        values = pa.py_buffer(self.values(selection))
         valid = None
         if self.valid is not None:
-            truth = self.valid.take(spread)
+            truth = self.valid.take(selection)
             if not truth.all():
                 valid = pa.py_buffer(np.packbits(truth, bitorder="little"))
-        return pa.Array.from_buffers(self.kind, len(spread.positions), [valid, values])
+        return pa.Array.from_buffers(self.kind, len(selection.positions), [valid, values])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FlatTruth:
-    """A column of truth values without NULLs."""
+class FlatBooleans:
+    """A boolean column without NULLs."""
 
     bits: PackedBits
 
-    def take(self, spread: Spread) -> pa.Array:
-        """Some rows of the column."""
-        return pa.array(self.bits.take(spread))
+    def take(self, selection: RowSelection) -> pa.Array:
+        """The selected rows of the column."""
+        return pa.array(self.bits.take(selection))
 
 
-Flat = FlatColumn | FlatTruth
+Flat = FlatColumn | FlatBooleans
 
 
 def flat_columns(
     schema: pa.Schema, batches: Sequence[pa.RecordBatch], starts: Index, whole: pa.Buffer
 ) -> tuple[Flat | None, ...]:
-    """The columns that can be gathered from ``whole``, None for the others: text, lists, structs.
+    """The columns that can be gathered from ``whole``; None for others, such as text and lists.
 
-    ``starts`` is the number of each batch's first row. A column of which any part lies elsewhere,
-    or where no word of its width begins, cannot be gathered.
+    ``starts`` is the number of each batch's first row. A column with a part outside ``whole``, or
+    not aligned to its width, cannot be gathered.
     """
     return tuple(
         _flat(field.type, [batch.column(place) for batch in batches], starts, whole)
@@ -129,7 +129,7 @@ def _flat(
     if pa.types.is_boolean(kind):
         truth = _bits(parts, 1, starts, whole)
         nulls = any(part.null_count for part in parts)
-        return None if nulls or truth is None else FlatTruth(truth)
+        return None if nulls or truth is None else FlatBooleans(truth)
     if not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
         return None
     width = int(kind.bit_width)
@@ -151,20 +151,20 @@ def _flat(
 def _bits(
     parts: Sequence[pa.Array], number: int, starts: Index, whole: pa.Buffer
 ) -> PackedBits | None:
-    """The bitmaps of a column that are its buffers of this number; None if one lies elsewhere."""
+    """The bitmaps in a column's buffers of this number; None if one lies outside ``whole``."""
     buffers = [part.buffers()[number] for part in parts]
     present = np.array([buffer is not None for buffer in buffers], dtype=np.bool_)
     offsets = _offsets(buffers, whole)
     if offsets is None:
         return None
     rows = np.array([part.offset for part in parts], dtype=np.int64) - starts[:-1]
-    # Where there is no bitmap, every row reads the first bit of the buffer.
+    # Without a bitmap, every row reads the first bit of the buffer.
     shifts = np.where(present, 8 * offsets + rows, -starts[:-1])
     return PackedBits(_view(whole, 8), shifts, present)
 
 
 def _offsets(buffers: Sequence[pa.Buffer | None], whole: pa.Buffer) -> Index | None:
-    """Where in ``whole`` each buffer begins, 0 for none; None if one does not lie in it."""
+    """The offset of each buffer in ``whole``, 0 for no buffer; None if one lies outside."""
     offsets = np.zeros(len(buffers), dtype=np.int64)
     for place, buffer in enumerate(buffers):
         if buffer is not None:
@@ -175,5 +175,5 @@ def _offsets(buffers: Sequence[pa.Buffer | None], whole: pa.Buffer) -> Index | N
 
 
 def _view(whole: pa.Buffer, width: int) -> npt.NDArray[Any]:
-    """The buffer as words of so many bits, as many as fit."""
+    """The buffer as words of ``width`` bits, as many as fit."""
     return np.frombuffer(whole, dtype=_WORDS[width], count=whole.size // (width // 8))

@@ -1,10 +1,9 @@
-"""Signposts: where hashes stand among ascending ones, known but for a few rows without a search.
+"""An index over ascending hashes that finds a hash in one or two reads.
 
-Hashes are spread evenly, so that their leading bits tell nearly where they stand. Tables by these
-bits have, for each group of hashes, how many there are, where they begin, and which eighths of the
-group any of them is in. Most hashes that are not there meet an empty eighth and are done. The
-others read one or two places of the rows, all of them at the same time, where a binary search reads
-twenty, each after the other.
+Hashes are evenly distributed, so their leading bits nearly give their position. Tables indexed by
+these bits have, for each group of hashes, its size, its start, and which eighths of the group are
+occupied. Most absent hashes fall into an empty eighth and are done. The others read one or two
+positions, all at the same time, where a binary search would read twenty in sequence.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from anabranch.runs.keys import Index
 
 Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
-#: A group has no more rows than this: counts take a byte.
+#: The most rows in a group: counts take a byte.
 LARGEST = 255
-#: A group has eight parts, so many bits below those that number it.
+#: The number of bits that choose one of the eight parts of a group.
 _PARTS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Signposts:
-    """The tables of one sequence of ascending hashes, which lie in parts among ``words``.
+class HashIndex:
+    """The index tables of one ascending sequence of hashes, which lie in parts in ``words``.
 
     Group *g* has the hashes whose bits above ``shift`` are those of the first hash plus *g*:
-    ``counts[g]`` of them, one after the other from ``words[begins[g]]`` on. Bit *k* of ``sieve[g]``
-    says whether any is in its *k*-th part. There are one to two hashes to a group on average.
+    ``counts[g]`` of them, contiguous from ``words[begins[g]]``. Bit *k* of ``sieve[g]`` says
+    whether its *k*-th part is occupied. A group has one to two hashes on average.
     """
 
     words: Hashes
@@ -44,7 +43,7 @@ class Signposts:
     begins: Places
 
     def find(self, hashes: Hashes) -> tuple[Index, Index]:
-        """Which of these ascending hashes occur, and at which word each does first."""
+        """Find ascending hashes: which of them occur, and the first word of each."""
         start = int(np.searchsorted(hashes, self.first))
         stop = int(np.searchsorted(hashes, self.last, side="right"))
         part = _parts_of_groups(hashes[start:stop], self.shift, self.first)
@@ -56,32 +55,29 @@ class Signposts:
         some += start
         at = self.begins.take(group).astype(np.int64)
         wanted = hashes[some]
-        self._halve(wanted, at, self.counts.take(group))
-        met = np.flatnonzero(self.words.take(at) == wanted)
-        return some[met], at[met]
+        self._bisect(wanted, at, self.counts.take(group))
+        hits = np.flatnonzero(self.words.take(at) == wanted)
+        return some[hits], at[hits]
 
-    def _halve(self, wanted: Hashes, at: Index, counts: npt.NDArray[np.uint8]) -> None:
-        """Move ``at``, in place, to the first word of the group that is not less than wanted.
-
-        It stays at the last word if all are less.
-        """
+    def _bisect(self, wanted: Hashes, at: Index, counts: npt.NDArray[np.uint8]) -> None:
+        """Move ``at``, in place, to the group's first word not less than wanted, else its last."""
         several = np.flatnonzero(counts > 1)
         wanted, low, left = wanted[several], at[several], counts[several].astype(np.int64)
         for _ in range((int(left.max(initial=1)) - 1).bit_length()):
-            # Where only one is left, half is none, and what is read does not matter.
+            # With one word left, half is 0 and the word that is read does not matter.
             half = left >> 1
             low += half * (self.words.take(low + half - 1) < wanted)
             left -= half
         at[several] = low
 
 
-def make_signposts(
+def build_hash_index(
     parts: Sequence[Hashes], words: Hashes, places: Sequence[int]
-) -> Signposts | None:
-    """Signposts to ``parts``, which are not empty and begin at these places of ``words``.
+) -> HashIndex | None:
+    """Index ``parts``, which are not empty and begin at these places of ``words``.
 
-    None where hashes are spread too unevenly for them, or are so few that a group would lie in two
-    parts. Whole bins and hashes as they should be never are, but for tiny sequences.
+    Returns None if the hashes are too uneven, or so few that a group would lie in two parts. With
+    whole bins and proper hashes that happens only for tiny sequences.
     """
     if not parts:
         return None
@@ -109,11 +105,11 @@ def make_signposts(
         held = np.zeros(len(found) << _PARTS, dtype=np.bool_)
         held[numbers] = True
         sieve[low:free] = np.packbits(held, bitorder="little")
-    return Signposts(words, first, last, shift, sieve, counts, begins)
+    return HashIndex(words, first, last, shift, sieve, counts, begins)
 
 
 def _parts_of_groups(hashes: Hashes, shift: int, first: np.uint64) -> Index:
-    """Eight times the group of each hash, none of which is less than the first, plus its part."""
+    """Eight times the group of each hash plus its part; no hash is less than the first."""
     numbers = hashes >> np.uint64(shift - _PARTS)
     numbers -= np.uint64(int(first) >> shift << _PARTS)
     return numbers.view(np.int64)

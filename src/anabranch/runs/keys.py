@@ -1,4 +1,4 @@
-"""Comparing and ordering keys held in Arrow columns. NULL equals NULL, and nothing else."""
+"""Comparing and ordering keys in Arrow columns. NULL equals only NULL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Index = npt.NDArray[np.int64]
 
 
 def one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with each column in one piece; a batch is returned as it is."""
+    """The rows with each column in one chunk; a batch is returned as it is."""
     if isinstance(rows, pa.RecordBatch):
         return rows
     columns = [column.combine_chunks() for column in rows.columns]
@@ -23,7 +23,7 @@ def one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 
 def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Mask:
-    """Row by row, whether two equally long sets of key columns hold the same key."""
+    """Whether two sets of key columns have the same key, row by row."""
     same = np.ones(rows, dtype=np.bool_)
     for one, other in zip(left, right, strict=True):
         same &= _same(one, other)
@@ -35,7 +35,7 @@ def _same(left: pa.Array, right: pa.Array) -> Mask:
         equal = to_mask(pc.fill_null(pc.equal(left, right), False))
     else:
         fields = range(left.type.num_fields)
-        # A NULL struct's fields may hold anything; both_valid below keeps them out.
+        # The fields of a NULL struct may hold anything; the validity test excludes them.
         equal = same_keys(
             [left.field(i) for i in fields], [right.field(i) for i in fields], len(left)
         )
@@ -46,7 +46,7 @@ def _same(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def comes_before(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Mask:
-    """Row by row, whether the left key is before the right one in the order of ``order_by_key``."""
+    """Whether the left key comes before the right one by ``order_by_key``, row by row."""
     before = np.zeros(rows, dtype=np.bool_)
     same = np.ones(rows, dtype=np.bool_)
     for whole, others in zip(left, right, strict=True):
@@ -59,16 +59,16 @@ def comes_before(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int)
 
 
 def to_mask(truth: pa.BooleanArray) -> Mask:
-    """A truth array without NULLs as a writable NumPy array."""
+    """A boolean array without NULLs as a writable NumPy array."""
     mask: Mask = truth.to_numpy(zero_copy_only=False)
     return mask if mask.flags.writeable else mask.copy()
 
 
 def order_by_key(hashes: Hashes, keys: pa.RecordBatch) -> Index:
-    """The exact order by (hash, key), stable. Slow: for rows whose hashes collide.
+    """The exact, stable order by (hash, key). It is slow: use it for rows whose hashes collide.
 
-    Any total order of keys would do, as long as it is the same for every run: this is ascending
-    by column, NULL last.
+    Any total order would do as long as all runs use the same. This one is ascending by column,
+    NULL last.
     """
     columns = [pa.array(hashes)]
     for column in keys.columns:
@@ -81,7 +81,7 @@ def order_by_key(hashes: Hashes, keys: pa.RecordBatch) -> Index:
 
 
 def _flat(column: pa.Array) -> Iterator[pa.Array]:
-    """The plain columns that order a key column: of a struct, whether it is NULL and its fields."""
+    """The plain columns that order a key column; for a struct, its nullness and its fields."""
     if not pa.types.is_struct(column.type):
         yield column
         return

@@ -1,4 +1,4 @@
-"""One operator's state in the bins of one owner: look up, write, scan."""
+"""One operator's state in the bins of one owner: look-up, write and scan."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 from anabranch.records.bins import BinSet, Hashes, Mask, bin_of, bin_offsets, check_hashes
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import Listed, RunInfo, RunList
-from anabranch.runs.blobs import with_blobs, write_blobs
-from anabranch.runs.changes import Changed, Rows, fit, identity, sorted_order, to_rows
+from anabranch.runs.blobs import read_blobs, write_blobs
+from anabranch.runs.changes import KeyChanges, Rows, fit, identity, sorted_order, to_rows
 from anabranch.runs.compaction import (
     LIMITS,
     Limits,
@@ -23,27 +23,27 @@ from anabranch.runs.compaction import (
     default_budget,
 )
 from anabranch.runs.entries import Entries, entries_of_keys
-from anabranch.runs.expiry import clock_of
+from anabranch.runs.expiry import clock_for
 from anabranch.runs.keys import Index, one_batch, to_mask
-from anabranch.runs.rows import Held, lookup
+from anabranch.runs.rows import LookupResult, lookup
 from anabranch.runs.run_file import Create, write_run
-from anabranch.runs.run_stack import StackedRuns
+from anabranch.runs.run_stack import RunStack
 from anabranch.runs.sorted_rows import hash_column
-from anabranch.runs.state_files import InStore, StateFiles
+from anabranch.runs.state_files import StateFiles, StoreFiles
 
 NONE = BinSet()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StateChange:
-    """What a write did, for the commit.
+class WriteResult:
+    """The result of a write, for the commit.
 
     ``runs`` is the new list of the owned bins (``run_list.replace`` puts it into the operator's),
-    ``run`` the file that was written, None when nothing was left to keep. ``live`` is the number
-    of keys per bin, of entries where the layout has sub-keys; bins of others are as they were.
-    What has expired counts until it is overwritten, forgotten or merged away, so this number may
-    depend on when bins were merged. ``merged_rows`` and ``merged_bytes`` are what was read of
-    older runs, ``merge_seconds`` how long that took without writing the result.
+    ``run`` the new file, None if no rows were left. ``live`` is the number of keys per bin, or of
+    entries if the layout has sub-keys; bins of other owners are unchanged. Expired rows count
+    until they are overwritten, forgotten or merged away, so ``live`` may depend on when bins were
+    merged. ``merged_rows`` and ``merged_bytes`` are what was read from older runs,
+    ``merge_seconds`` how long that took without writing the result.
     """
 
     run: RunInfo | None
@@ -59,11 +59,11 @@ class RegionState:
     """One operator's state in the bins of one owner, at one step.
 
     ``runs`` is the operator's whole list, not only the owner's part: how much of a file others
-    still need decides whether it is worth rewriting. Runs are opened when they are first needed.
-    The object is a snapshot: a write leaves it as it was and returns what is new.
+    still need decides whether to rewrite it. Runs are opened on first use. The object is a
+    snapshot: a write leaves it unchanged and returns what is new.
 
-    Where rows expire, every call needs the clock of the step, ``now_ns``. It must not go back from
-    step to step: what was merged away as expired does not return.
+    If rows expire, every call needs the step's clock, ``now_ns``. The clock must not go back from
+    step to step: expired rows that were merged away do not return.
     """
 
     def __init__(
@@ -81,8 +81,7 @@ class RegionState:
     ) -> None:
         """Take the state as a commit describes it; ``live`` has a number per bin.
 
-        ``files`` is how runs and blobs are read and made: in the store ``root``, unless told
-        otherwise.
+        ``files`` reads and creates runs and blobs; the default is directly in the store ``root``.
         """
         self.operator = operator
         self.layout = layout
@@ -93,45 +92,45 @@ class RegionState:
             raise ValueError(f"live keys of {bins} bins expected, not {self.live.shape}")
         self._root = root
         self._limits = limits
-        self._files: StateFiles = InStore(root) if files is None else files
-        self._held = StackedRuns(operator, layout, runs, self._files, bins, owned)
+        self._files: StateFiles = StoreFiles(root) if files is None else files
+        self._stack = RunStack(operator, layout, runs, self._files, bins, owned)
 
     def lookup(
         self, hashes: Hashes, keys: Rows, now_ns: int | None = None
     ) -> tuple[Mask, pa.RecordBatch]:
-        """Which keys are held, and their values, NULL where not held.
+        """Look up keys: which of them are held, and their values, NULL if not held.
 
-        The keys asked for are sorted by hash, unique and in owned bins.
+        The keys must be sorted by hash, unique and in owned bins.
         """
         held = self.find(hashes, keys, now_ns)
         return held.found, held.values
 
-    def find(self, hashes: Hashes, keys: Rows, now_ns: int | None = None) -> Held:
-        """The same, with the expiry of each row and what has expired and is still counted."""
-        return self._with_blobs(self._find(hashes, one_batch(keys), now_ns))
+    def find(self, hashes: Hashes, keys: Rows, now_ns: int | None = None) -> LookupResult:
+        """Look up keys like ``lookup``, with their expiry and expired rows that still count."""
+        return self._read_blobs(self._find(hashes, one_batch(keys), now_ns))
 
     def entries(self, hashes: Hashes, keys: Rows, now_ns: int | None = None) -> Entries:
-        """All entries that keys hold, in state with sub-keys; the keys as in ``lookup``."""
+        """Look up all entries of keys in state with sub-keys; the keys as in ``lookup``."""
         self._check_owned(hashes)
-        layout, now_ns = self.layout, clock_of(self.layout, now_ns)
+        layout, now_ns = self.layout, clock_for(self.layout, now_ns)
         offsets, rows = entries_of_keys(
-            layout, self._held.counted, self.bins, hashes, one_batch(keys), now_ns
+            layout, self._stack.members, self.bins, hashes, one_batch(keys), now_ns
         )
         rows = self._filled(rows)
         return Entries(layout, rows.select(range(1 + len(layout.keys), rows.num_columns)), offsets)
 
     def entries_of(
         self, hashes: Hashes, keys: Rows, subkeys: Rows, now_ns: int | None = None
-    ) -> Held:
-        """Single entries: those of these keys with these sub-keys, row by row.
+    ) -> LookupResult:
+        """Look up single entries by key and sub-key, row by row.
 
-        They are sorted by hash, unique and in owned bins.
+        They must be sorted by hash, unique and in owned bins.
         """
-        return self._with_blobs(self._find(hashes, identity(keys, subkeys), now_ns))
+        return self._read_blobs(self._find(hashes, identity(keys, subkeys), now_ns))
 
     def write(
         self,
-        changed: Changed,
+        changed: KeyChanges,
         name: str,
         *,
         found: Mask | None = None,
@@ -140,20 +139,19 @@ class RegionState:
         now_ns: int | None = None,
         still: BinSet = NONE,
         bursts: bool = True,
-    ) -> StateChange | None:
-        """Keep what changed and merge what is due, in one new file of this name; or do nothing.
+    ) -> WriteResult | None:
+        """Write changes, merged with the runs that are due, to one new file; None if nothing is.
 
-        ``found`` says which of the keys (or entries) were held before, if the caller knows; where
-        rows expire that is ``Held.present``, since those that have expired are still counted.
-        Forgetting a key that is not held leaves no trace. ``budget`` is the number of rows that
-        merging may read. A write without changed rows still merges what is due. Large values
-        go to files of their own, if the layout has blobs, whose names begin with ``name``. Bins
-        that are ``still`` are not merged, unless they would have too many runs: somebody is
-        copying them, and a merge would make all of it new. Without ``bursts`` merging only keeps
-        up: what comes due at once waits, where the step has something else to spend time on.
+        ``found`` says which keys (or entries) were held before, if the caller knows. If rows
+        expire, pass ``LookupResult.present``: expired rows still count. Forgetting a key that is
+        not held leaves no trace. ``budget`` is the number of rows that merging may read. A write
+        without changes still merges what is due. If the layout has blobs, large values go to files
+        whose names begin with ``name``. Bins in ``still`` are being copied, so they are not merged
+        unless they would have too many runs: a merge would make the copy useless. Without
+        ``bursts`` merging only keeps up on average, which leaves the step time for other work.
         """
         create = self._files.create if create is None else create
-        now_ns, stack = clock_of(self.layout, now_ns), self._held.stack
+        now_ns, stack = clock_for(self.layout, now_ns), self._stack.stack
         delta, live = self._delta(changed, found, now_ns, name, create)
         offsets = bin_offsets(hash_column(delta), self.bins)
         if budget is None:
@@ -163,18 +161,18 @@ class RegionState:
             stack,
             np.diff(offsets),
             delta.nbytes,
-            live if now_ns is None else live - self._held.expired(now_ns),
+            live if now_ns is None else live - self._stack.expired(now_ns),
             budget,
             self._limits,
         )
         depths[still.mask(self.bins) & (stack.heights < self._limits.run_limit)] = 0
         if self.layout.blobs:
-            depths = np.maximum(depths, self._held.dead_blobs(delta, now_ns))
+            depths = np.maximum(depths, self._stack.dead_blobs(delta, now_ns))
         absorbed = stack.absorbed(depths)
         if not delta.num_rows and not absorbed.any():
             return None
         started = time.perf_counter()
-        merged = list(self._held.merged(delta, offsets, depths, now_ns))
+        merged = list(self._stack.merge(delta, offsets, depths, now_ns))
         merging = time.perf_counter() - started if absorbed.any() else 0.0
         batches = [part.rows for part in merged if part.rows.num_rows]
         run = None
@@ -182,81 +180,81 @@ class RegionState:
             run = write_run(
                 self._root, name, self.operator, self.layout, batches, self.bins, create=create
             )
-        return StateChange(
+        return WriteResult(
             run,
-            self._list_after(run, batches, absorbed),
+            self._new_list(run, batches, absorbed),
             sum((-part.died for part in merged if part.died is not None), start=live),
             delta.num_rows,
             int(stack.rows[absorbed].sum()),
-            int(self._held.bin_bytes(absorbed).sum()),
+            int(self._stack.bin_bytes(absorbed).sum()),
             merging,
         )
 
     def scan(self, now_ns: int | None = None) -> pa.Table:
-        """All live rows, sorted: the columns of the layout but for blob and tombstone."""
+        """All live rows, sorted, with the layout's columns except blob and tombstone."""
         batches = [self._filled(rows) for rows in self._live(self.owned, now_ns)]
         nothing = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
         return pa.Table.from_batches(batches, schema=self._filled(nothing).schema)
 
     def keys(self, now_ns: int | None, bins: BinSet) -> pa.Table:
-        """Hash and key of all live rows in some of the owned bins, sorted; a key may come often."""
+        """Hash and key of all live rows in some owned bins, sorted; a key may occur repeatedly."""
         columns = range(1 + len(self.layout.keys))
         schema = pa.schema([self.layout.schema.field(place) for place in columns])
         batches = [rows.select(columns) for rows in self._live(bins, now_ns)]
         return pa.Table.from_batches(batches, schema=schema)
 
     def bytes_per_bin(self) -> Index:
-        """The bytes that each owned bin has in all its runs, dead rows included, and in blobs."""
-        return self._held.bin_bytes(self._held.stack.listed) + self._held.blob_bytes()
+        """The bytes of each owned bin in all its runs and blobs, dead rows included."""
+        return self._stack.bin_bytes(self._stack.stack.listed) + self._stack.blob_bytes()
 
     def _live(self, bins: BinSet, now_ns: int | None) -> Iterator[pa.RecordBatch]:
         """The live rows of some bins, a few bins at a time."""
         nothing = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
         none_changed = np.zeros(self.bins + 1, dtype=np.int64)
-        depths = np.where(bins.mask(self.bins), self._held.stack.heights, 0)
-        clock = clock_of(self.layout, now_ns)
-        for part in self._held.merged(nothing, none_changed, depths, clock):
+        depths = np.where(bins.mask(self.bins), self._stack.stack.heights, 0)
+        clock = clock_for(self.layout, now_ns)
+        for part in self._stack.merge(nothing, none_changed, depths, clock):
             yield part.rows
 
     def _check_owned(self, hashes: Hashes) -> None:
         check_hashes(hashes)
-        strange = ~self.owned.mask(self.bins)[bin_of(hashes, self.bins)]
-        if strange.any():
-            number = bin_of(hashes[strange][:1], self.bins)[0]
+        foreign = ~self.owned.mask(self.bins)[bin_of(hashes, self.bins)]
+        if foreign.any():
+            number = bin_of(hashes[foreign][:1], self.bins)[0]
             raise ValueError(f"R1: bin {number} is not owned here ({self.operator})")
 
-    def _find(self, hashes: Hashes, keys: pa.RecordBatch, now_ns: int | None) -> Held:
+    def _find(self, hashes: Hashes, keys: pa.RecordBatch, now_ns: int | None) -> LookupResult:
         self._check_owned(hashes)
-        now_ns = clock_of(self.layout, now_ns)
-        return lookup(self.layout, self._held.counted, self.bins, hashes, keys, now_ns)
+        now_ns = clock_for(self.layout, now_ns)
+        return lookup(self.layout, self._stack.members, self.bins, hashes, keys, now_ns)
 
-    def _with_blobs(self, held: Held) -> Held:
+    def _read_blobs(self, held: LookupResult) -> LookupResult:
         if held.blob is None or held.blob.null_count == len(held.blob):
             return held
-        return replace(held, values=with_blobs(self._files, held.values, held.blob))
+        return replace(held, values=read_blobs(self._files, held.values, held.blob))
 
     def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """State rows with what their blobs hold, without the columns blob and tombstone."""
+        """State rows with the values of their blobs, without the columns blob and tombstone."""
         layout = self.layout
         last = layout.blob_column if layout.blobs else layout.tombstone_column
-        shown = rows.select(range(last))
+        visible = rows.select(range(last))
         if not layout.blobs or rows.column(last).null_count == rows.num_rows:
-            return shown
-        columns = list(shown.columns)
-        values = with_blobs(self._files, rows.select(layout.value_columns), rows.column(last))
+            return visible
+        columns = list(visible.columns)
+        values = read_blobs(self._files, rows.select(layout.value_columns), rows.column(last))
         for place, column in zip(layout.value_columns, values.columns, strict=True):
             columns[place] = column
-        return pa.RecordBatch.from_arrays(columns, schema=shown.schema)
+        return pa.RecordBatch.from_arrays(columns, schema=visible.schema)
 
     def _delta(
         self,
-        changed: Changed,
+        changed: KeyChanges,
         found: Mask | None,
         now_ns: int | None,
         name: str,
         create: Create,
     ) -> tuple[pa.RecordBatch, Index]:
-        """The rows that the changes add, and each bin's live keys after them."""
+        """The state rows of the changes, and each bin's live keys after them."""
         if not len(changed.hashes):
             return pa.RecordBatch.from_pylist([], schema=self.layout.schema), self.live.copy()
         self._check_owned(changed.hashes)
@@ -277,19 +275,20 @@ class RegionState:
             rows = rows.filter(pa.array(~pointless))
         return rows, self.live + born - died
 
-    def _blobs(self, changed: Changed, name: str, create: Create) -> pa.Array | None:
+    def _blobs(self, changed: KeyChanges, name: str, create: Create) -> pa.Array | None:
         columns = fit("value", one_batch(changed.values), self.layout.values)
         values = pa.RecordBatch.from_arrays(columns, schema=self.layout.values)
         return write_blobs(self._root, name, values, changed.tombstone, create)
 
-    def _list_after(
+    def _new_list(
         self, run: RunInfo | None, batches: Sequence[pa.RecordBatch], absorbed: Mask
     ) -> RunList:
-        kept = (
+        """The new run, then the older runs with the bins that were not absorbed."""
+        rest = (
             Listed(listed.run, listed.bins - BinSet.from_mask(mask))
-            for listed, mask in zip(self._held.listed, absorbed, strict=True)
+            for listed, mask in zip(self._stack.listed, absorbed, strict=True)
         )
-        older = tuple(listed for listed in kept if listed.bins)
+        older = tuple(listed for listed in rest if listed.bins)
         if run is None:
             return older
         held = np.zeros(self.bins, dtype=np.bool_)

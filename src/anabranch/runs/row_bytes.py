@@ -1,4 +1,4 @@
-"""How many bytes rows take, range by range."""
+"""The size of ranges of rows in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch.runs.keys import Index
 
 
 def bytes_between(batch: pa.RecordBatch, offsets: Index) -> Index:
-    """The bytes of the rows between neighbouring offsets, without the bits that mark NULLs."""
+    """The bytes of the rows between neighbouring offsets, without validity bitmaps."""
     none = np.zeros(len(offsets) - 1, dtype=np.int64)
     return sum((_column_bytes(column, offsets) for column in batch.columns), start=none)
 

@@ -1,8 +1,8 @@
-"""Rows of state as sorted columns: grouping, looking up and merging, a column at a time.
+"""State rows as sorted columns: grouping, look-up and merging, a column at a time.
 
-Everything is exact when hashes collide: full keys are compared wherever hashes are equal. Rows
-are ordered by (hash, key, sub-key); the order of keys matters only where hashes are equal and is
-then that of ``keys.order_by_key``.
+Hash collisions are handled exactly: wherever hashes are equal, full keys are compared. Rows are
+ordered by (hash, key, sub-key). The order of keys matters only among equal hashes and is that of
+``keys.order_by_key``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from anabranch.runs.sorted_rows import SortedRows, concat_rows, hash_column
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """The rows of a batch by key.
+    """The rows of a batch grouped by key.
 
     ``order`` lists the rows by (hash, key), equal keys in the order of the batch; ``starts`` is
     where each group begins in it; ``group_of_row`` is the group of each row of the batch.
-    ``hashes`` and ``keys`` have one row per group, sorted and unique, fit for a look-up.
+    ``hashes`` and ``keys`` have one row per group, sorted and unique, ready for a look-up.
     """
 
     order: Index
@@ -43,12 +43,12 @@ class Groups:
     keys: pa.RecordBatch
 
     def __len__(self) -> int:
-        """How many groups."""
+        """The number of groups."""
         return len(self.starts)
 
 
 def group_keys(hashes: Hashes, keys: pa.Table | pa.RecordBatch) -> Groups:
-    """Group the rows of a batch, in any order, by key.
+    """Group the rows of a batch by key; the rows may be in any order.
 
     >>> keys = pa.record_batch({"name": ["b", "a", "b"]})
     >>> groups = group_keys(np.array([7, 3, 7], dtype=np.uint64), keys)
@@ -67,14 +67,14 @@ def group_keys(hashes: Hashes, keys: pa.Table | pa.RecordBatch) -> Groups:
 
 
 def is_ascending(hashes: Hashes) -> bool:
-    """Whether each hash is larger than the one before: then the rows are sorted and unique."""
+    """Whether hashes strictly ascend, which means that their rows are sorted and unique."""
     return bool(np.all(hashes[1:] > hashes[:-1]))
 
 
 def merge_rows(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One sorted batch with the newest row of every key and sub-key, tombstones included.
+    """Merge sorted parts into one batch with the newest row of every key and sub-key.
 
-    ``parts`` are newest first. Each is sorted; parts that hold the same key differ in age.
+    ``parts`` are newest first. Tombstones stay.
     """
     if layout.has_subkeys:
         return _merge_entries(layout, [part for part in parts if part.num_rows])
@@ -89,17 +89,14 @@ def merge_rows(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatc
 def _merge_entries(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(parts) == 1:
         return parts[0]
-    # Oldest first: what was appended to a list then lies in order, and needs no exact sort.
+    # Oldest first: items appended to a list are then in order and need no exact sort.
     whole = concat_rows(layout.schema, parts[::-1])
     newest = newest_entries(hash_column(whole), whole.select(layout.identity_columns))
     return whole.take(pa.array(newest))
 
 
 def newest_entries(groups: Hashes, keys: pa.RecordBatch) -> Index:
-    """The last row of every key in the batch, in the order by (group, key).
-
-    The batch is made of a few parts that are sorted.
-    """
+    """The last row of every key, ordered by (group, key), in a batch of a few sorted parts."""
     order, first = _ordered(_order_of_parts(groups), groups, keys)
     return order[np.roll(first, -1)]
 
@@ -107,7 +104,7 @@ def newest_entries(groups: Hashes, keys: pa.RecordBatch) -> Index:
 def drop_tombstones(
     layout: Layout, batch: pa.RecordBatch, at_bottom: Mask, bins: int
 ) -> pa.RecordBatch:
-    """The rows without the tombstones of those bins below which nothing older is listed."""
+    """Drop the tombstones of the bins that have no older runs."""
     dead = to_mask(batch.column(layout.tombstone_column))
     if not dead.any():
         return batch
@@ -116,12 +113,12 @@ def drop_tombstones(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
-    """What a look-up found, a row for each key (or pair of key and sub-key) asked for.
+class LookupResult:
+    """The result of a look-up, with a row per key (or pair of key and sub-key) asked for.
 
-    ``found`` is what is held; values, expiry and blob are NULL elsewhere. ``present`` is more
-    where rows expire: also what has expired but was not merged away. It is still counted, so that
-    this is what a write wants to know of the keys it changes.
+    ``found`` says which are held; values, expiry and blob of the others are NULL. ``present`` also
+    includes expired rows that were not merged away yet: they still count as live, so a write
+    needs ``present``.
     """
 
     found: Mask
@@ -138,11 +135,11 @@ def lookup(
     hashes: Hashes,
     keys: pa.RecordBatch,
     now_ns: int | None = None,
-) -> Held:
-    """Find keys, or entries: then ``keys`` has the key columns and the sub-key columns.
+) -> LookupResult:
+    """Look up keys, or entries, for which ``keys`` has key and sub-key columns.
 
-    ``stack`` is newest first; each member has a truth value per bin that says for which bins it
-    counts. What is asked for is sorted by hash and unique.
+    ``stack`` is newest first; each member has a mask of the bins it is listed for. The keys must
+    be sorted by hash and unique.
     """
     place = np.zeros(len(hashes), dtype=np.int64)
     found = np.zeros(len(hashes), dtype=np.bool_)
@@ -163,41 +160,41 @@ def lookup(
         taken += len(matched)
         pieces.append(piece)
         missing[matched] = False
-    return _held(layout, pieces, place, found, now_ns)
+    return _lookup_result(layout, pieces, place, found, now_ns)
 
 
-def _held(
+def _lookup_result(
     layout: Layout,
     pieces: Sequence[pa.RecordBatch],
     place: Index,
     found: Mask,
     now_ns: int | None,
-) -> Held:
+) -> LookupResult:
     present = found
     if pieces:
         rows = pa.concat_batches(pieces)
         if layout.expires:
             found = found & ~expired_rows(layout, rows, now_ns)[place]
         chosen = pa.array(place, mask=None if found.all() else ~found)
-        kept = rows.select(range(len(layout.payload_columns))).take(chosen).columns
+        columns = rows.select(range(len(layout.payload_columns))).take(chosen).columns
     else:
         types = [layout.schema.field(column).type for column in layout.payload_columns]
-        kept = [pa.nulls(len(place), kind) for kind in types]
-    values = pa.RecordBatch.from_arrays(kept[: len(layout.values)], schema=layout.values)
+        columns = [pa.nulls(len(place), kind) for kind in types]
+    values = pa.RecordBatch.from_arrays(columns[: len(layout.values)], schema=layout.values)
     first = layout.expiry_column - len(layout.values)
-    return Held(
+    return LookupResult(
         found,
         present,
         values,
-        kept[layout.expiry_column - first] if layout.expires else None,
-        kept[layout.blob_column - first] if layout.blobs else None,
+        columns[layout.expiry_column - first] if layout.expires else None,
+        columns[layout.blob_column - first] if layout.blobs else None,
     )
 
 
 def _ordered(order: Index, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Index, Mask]:
-    """The stable order by (hash, key), and in it which rows are the first of their key.
+    """Sort by (hash, key), stably; also return which rows, in this order, are first of their key.
 
-    ``order`` is the stable order by hash, which is changed where hashes collide.
+    ``order`` is the stable order by hash. It is changed in place where hashes collide.
     """
     ordered = hashes[order]
     first, mixed = _first_of_key(ordered, keys, order)
@@ -213,7 +210,7 @@ def _ordered(order: Index, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Index,
 
 
 def _out_of_order(keys: pa.RecordBatch, order: Index, mixed: Mask) -> Mask:
-    """Which of these rows have a key that belongs before that of the row before."""
+    """Which of the ``mixed`` rows have a key that belongs before that of the previous row."""
     wrong = np.zeros(len(order), dtype=np.bool_)
     places = np.flatnonzero(mixed)
     before = keys.take(pa.array(order[places - 1]))
@@ -225,9 +222,9 @@ def _out_of_order(keys: pa.RecordBatch, order: Index, mixed: Mask) -> Mask:
 def _order_by_hash(hashes: Hashes) -> Index:
     """A stable order by hash.
 
-    Sorting plain numbers is several times faster than sorting an index, so the row number takes
-    the place of the lowest bits of the hash. The rows that only those bits tell apart are few;
-    the second sort puts them right and is next to free on what is almost sorted.
+    Sorting plain numbers is several times faster than sorting an index, so the row number replaces
+    the lowest bits of the hash. Few rows differ only in those bits; a second sort corrects them
+    and costs next to nothing on almost sorted rows.
     """
     low = np.uint64((1 << max(len(hashes) - 1, 0).bit_length()) - 1)
     packed = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
@@ -240,15 +237,15 @@ def _order_by_hash(hashes: Hashes) -> Index:
 
 
 def _order_of_parts(hashes: Hashes) -> Index:
-    """The same for a few ascending sequences one after the other.
+    """A stable order by hash for a few concatenated ascending sequences.
 
-    NumPy's stable sort finds and merges them, in a third of the time of sorting numbers anew.
+    NumPy's stable sort detects and merges them, in a third of the time of a full sort.
     """
     return np.argsort(hashes, kind="stable")
 
 
 def _first_of_key(ordered: Hashes, keys: pa.RecordBatch, order: Index) -> tuple[Mask, Mask]:
-    """Which rows begin a key, and which do so although the hash is that of the row before."""
+    """Which rows begin a key, and which of them have the same hash as the previous row."""
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = ordered[1:] != ordered[:-1]
     alike = np.flatnonzero(~first)
@@ -260,7 +257,7 @@ def _first_of_key(ordered: Hashes, keys: pa.RecordBatch, order: Index) -> tuple[
 
 
 def _whole_hashes(ordered: Hashes, some: Mask) -> Mask:
-    """All rows that share a hash with one of these."""
+    """All rows that share a hash with one of ``some``."""
     segment = np.zeros(len(ordered), dtype=np.int64)
     np.cumsum(ordered[1:] != ordered[:-1], out=segment[1:])
     chosen = np.zeros(len(ordered), dtype=np.bool_)

@@ -1,22 +1,20 @@
 """Runs: immutable files of one operator's state rows, sorted by (hash, key, sub-key).
 
 Operations
-    ``write_run`` makes one under a name that is its own; ``open_run`` maps it, ``open_part`` some
-    of its bins.
+    ``write_run`` writes a run under a unique name; ``open_run`` maps it, ``open_part`` maps some of
+    its bins.
 
 Guarantees
     A run is an Arrow IPC file whose schema metadata (repeated in the footer) has the format, the
-    number of bins, each bin's rows and bytes and, where rows expire, how many of them do when,
-    and the blobs that values are in.
-    Record batches end where bins do: neighbouring bins share a batch up to 1 MiB, a larger bin has
-    one of its own, so that a bin is one byte range. Opening compares size and checksum with what
-    was committed; a run that opens is whole, and so are the bins of one that opens in part (see
-    ``blocks``). Opening executes nothing that the file says: there
-    is no pickle in it.
+    number of bins, the rows and bytes of each bin, the run's blobs and, if rows expire, how many
+    expire when. Record batches end where bins do: neighbouring bins share a batch of up to 1 MiB,
+    and a larger bin has its own, so a bin is one byte range. Opening compares size and checksum
+    with the commit, so a run that opens is whole, and so are the bins of one that opens in part
+    (see ``blocks``). Opening runs no code from the file: there is no pickle in it.
 
 Non-guarantees
-    A file that is changed in place after it was opened is not noticed; runs are write-once.
-    One bin's rows must stay below 2 GiB per text or binary column.
+    Changes to an open file go unnoticed; runs are write-once. The rows of a bin must stay below
+    2 GiB per text or binary column.
 
 Failure
     ``MissingRun``, ``CorruptRun``, ``FutureFormat``, each naming the file.
@@ -33,11 +31,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from anabranch.errors import CorruptRun, FutureFormat, MissingRun, StoreError
+from anabranch.errors import CorruptRun, FutureFormat, MissingRun
 from anabranch.records.bins import BinSet, Mask, bin_of, bin_offsets
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import FORMAT, BlobInfo, RunInfo, Tail
-from anabranch.runs.blocks import bins_in, blocks_told, blocks_with, is_whole
+from anabranch.runs.blocks import bins_of_blocks, block_metadata, blocks_of_bins, is_whole
 from anabranch.runs.expiry import Histogram, histogram_of
 from anabranch.runs.keys import Index
 from anabranch.runs.row_bytes import bytes_between
@@ -45,14 +43,15 @@ from anabranch.runs.run_metadata import RunMetadata, format_of
 from anabranch.runs.sorted_rows import SortedRows, hash_column
 from anabranch.store.checksums import checksum_of, has_checksum
 from anabranch.store.disk import disk
-from anabranch.store.files import create_bulk, store_errors
+from anabranch.store.files import create_bulk, map_file, store_errors
 from anabranch.store.open_files import OpenFileCache
 
 BATCH_BYTES = 1 << 20
 CACHED_RUNS = 512
-"""How many runs a process keeps open, the last ones used."""
+"""How many of the last runs it used a process keeps open."""
 
 _PIECE = b"anabranch.piece"
+_RESTORE = "Restore the file from a copy of the store, or open an older checkpoint."
 
 Create = Callable[[Path, pa.Buffer], None]
 
@@ -61,7 +60,7 @@ Create = Callable[[Path, pa.Buffer], None]
 class Run:
     """An open run. Its rows lie in the mapped file for as long as anything refers to them.
 
-    Numbers by bin are those of the whole run, also where only some of its bins are here.
+    Numbers by bin are those of the whole run, even if only some of its bins are here.
     """
 
     info: RunInfo
@@ -69,16 +68,16 @@ class Run:
     bin_rows: Index
     bin_bytes: Index
     expiry: Histogram | None = None
-    #: the bins whose rows are here, of a run that lies in pieces; None: all are
+    #: The bins whose rows are here, if the run is open in part; None for all.
     here: Mask | None = None
 
     @property
     def bins(self) -> int:
-        """How many bins there are."""
+        """The number of bins."""
         return len(self.bin_rows)
 
     def select(self, chosen: Mask) -> Iterator[pa.RecordBatch]:
-        """The rows of these bins in order, without a copy, neighbouring bins together."""
+        """The rows of the chosen bins in order, neighbouring bins together, without a copy."""
         rows = self.bin_rows if self.here is None else np.where(self.here, self.bin_rows, 0)
         edges = np.concatenate(([0], np.cumsum(rows)))
         padded = np.concatenate(([False], chosen, [False]))
@@ -97,10 +96,10 @@ def write_run(
     *,
     create: Create | None = None,
 ) -> RunInfo:
-    """Write rows as a new run and make it durable; the name must be free.
+    """Write rows as a new, durable run; the name must be free.
 
-    The batches together are sorted by (hash, key, sub-key) without duplicates, and each begins
-    with a new bin. ``create`` is how the file is made, ``create_bulk`` unless told otherwise.
+    The batches together must be sorted by (hash, key, sub-key) without duplicates, and each must
+    begin with a new bin. ``create`` creates the file, by default ``create_bulk``.
     """
     blobs = _blobs(layout, batches, bins) if layout.blobs else ()
     data, rows, tail = _encode(layout, batches, bins, blobs)
@@ -113,9 +112,9 @@ def write_run(
 
 
 def open_run(root: Path, info: RunInfo) -> Run:
-    """Map a run, after making sure that it is the one that was committed.
+    """Map a run and verify that it is the committed one.
 
-    Open runs are kept for the process: a name never changes its content.
+    Runs stay open in the process: the content of a name never changes.
     """
     path = root / info.name
     run = _open.get((path, info))
@@ -126,10 +125,10 @@ def open_run(root: Path, info: RunInfo) -> Run:
 
 
 def open_part(root: Path, info: RunInfo, bins: BinSet) -> Run:
-    """Map some bins of a run, after making sure that these are the ones that were committed.
+    """Map some bins of a run and verify that they are the committed ones.
 
-    Of a large run only the batches that they are in are read; nothing is kept open. A run that is
-    small, or open as a whole, is given as a whole. It is for copying: searches in it are slow.
+    Only the batches with these bins are read, and nothing stays open. A small run, or one that is
+    open already, is returned whole. Use it for copying: searches in the result are slow.
     """
     path = root / info.name
     run = _open.get((path, info))
@@ -138,28 +137,28 @@ def open_part(root: Path, info: RunInfo, bins: BinSet) -> Run:
     if info.tail is None:
         return _load(path, info, searched=False)
     _check_format(path, info)
-    data = _mapped(path, info.bytes, "run")
+    data = _map(path, info.bytes, "run")
     if not has_checksum(data[data.size - info.tail.bytes :], info.tail.checksum):
-        raise corrupt_run(path, "run", "its end is not the one that was committed")
+        raise corrupt_run(path, "run", "its metadata is not what was committed")
     part, _ = _decode(path, info, data, bins, searched=False)
     return part
 
 
 def forget_runs() -> None:
-    """Let go of all open runs, as a new process would."""
+    """Close all cached runs, as if the process were new."""
     _open.clear()
 
 
-def _is_there(key: tuple[Path, RunInfo]) -> bool:
+def _exists(key: tuple[Path, RunInfo]) -> bool:
     return os.path.exists(key[0])
 
 
-_open: OpenFileCache[tuple[Path, RunInfo], Run] = OpenFileCache(CACHED_RUNS, _is_there)
+_open: OpenFileCache[tuple[Path, RunInfo], Run] = OpenFileCache(CACHED_RUNS, _exists)
 
 
 def _load(path: Path, info: RunInfo, *, searched: bool = True) -> Run:
     _check_format(path, info)
-    data = mapped(path, info.bytes, info.checksum, "run")
+    data = map_verified(path, info.bytes, info.checksum, "run")
     run, _ = _decode(path, info, data, searched=searched)
     if not len(run.rows) == int(run.bin_rows.sum()) == info.rows:
         raise corrupt_run(path, "run", f"it has {len(run.rows)} rows, not {info.rows}")
@@ -179,79 +178,66 @@ def _decode(
     *,
     searched: bool = True,
 ) -> tuple[Run, dict[bytes, bytes]]:
-    """A run and its metadata; only the rows of a part of its bins, where one is asked for.
+    """Decode a run and its metadata, with the rows of all bins or of those in ``part``.
 
-    One that is not ``searched`` is spared what makes searches in it fast.
+    Unless it is ``searched``, it skips the preparations that make searches fast.
     """
     try:
         reader = pa.ipc.open_file(data)
         metadata = reader.schema.metadata or {}
         if format_of(metadata) > FORMAT:
             raise _future(path, format_of(metadata))
-        told = RunMetadata.decode(metadata)
+        decoded = RunMetadata.decode(metadata)
         if part is None:
             batches = [reader.get_batch(n) for n in range(reader.num_record_batches)]
             here = None
         else:
-            numbers = blocks_with(metadata, told.bin_rows, part)
-            batches = [_checked(path, reader, metadata, n) for n in numbers.tolist()]
-            here = bins_in(metadata, told.bin_rows, numbers)
+            numbers = blocks_of_bins(metadata, decoded.bin_rows, part)
+            batches = [_read_block(path, reader, metadata, n) for n in numbers.tolist()]
+            here = bins_of_blocks(metadata, decoded.bin_rows, numbers)
         schema = reader.schema.remove_metadata()
         plain = [batch.replace_schema_metadata(None) for batch in batches]
         rows = SortedRows(schema, plain, data if searched else None)
-        run = Run(info, rows, told.bin_rows, told.bin_bytes, told.expiry, here)
+        run = Run(info, rows, decoded.bin_rows, decoded.bin_bytes, decoded.expiry, here)
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
         raise corrupt_run(path, "run", f"it is not a run ({error})") from error
     return run, dict(metadata)
 
 
-def _checked(
+def _read_block(
     path: Path, reader: pa.RecordBatchFileReader, metadata: Mapping[bytes, bytes], number: int
 ) -> pa.RecordBatch:
     batch = reader.get_batch(number)
     if not is_whole(metadata, number, batch):
-        raise corrupt_run(path, "run", f"its batch {number} is not the one that was committed")
+        raise corrupt_run(path, "run", f"its batch {number} is not what was committed")
     return batch
 
 
-def mapped(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
-    """The bytes of a run or a blob, after making sure that they are those that were committed."""
-    data = _mapped(path, size, what)
+def map_verified(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
+    """Map a run or a blob and verify that its bytes are the committed ones."""
+    data = _map(path, size, what)
     if not has_checksum(data, checksum):
         raise corrupt_run(path, what, "its checksum is not the one that was committed")
     return data
 
 
-def _mapped(path: Path | str, size: int, what: str) -> pa.Buffer:
-    """The bytes of a file of this size; they are not looked at."""
+def _map(path: Path | str, size: int, what: str) -> pa.Buffer:
+    """Map a file of this size without reading its bytes."""
     with store_errors(path, f"read the {what}"):
         try:
             disk().before_read(path)
             found = os.stat(path).st_size
             if found != size:
                 raise corrupt_run(path, what, f"it has {found} bytes, not {size}")
-            # The buffer keeps the mapping alive; the descriptor is not needed any more.
-            with pa.memory_map(str(path)) as file:
-                return file.read_buffer()
+            return map_file(path, size)
         except FileNotFoundError as error:
-            raise _missing(path, what) from error
+            what = f"A {what} that a commit names is not in the store"
+            raise MissingRun(what, where=str(path), do=_RESTORE) from error
 
 
-def _missing(path: Path | str, what: str) -> StoreError:
-    return MissingRun(
-        f"A {what} that a commit names is not in the store",
-        where=str(path),
-        do="Restore the file from a copy of the store, or open an older checkpoint.",
-    )
-
-
-def corrupt_run(path: Path | str, what: str, why: str) -> StoreError:
+def corrupt_run(path: Path | str, what: str, why: str) -> CorruptRun:
     """The error for a run or a blob that is not what was committed."""
-    return CorruptRun(
-        f"A {what} is damaged: {why}",
-        where=str(path),
-        do="Restore the file from a copy of the store, or open an older checkpoint.",
-    )
+    return CorruptRun(f"A {what} is damaged: {why}", where=str(path), do=_RESTORE)
 
 
 def _future(path: Path, found: int) -> FutureFormat:
@@ -263,25 +249,25 @@ def _future(path: Path, found: int) -> FutureFormat:
 
 
 def _blobs(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> tuple[BlobInfo, ...]:
-    """The blobs that rows are kept in."""
-    found = []
+    """The blobs of the rows."""
+    infos = []
     for batch in batches:
         rows = blob_rows(layout, batch)
-        kept = rows.column(layout.blob_column).to_pylist()
+        blobs = rows.column(layout.blob_column).to_pylist()
         numbers = bin_of(hash_column(rows), bins).tolist()
-        found += [BlobInfo(**blob, bin=number) for blob, number in zip(kept, numbers, strict=True)]
-    return tuple(found)
+        infos += [BlobInfo(**blob, bin=number) for blob, number in zip(blobs, numbers, strict=True)]
+    return tuple(infos)
 
 
 def blob_rows(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows whose values are in a blob."""
+    """The rows that have a blob."""
     return batch.filter(batch.column(layout.blob_column).is_valid())
 
 
 def _encode(
     layout: Layout, batches: Sequence[pa.RecordBatch], bins: int, blobs: tuple[BlobInfo, ...]
 ) -> tuple[pa.Buffer, int, Tail | None]:
-    """The bytes of a run, the number of its rows, and the end of a run of several batches."""
+    """Encode a run: its bytes, the number of its rows, and its tail if it has several batches."""
     _check_order(batches, bins)
     offsets = [bin_offsets(hash_column(batch), bins) for batch in batches]
     sizes = [bytes_between(batch, at) for batch, at in zip(batches, offsets, strict=True)]
@@ -294,7 +280,7 @@ def _encode(
         for batch, at, size in zip(batches, offsets, sizes, strict=True)
         for start, stop in _cuts(at, size)
     ]
-    blocks = blocks_told(parts)
+    blocks = block_metadata(parts)
     data, end = _file_of(layout.schema.with_metadata(metadata | blocks), parts)
     tail = Tail(data.size - end, checksum_of(data[end:])) if blocks else None
     return data, int(bin_rows.sum()), tail
@@ -303,7 +289,7 @@ def _encode(
 def _file_of(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> tuple[pa.Buffer, int]:
     """The bytes of an Arrow IPC file, and where its batches end.
 
-    They are counted first: a buffer that grows is copied each time, which takes longer.
+    The bytes are counted first, because a growing buffer is copied each time it grows.
     """
     counted = pa.MockOutputStream()
     _write_batches(counted, schema, batches)
@@ -322,17 +308,16 @@ def _write_batches(
 
 
 def encode_piece(run: Run, chosen: BinSet) -> pa.Buffer:
-    """Some bins of a run as a file of their own, which says of the others what the run says."""
-    told = RunMetadata(run.bin_rows, run.bin_bytes, run.expiry)
-    metadata = told.encode(run.info.blobs)
+    """Encode some bins of a run as a file with the metadata of the whole run."""
+    metadata = RunMetadata(run.bin_rows, run.bin_bytes, run.expiry).encode(run.info.blobs)
     metadata[_PIECE] = chosen.hex.encode()
-    batches = list(_gathered(run.select(chosen.mask(run.bins))))
+    batches = list(_rebatch(run.select(chosen.mask(run.bins))))
     data, _ = _file_of(run.rows.schema.with_metadata(metadata), batches)
     return data
 
 
-def _gathered(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of about ``BATCH_BYTES``: a look-up goes through all batches of a run."""
+def _rebatch(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join rows to batches of about ``BATCH_BYTES``: a look-up visits every batch of a run."""
     waiting: list[pa.RecordBatch] = []
     held = 0
     for part in parts:
@@ -346,18 +331,18 @@ def _gathered(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def load_piece(path: Path, info: RunInfo, size: int, checksum: str, *, searched: bool) -> Run:
-    """Some bins of a run, mapped, after making sure that the file is whole.
+    """Map some bins of a run and verify the file.
 
-    One that is to be joined with others is not ``searched`` by itself.
+    A piece that will be joined with others is not ``searched`` by itself.
     """
-    data = mapped(path, size, checksum, "piece of a run")
+    data = map_verified(path, size, checksum, "piece of a run")
     run, metadata = _decode(path, info, data, searched=searched)
     here = BinSet(metadata[_PIECE].decode()).mask(run.bins)
     return replace(run, here=here)
 
 
 def _check_order(batches: Sequence[pa.RecordBatch], bins: int) -> None:
-    """Refuse what look-ups could not find again."""
+    """Refuse rows that look-ups could not find."""
     last = -1
     for batch in batches:
         hashes = hash_column(batch)
@@ -370,7 +355,7 @@ def _check_order(batches: Sequence[pa.RecordBatch], bins: int) -> None:
 
 
 def _cuts(offsets: Index, sizes: Index) -> Iterator[tuple[int, int]]:
-    """Row ranges of record batches: whole bins, several only as long as they fit together."""
+    """The row ranges of record batches: whole bins, several while they fit ``BATCH_BYTES``."""
     start, held = 0, 0
     for number in np.flatnonzero(sizes).tolist():
         if held and held + sizes[number] > BATCH_BYTES:

@@ -1,4 +1,4 @@
-"""The metadata of a run: what its schema says beside the columns.
+"""The metadata of a run, kept in its Arrow schema.
 
 Numbers by bin are little-endian 64-bit integers, deflated: most bins of a small run are empty.
 """
@@ -27,49 +27,49 @@ _BLOBS = b"anabranch.blobs"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunMetadata:
-    """Rows and bytes of each bin and, where rows expire, how many of them do when."""
+    """The rows and bytes of each bin and, if rows expire, how many of them expire when."""
 
     bin_rows: Index
     bin_bytes: Index
     expiry: Histogram | None
 
     def encode(self, blobs: tuple[BlobInfo, ...]) -> dict[bytes, bytes]:
-        """As it stands in a file, with the blobs that values are in."""
-        found = {
+        """Encode it for a file, along with the run's blobs."""
+        encoded = {
             _FORMAT: str(FORMAT).encode(),
             _BINS: str(len(self.bin_rows)).encode(),
-            _ROWS: _packed(self.bin_rows),
-            _BYTES: _packed(self.bin_bytes),
+            _ROWS: _pack(self.bin_rows),
+            _BYTES: _pack(self.bin_bytes),
         }
         if self.expiry is not None:
-            found[_EDGES] = _packed(self.expiry.edges)
-            found[_EXPIRY] = _packed(self.expiry.counts)
+            encoded[_EDGES] = _pack(self.expiry.edges)
+            encoded[_EXPIRY] = _pack(self.expiry.counts)
         if blobs:
-            found[_BLOBS] = msgspec.json.encode(blobs)
-        return found
+            encoded[_BLOBS] = msgspec.json.encode(blobs)
+        return encoded
 
     @classmethod
-    def decode(cls, told: Mapping[bytes, bytes]) -> RunMetadata:
-        """Out of a file. ``KeyError``, ``ValueError`` or ``zlib.error`` where it is no run's."""
-        bins = int(told[_BINS])
-        rows, size = _unpacked(told[_ROWS]), _unpacked(told[_BYTES])
+    def decode(cls, encoded: Mapping[bytes, bytes]) -> RunMetadata:
+        """Decode a run's metadata; other data is ``KeyError``, ``ValueError`` or ``zlib.error``."""
+        bins = int(encoded[_BINS])
+        rows, size = _unpack(encoded[_ROWS]), _unpack(encoded[_BYTES])
         if not len(rows) == len(size) == bins:
-            raise ValueError(f"it speaks of {len(rows)} bins, not {bins}")
-        if _EDGES not in told:
+            raise ValueError(f"its metadata has {len(rows)} bins, not {bins}")
+        if _EDGES not in encoded:
             return cls(rows, size, None)
-        edges = _unpacked(told[_EDGES])
-        counts = _unpacked(told[_EXPIRY]).reshape(bins, len(edges))
+        edges = _unpack(encoded[_EDGES])
+        counts = _unpack(encoded[_EXPIRY]).reshape(bins, len(edges))
         return cls(rows, size, Histogram(edges, counts))
 
 
-def format_of(told: Mapping[bytes, bytes]) -> int:
-    """The format that a file says it has."""
-    return int(told[_FORMAT])
+def format_of(encoded: Mapping[bytes, bytes]) -> int:
+    """The format version in a file's metadata."""
+    return int(encoded[_FORMAT])
 
 
-def _packed(numbers: Index) -> bytes:
+def _pack(numbers: Index) -> bytes:
     return zlib.compress(numbers.astype("<i8").tobytes(), 1)
 
 
-def _unpacked(data: bytes) -> Index:
+def _unpack(data: bytes) -> Index:
     return np.frombuffer(zlib.decompress(data), dtype="<i8").astype(np.int64)

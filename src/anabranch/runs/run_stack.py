@@ -1,4 +1,4 @@
-"""The runs of an owner's bins, opened, newest first: what they say, and how they are merged."""
+"""The open runs of an owner's bins, newest first, and how they are merged."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from anabranch.records.bins import BinSet, Mask, bin_of
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, restrict
 from anabranch.runs.compaction import Stack
-from anabranch.runs.expiry import bury_expired, expired_rows
+from anabranch.runs.expiry import expired_rows, tombstone_expired
 from anabranch.runs.keys import Index
 from anabranch.runs.rows import drop_tombstones, merge_rows
 from anabranch.runs.run_file import Run, blob_rows
 from anabranch.runs.sorted_rows import SortedRows, concat_rows, hash_column
 from anabranch.runs.state_files import StateFiles
 
-#: Bins are merged a few at a time, so that memory stays bounded however large the state is.
+#: The bytes that are merged at a time, so that memory stays bounded however large the state is.
 MERGE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Merged:
-    """Some bins' rows after a merge, and per bin how many that were counted had expired."""
+class MergedBins:
+    """The rows of some bins after a merge, and how many live rows of each bin had expired."""
 
     rows: pa.RecordBatch
     died: Index | None
 
 
-class StackedRuns:
-    """An operator's runs for some bins. They are opened when they are first needed."""
+class RunStack:
+    """An operator's runs for the owned bins, opened on first use."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class StackedRuns:
         bins: int,
         owned: BinSet,
     ) -> None:
-        """``runs`` is the operator's whole list: others may need files of which some is owned."""
+        """Take the operator's whole list: other owners may need the same files."""
         self._operator = operator
         self._layout = layout
         self._files = files
@@ -55,12 +55,12 @@ class StackedRuns:
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """The runs of the owned bins, newest first, opened."""
+        """The open runs of the owned bins, newest first."""
         opened = self._files.open(self.listed)
         for run in opened:
             if run.rows.schema != self._layout.schema or run.bins != self._bins:
                 raise ChangedDataflow(
-                    f"The state of {self._operator!r} was kept with other columns or bins",
+                    f"The state of {self._operator!r} has other columns or another number of bins",
                     where=run.info.name,
                     do="Run the dataflow that wrote it, or use another directory.",
                 )
@@ -68,7 +68,7 @@ class StackedRuns:
 
     @cached_property
     def stack(self) -> Stack:
-        """The runs as the numbers that the merge policy sees."""
+        """The row counts of the runs, for the compaction policy."""
         shape = (len(self.listed), self._bins)
         rows = np.zeros(shape, dtype=np.int64)
         shares = np.ones(shape[0])
@@ -81,12 +81,12 @@ class StackedRuns:
         return Stack(rows, shares, sizes, totals if self._layout.expires else None)
 
     @property
-    def counted(self) -> list[tuple[SortedRows, Mask]]:
-        """The rows of each run, and the bins it counts for."""
+    def members(self) -> list[tuple[SortedRows, Mask]]:
+        """The rows of each run, and the bins it is listed for."""
         return [(run.rows, mask) for run, mask in zip(self.runs, self.stack.listed, strict=True)]
 
     def bin_bytes(self, chosen: Mask) -> Index:
-        """The bytes of the chosen bins of each run, blobs left out."""
+        """The bytes per bin in the chosen bins of each run, without blobs."""
         sizes = np.zeros(self._bins, dtype=np.int64)
         for run, mask in zip(self.runs, chosen, strict=True):
             sizes += np.where(mask, run.bin_bytes, 0)
@@ -101,9 +101,9 @@ class StackedRuns:
         return sizes
 
     def expired(self, now_ns: int) -> Index:
-        """How many rows each bin has that expired, those that a newer one hides among them.
+        """How many rows of each bin have expired, including those that a newer row hides.
 
-        Those are dead twice in the eyes of the merge policy, which comes a little early then.
+        The compaction policy counts hidden ones as dead twice, so it merges a little early.
         """
         numbers = np.zeros(self._bins, dtype=np.int64)
         for run, mask in zip(self.runs, self.stack.listed, strict=True):
@@ -112,10 +112,10 @@ class StackedRuns:
         return numbers
 
     def dead_blobs(self, delta: pa.RecordBatch, now_ns: int | None) -> Index:
-        """How deep each bin must be merged so that no blob stays that nobody needs.
+        """How deep each bin must be merged to drop all dead blobs.
 
-        A blob dies when the changes replace its row or when it expires. It is so large that
-        its bin is merged at once, whatever the share of dead rows.
+        A blob dies when the changes replace its row or when it expires. Blobs are so large that
+        the bin is then merged at once, whatever its share of dead rows.
         """
         layout, depths = self._layout, np.zeros(self._bins, dtype=np.int64)
         hashes, keys = hash_column(delta), delta.select(layout.identity_columns)
@@ -136,13 +136,13 @@ class StackedRuns:
             depths[numbers] = np.maximum(depths[numbers], places[numbers])
         return depths
 
-    def merged(
+    def merge(
         self, delta: pa.RecordBatch, offsets: Index, depths: Index, now_ns: int | None
-    ) -> Iterator[Merged]:
-        """The changes merged with the newest ``depths`` runs of each bin, each with its own bins.
+    ) -> Iterator[MergedBins]:
+        """Merge changes with the newest ``depths`` runs of each bin, a few bins at a time.
 
-        ``offsets`` is where each bin begins in the changes. The newest row of a key that has
-        expired becomes a tombstone. Tombstones go where a bin is merged down to its oldest run.
+        ``offsets`` is where each bin begins in the changes. If the newest row of a key has
+        expired, it becomes a tombstone. A bin merged down to its oldest run loses its tombstones.
         """
         absorbed = self.stack.absorbed(depths)
         at_bottom = depths >= self.stack.heights
@@ -157,16 +157,16 @@ class StackedRuns:
                 parts.extend(run.select(mask & span))
             rows, died = merge_rows(self._layout, parts), None
             if self._layout.expires:
-                rows, expired = bury_expired(self._layout, rows, now_ns)
+                rows, expired = tombstone_expired(self._layout, rows, now_ns)
                 numbers = bin_of(hash_column(rows)[expired], self._bins)
                 died = np.bincount(numbers, minlength=self._bins)
             rows = drop_tombstones(self._layout, rows, at_bottom, self._bins)
             if rows.num_rows or died is not None:
-                yield Merged(rows, died)
+                yield MergedBins(rows, died)
 
 
 def _spans(sizes: Index) -> Iterator[tuple[int, int]]:
-    """Ranges of bins that are merged together: whole bins, as many as fit in memory well."""
+    """Cut the bins into ranges of about ``MERGE_BYTES`` that are merged together."""
     first, held = 0, 0.0
     for last, size in enumerate(sizes.tolist(), start=1):
         held += size

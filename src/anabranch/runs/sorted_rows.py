@@ -1,4 +1,4 @@
-"""State rows sorted by (hash, key, sub-key), in batches, and how one finds keys in them."""
+"""Batches of state rows sorted by (hash, key, sub-key), and searches for keys in them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from anabranch.records.bins import Hashes
 from anabranch.records.layout import Layout
-from anabranch.runs.flat_columns import Flat, FlatColumn, Spread, flat_columns
-from anabranch.runs.hash_index import Signposts, make_signposts
+from anabranch.runs.flat_columns import Flat, FlatColumn, RowSelection, flat_columns
+from anabranch.runs.hash_index import HashIndex, build_hash_index
 from anabranch.runs.keys import Index, comes_before, same_keys
 
-#: From how many hashes on a search is worth signposts: to make them reads all hashes once.
+#: The number of hashes from which a search is worth an index: building it reads all hashes once.
 MANY = 1024
 
 
@@ -25,7 +25,7 @@ def hash_column(batch: pa.RecordBatch) -> Hashes:
 
 
 def concat_rows(schema: pa.Schema, pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The batches one after the other as one, which is copied only if there are several."""
+    """Concatenate batches into one; a single batch is not copied."""
     if not pieces:
         return pa.RecordBatch.from_pylist([], schema=schema)
     return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
@@ -34,16 +34,16 @@ def concat_rows(schema: pa.Schema, pieces: Sequence[pa.RecordBatch]) -> pa.Recor
 class SortedRows:
     """Immutable state rows sorted by (hash, key, sub-key), numbered through all their batches.
 
-    Rows of one hash lie in one batch: a batch ends where a bin does. Nothing is copied; when the
-    batches lie in a mapped file, only the pages that a search touches are read, but for the
-    first search for many hashes, which reads all hashes.
+    Rows of one hash lie in one batch: a batch ends where a bin does. Nothing is copied. If the
+    batches lie in a mapped file, a search reads only the pages it touches, except that the first
+    search for many hashes reads all hashes.
     """
 
     __slots__ = (
         "_firsts",
         "_flat",
         "_hashes",
-        "_signposts",
+        "_index",
         "_words",
         "batches",
         "schema",
@@ -56,7 +56,7 @@ class SortedRows:
         batches: Sequence[pa.RecordBatch],
         whole: pa.Buffer | None = None,
     ) -> None:
-        """Keep the batches that have rows; ``whole`` is the buffer in which they lie, if one."""
+        """Take the batches that have rows; ``whole`` is the buffer they lie in, if it is one."""
         self.schema = schema
         self.batches = tuple(batch for batch in batches if batch.num_rows)
         lengths = [batch.num_rows for batch in self.batches]
@@ -66,13 +66,13 @@ class SortedRows:
         self._flat: tuple[Flat | None, ...] = (None,) * len(schema)
         if whole is not None:
             self._flat = flat_columns(schema, self.batches, self.starts, whole)
-        self._signposts: Signposts | None = None
-        # None where signposts cannot be.
+        self._index: HashIndex | None = None
+        # None if the hashes cannot be indexed.
         hashes = self._flat[0]
         self._words = hashes if isinstance(hashes, FlatColumn) else None
 
     def __len__(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self.starts[-1])
 
     def slice(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -86,38 +86,38 @@ class SortedRows:
             chunk += 1
 
     def take(self, positions: Index, columns: Sequence[int] | None = None) -> pa.RecordBatch:
-        """The rows at these positions, which do not descend; all columns, or some."""
+        """The rows at these ascending positions; all columns, or some."""
         columns = range(len(self.schema)) if columns is None else columns
         edges = np.searchsorted(positions, self.starts)
-        spread = Spread(positions, np.diff(edges))
+        selection = RowSelection(positions, np.diff(edges))
         slow = [column for column in columns if self._flat[column] is None]
-        taken = iter(self._take_by_batch(spread, edges, slow).columns if slow else ())
+        taken = iter(self._take_by_batch(selection, edges, slow).columns if slow else ())
         arrays = []
         for column in columns:
             flat = self._flat[column]
-            arrays.append(next(taken) if flat is None else flat.take(spread))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._shown(columns))
+            arrays.append(next(taken) if flat is None else flat.take(selection))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema_of(columns))
 
-    def _shown(self, columns: Sequence[int]) -> pa.Schema:
+    def _schema_of(self, columns: Sequence[int]) -> pa.Schema:
         return pa.schema([self.schema.field(column) for column in columns])
 
     def _take_by_batch(
-        self, spread: Spread, edges: Index, columns: Sequence[int]
+        self, selection: RowSelection, edges: Index, columns: Sequence[int]
     ) -> pa.RecordBatch:
-        local = pa.array(spread.shifted(-self.starts[:-1]))
+        local = pa.array(selection.shifted(-self.starts[:-1]))
         pieces = [
             self.batches[chunk].select(columns).take(local.slice(start, stop - start))
             for chunk, start, stop in _chunks(edges)
         ]
-        return concat_rows(self._shown(columns), pieces)
+        return concat_rows(self._schema_of(columns), pieces)
 
     def match(
         self, layout: Layout, hashes: Hashes, keys: pa.RecordBatch, asked: Index
     ) -> tuple[Index, Index]:
-        """Which of the keys asked for (places in ``hashes`` and ``keys``) are here, and where.
+        """Find the keys at the places ``asked`` in ``hashes`` and ``keys``.
 
-        The places are ascending and so are the hashes at them. Those returned need not be, but
-        the positions are.
+        Returns the places of the keys found and their positions here. The places asked for and
+        their hashes must ascend. The positions returned ascend; the places need not.
         """
         hit, positions = self._find(hashes if len(asked) == len(hashes) else hashes[asked])
         asked = asked[hit]
@@ -132,7 +132,7 @@ class SortedRows:
                 break
             places.append(asked[same])
             found.append(positions[same])
-            # Another key of the same hash stands there: look one row further.
+            # A row has another key with the same hash: try the next row.
             asked, positions = self._further(hashes, asked[~same], positions[~same])
         if len(found) <= 2:
             return places[-1], found[-1]
@@ -141,7 +141,7 @@ class SortedRows:
         return place[order], position[order]
 
     def _further(self, hashes: Hashes, asked: Index, positions: Index) -> tuple[Index, Index]:
-        """Those of these places whose hash also stands one row further, and these rows."""
+        """The places whose hash also occurs in the next row, and those rows."""
         inside = positions + 1 < len(self)
         asked, positions = asked[inside], positions[inside] + 1
         alike = hash_column(self.take(positions, [0])) == hashes[asked]
@@ -150,10 +150,9 @@ class SortedRows:
     def match_entries(
         self, layout: Layout, hashes: Hashes, entries: pa.RecordBatch, asked: Index
     ) -> tuple[Index, Index]:
-        """Which of the entries asked for are here, and where, as ``match`` does for keys.
+        """Find entries as ``match`` finds keys; ``entries`` has key and sub-key columns.
 
-        ``entries`` has key and sub-key columns. A key may have any number of entries, so they are
-        not tried one after the other but searched by halves, all at the same time.
+        A key may have any number of entries, so this is a binary search, for all at the same time.
         """
         columns = layout.identity_columns
         low, high = self.ranges(hashes[asked])
@@ -175,7 +174,7 @@ class SortedRows:
     def entries(
         self, layout: Layout, hashes: Hashes, keys: pa.RecordBatch, asked: Index
     ) -> tuple[Index, pa.RecordBatch]:
-        """All rows of the keys asked for, and for each row its key's place in ``keys``."""
+        """All rows of the keys at the places ``asked``, and the place of each row's key."""
         start, stop = self.ranges(hashes[asked])
         hit = start < stop
         asked, start, stop = asked[hit], start[hit], stop[hit]
@@ -185,7 +184,7 @@ class SortedRows:
         ends = np.cumsum(counts)
         places = np.repeat(asked, counts)
         rows = self.take(np.arange(ends[-1]) + np.repeat(stop - ends, counts))
-        # A hash has one key, but for collisions: its first and last row tell.
+        # Unless hashes collide, a hash has one key: compare its first and last row.
         held, wanted = rows.select(layout.key_columns), keys.take(pa.array(asked))
         same = np.ones(len(asked), dtype=np.bool_)
         for edge in (ends - counts, ends - 1):
@@ -200,7 +199,7 @@ class SortedRows:
         return places[kept], rows.filter(pa.array(kept))
 
     def ranges(self, hashes: Hashes) -> tuple[Index, Index]:
-        """The positions from which and up to which each of these ascending hashes stands."""
+        """The start and stop positions of each of these ascending hashes."""
         start = np.zeros(len(hashes), dtype=np.int64)
         stop = np.zeros(len(hashes), dtype=np.int64)
         edges = np.append(np.searchsorted(hashes, self._firsts), len(hashes))
@@ -213,9 +212,9 @@ class SortedRows:
     def _find(self, hashes: Hashes) -> tuple[Index, Index]:
         """Which of these ascending hashes are here, and the first position of each."""
         edges = np.append(np.searchsorted(hashes, self._firsts), len(hashes))
-        signposts = self._marked(len(hashes))
-        if signposts is not None and self._words is not None:
-            found, words = signposts.find(hashes)
+        index = self._hash_index(len(hashes))
+        if index is not None and self._words is not None:
+            found, words = index.find(hashes)
             counts = np.diff(np.searchsorted(found, edges))
             return found, words - np.repeat(self._words.shifts, counts)
         positions = np.zeros(len(hashes), dtype=np.int64)
@@ -228,18 +227,18 @@ class SortedRows:
         found = np.flatnonzero(hit)
         return found, positions[found]
 
-    def _marked(self, asked: int) -> Signposts | None:
-        """The signposts, made when they are first worth it; None if they are not or cannot be."""
-        if self._signposts is None and self._words is not None and asked >= MANY:
+    def _hash_index(self, asked: int) -> HashIndex | None:
+        """The index, built on the first search that is worth it; None before, or if impossible."""
+        if self._index is None and self._words is not None and asked >= MANY:
             places = (self._words.shifts + self.starts[:-1]).tolist()
-            self._signposts = make_signposts(self._hashes, self._words.words, places)
-            if self._signposts is None:
+            self._index = build_hash_index(self._hashes, self._words.words, places)
+            if self._index is None:
                 self._words = None
-        return self._signposts
+        return self._index
 
 
 def _chunks(edges: Index) -> Iterator[tuple[int, int, int]]:
-    """The chunks to which anything falls: (chunk, start, stop)."""
+    """The chunks that are not empty, as (chunk, start, stop)."""
     for chunk, (start, stop) in enumerate(pairwise(edges.tolist())):
         if start < stop:
             yield chunk, start, stop

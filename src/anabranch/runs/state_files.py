@@ -1,4 +1,4 @@
-"""Where a task reads the files of its state, and how it makes new ones."""
+"""How a task reads the files of its state and creates new ones."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Protocol
 import pyarrow as pa
 
 from anabranch.records.run_list import RunList
-from anabranch.runs.run_file import Run, mapped, open_run
+from anabranch.runs.run_file import Run, map_verified, open_run
 from anabranch.store.files import create_bulk
 
 
 class StateFiles(Protocol):
-    """The runs and blobs of a state. Names are below ``root``, the store, wherever they are read.
+    """Access to the runs and blobs of a state, named by their paths below the store ``root``.
 
-    Every way to read gives the same rows: which one is chosen changes no result (R9).
+    Every implementation reads the same rows: the choice changes no result (R9).
     """
 
     @property
     def root(self) -> Path:
-        """The store: where every file is that a commit names."""
+        """The store, which has every file that a commit names."""
         ...
 
     def open(self, runs: RunList) -> tuple[Run, ...]:
-        """Runs, with the rows of at least the bins that they are listed for."""
+        """Open runs with at least the rows of the bins they are listed for."""
         ...
 
     def blob(self, name: str, size: int, checksum: str) -> pa.Buffer:
-        """The bytes of a blob, which are those that were committed."""
+        """Read the bytes of a blob and verify that they are the committed ones."""
         ...
 
     def create(self, path: Path, data: pa.Buffer) -> None:
-        """Make a file in the store, durably, under a name that nobody else can draw."""
+        """Create a durable file in the store, under a name unique to its writer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class InStore:
-    """Files are read where they are, in the store: mapped, never copied."""
+class StoreFiles:
+    """State files read directly from the store: mapped, never copied."""
 
     root: Path
 
@@ -49,8 +49,8 @@ class InStore:
 
     def blob(self, name: str, size: int, checksum: str) -> pa.Buffer:
         """Map the file."""
-        return mapped(self.root / name, size, checksum, "blob")
+        return map_verified(self.root / name, size, checksum, "blob")
 
     def create(self, path: Path, data: pa.Buffer) -> None:
-        """Make it durable."""
+        """Create the file durably."""
         create_bulk(path, data, within=self.root)

@@ -41,7 +41,7 @@ from anabranch.protocol.sinks import DeadLetterRows, DroppedRows
 from anabranch.records.bins import BinSet
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.staged_file import StagedFile
-from anabranch.runs.changes import nothing_changed
+from anabranch.runs.changes import no_changes
 from anabranch.runs.region_state import RegionState
 from anabranch.runs.rows import Groups
 from anabranch.sinks.staging import RowsToStage as StagedRows
@@ -314,7 +314,7 @@ class RegionTask:
         if changes is None and not self._loads[state_name].runs:
             return
         name = self._place.file_name("run", state_name, "arrow")
-        changed = nothing_changed(state.layout) if changes is None else changes.changed
+        changed = no_changes(state.layout) if changes is None else changes.changed
         found = None if changes is None else changes.found
         change = state.write(
             changed,

@@ -13,7 +13,7 @@ from anabranch.records.bins import BinSet, Hashes, Mask
 from anabranch.runs.entries import Entries
 from anabranch.runs.keys import Index
 from anabranch.runs.region_state import RegionState
-from anabranch.runs.rows import Groups, Held, group_keys
+from anabranch.runs.rows import Groups, LookupResult, group_keys
 from anabranch.runs.sorted_rows import hash_column
 
 KEYS_AT_ONCE = 1 << 16
@@ -48,7 +48,7 @@ class TimedState:
         with self._timed():
             return self._state.lookup(hashes, keys, self._now_ns)
 
-    def find(self, hashes: Hashes, keys: pa.RecordBatch) -> Held:
+    def find(self, hashes: Hashes, keys: pa.RecordBatch) -> LookupResult:
         """The same, with expiry."""
         with self._timed():
             return self._state.find(hashes, keys, self._now_ns)
@@ -58,7 +58,9 @@ class TimedState:
         with self._timed():
             return self._state.entries(hashes, keys, self._now_ns)
 
-    def entries_of(self, hashes: Hashes, keys: pa.RecordBatch, subkeys: pa.RecordBatch) -> Held:
+    def entries_of(
+        self, hashes: Hashes, keys: pa.RecordBatch, subkeys: pa.RecordBatch
+    ) -> LookupResult:
         """Single entries of the keys."""
         with self._timed():
             return self._state.entries_of(hashes, keys, subkeys, self._now_ns)

@@ -22,7 +22,7 @@ from anabranch.messages import (
 )
 from anabranch.records.bins import BinSet
 from anabranch.records.home_use import HomeUse
-from anabranch.runs.state_files import InStore, StateFiles
+from anabranch.runs.state_files import StateFiles, StoreFiles
 
 HOMES = "home"
 """Where homes are in a pipeline's directory, unless told otherwise."""
@@ -81,7 +81,7 @@ class WorkerHome:
         self._step = step
         self._isolated = homes is not None and homes.isolated
         self._home = None if homes is None else HomeFiles(homes.of(control.worker), store)
-        self.files: StateFiles = InStore(store) if self._home is None else self._home
+        self.files: StateFiles = StoreFiles(store) if self._home is None else self._home
         self.held = _bins(self._told(Hold))
         self.is_moving = self._home is not None and any(
             self._told(kind) for kind in (Acquire, Collect, Hold, Prefetch)

@@ -39,7 +39,7 @@ from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.run_list import Listed, RunInfo, RunList
 from anabranch.rescale.step_moves import StepMoves, moves_of
-from anabranch.runs.run_file import mapped
+from anabranch.runs.run_file import map_verified
 from anabranch.store.disk import DIRECTORY, NEW, AnyPath, Disk, disk
 from anabranch.store.files import create_bulk_many, store_errors
 from anabranch.task.program import Program
@@ -59,7 +59,7 @@ class OpenStore:
     def read(self, run: RunInfo) -> None:
         """Make sure that a run is there, and whole."""
         if run.name not in self.runs:
-            mapped(f"{self.root}/{run.name}", run.bytes, run.checksum, "run")
+            map_verified(f"{self.root}/{run.name}", run.bytes, run.checksum, "run")
             self.runs.add(run.name)
 
     def create(self, files: Sequence[tuple[str, bytes]]) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from anabranch.records.placed import OperatorState
-from anabranch.runs.run_file import mapped
+from anabranch.runs.run_file import map_verified
 from anabranch.task.state_reader import Snapshot, read_table
 
 Known: TypeAlias = dict[Hashable, pa.Table]
@@ -40,5 +40,5 @@ class Tables:
             self.known[key] = read_table(snapshot.view(state.operator), self.store)
             return self.known[key]
         for each in state.runs:
-            mapped(f"{self.store}/{each.run.name}", each.run.bytes, each.run.checksum, "run")
+            map_verified(f"{self.store}/{each.run.name}", each.run.bytes, each.run.checksum, "run")
         return self.known[key]
