@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.operators.order.row_order import RowOrder
-from anabranch.operators.rows import Changes, Rows
+from anabranch.operators.rows import Rows, StateChanges
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import LookupResult
 
@@ -94,7 +94,7 @@ class DictState:
     ) -> LookupResult:
         raise AssertionError("this state has no entries")
 
-    def write(self, changes: Changes) -> None:
+    def write(self, changes: StateChanges) -> None:
         """Keep what an operator changed; it must have known what was there before."""
         changed = changes.changed
         assert changed.values.schema.types == self.values.types

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.operators.aggregates.estimate import register_codes
-from anabranch.operators.aggregates.lists import Flat
+from anabranch.operators.aggregates.lists import FlatLists
 from anabranch.operators.order.sort_columns import codes
 from anabranch.operators.rows import Rows
 from tests.operators.keyed_rows import DictState, make_rows
@@ -242,5 +242,5 @@ def test_zeros_inside_of_values_are_one_zero(kind: pa.DataType, values: list[Any
 
 
 def test_lists_of_owners_without_values_are_empty() -> None:
-    flat = Flat((pa.array([7, 8]),), np.array([1, 1]))
+    flat = FlatLists((pa.array([7, 8]),), np.array([1, 1]))
     assert flat.lists(4, "here")[0].to_pylist() == [[], [7, 8], [], []]

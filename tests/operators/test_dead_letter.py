@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anabranch.dataflow.dead_letters import DEAD_LETTER_DDL, DEAD_LETTER_SCHEMA
 from anabranch.dataflow.types.schema import to_ddl
-from anabranch.operators.dead_letter import RowFailure, dead_letters, in_step, row_failure
+from anabranch.operators.dead_letter import RowFailure, dead_letters, row_failure, with_step
 
 Key = namedtuple("Key", ["customer"])
 Row = namedtuple("Row", ["amount", "at"])
@@ -51,7 +51,7 @@ def test_what_a_users_function_raised_is_told_with_key_row_and_its_own_stack() -
 def test_letters_that_sql_made_get_their_step_and_keep_the_rest() -> None:
     made = {name: pa.array([None], kind) for name, kind in zip(*_columns(), strict=True)}
     made |= {"row": pa.array(['{"amount": "x"']), "place": pa.array(["/in/a.json"])}
-    letters = in_step(pa.table(dict(reversed(made.items()))), step=9)
+    letters = with_step(pa.table(dict(reversed(made.items()))), step=9)
     assert letters.schema == DEAD_LETTER_SCHEMA
     (letter,) = letters.to_pylist()
     assert (letter["row"], letter["place"], letter["step"]) == ('{"amount": "x"', "/in/a.json", 9)

@@ -71,7 +71,7 @@ def test_a_collection_is_refused_until_all_instances_are_counted() -> None:
 def test_nothing_is_added_after_everything_was_collected() -> None:
     collected = Collection(COLLECT, instances=1)
     collected.count()
-    with pytest.raises(ValueError, match="after everything"):
+    with pytest.raises(ValueError, match="after the collection was complete"):
         collected.add_state("count", "ada", b"8")
     with pytest.raises(ValueError, match="have passed already"):
         collected.count()

@@ -108,7 +108,7 @@ def raises(table: pa.Table) -> pa.Table:
             lambda t: pa.table({"n": [1], "_ord": pa.array([9], type=pa.int64())}),
             "n bigint",
             OutputMismatch,
-            "an _ord that it was not given",
+            "a value of _ord that it was not given",
         ),
         (
             lambda t: pa.table({"n": [1], "_ord": ["a"]}),

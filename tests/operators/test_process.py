@@ -350,7 +350,7 @@ class BadState(ab.Process):
     [
         (Raises, UserFunctionFailed, "Raises.on_rows raised ZeroDivisionError: at last"),
         (Unmakeable, UserFunctionFailed, "Unmakeable.__init__ raised ValueError: no"),
-        (Unfit, OutputMismatch, "gave the row (1, 2, 3), which does not fit"),
+        (Unfit, OutputMismatch, "returned the row (1, 2, 3), which does not fit"),
         (BadState, OutputMismatch, "does not fit the schema of 'machine.value'"),
     ],
 )

@@ -121,7 +121,9 @@ def test_a_sum_is_refused_only_when_it_does_not_fit(values: list[int], fits: boo
         wanted = [1, sum(some(values)), None]
         assert reduce.sum_segments(column, starts, pa.int64(), WHERE).to_pylist() == wanted
         return
-    with pytest.raises(Overflow, match=r"\[step.overflow\] a sum left the range of bigint") as got:
+    with pytest.raises(
+        Overflow, match=r"\[step.overflow\] a sum is out of range for bigint"
+    ) as got:
         reduce.sum_segments(column, starts, pa.int64(), WHERE)
     assert got.value.where == WHERE
     assert "decimal(38, 0)" in str(got.value)

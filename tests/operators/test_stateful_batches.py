@@ -96,12 +96,12 @@ def test_time_to_live(tmp_path: Path) -> None:
     ("result", "text"),
     [
         (7, "returned 7"),
-        ((7, None), "returned 7 where a table belongs"),
+        ((7, None), "returned 7 instead of a table"),
         ((pa.table({"who": ["a"], "total": [1]}), None), "returned 1 rows for 2"),
         ((pa.table({"who": ["a", "b"]}), None), "returned no column total"),
         ((None, pa.table({"total": [1]})), "returned 1 states for 2 keys"),
         ((None, pa.table({"total": [1, 2], "_key": [0, 0]})), "two states for one key"),
-        ((None, pa.table({"total": [1], "_key": [5]})), "a _key that it was not given"),
+        ((None, pa.table({"total": [1], "_key": [5]})), "a value of _key that it was not given"),
         ((None, pa.table({"total": ["x", "y"]})), "returned values that do not fit"),
     ],
 )

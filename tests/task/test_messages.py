@@ -18,7 +18,7 @@ import anabranch as ab
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import InvalidDataflow, UserFunctionFailed
 from anabranch.messages import Acquire, Attempt, Barrier, Collect, Control, Load, Report
-from anabranch.operators.control.messaging import Messaged
+from anabranch.operators.control.messaging import MessageHandler
 from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.records.bins import BinSet
@@ -299,7 +299,7 @@ def region_task(made: Program, store: Path, *messages: Any) -> RegionTask:
 def test_a_message_of_another_region_is_refused(tmp_path: Path) -> None:
     made = flow_of(Seen, pages(1), ab.MemorySink())
     foreign = Collect("by-item", 1, BinSet.of([1]))
-    with pytest.raises(ValueError, match="a message of 'by-item' has crossed into 'by-who'"):
+    with pytest.raises(ValueError, match="a message for 'by-item' has crossed into 'by-who'"):
         region_task(made, tmp_path, foreign, Barrier(1))
 
 
@@ -331,10 +331,10 @@ def test_every_operator_passes_messages_on_unless_it_says_otherwise() -> None:
     made = flow_of(Seen, pages(1), ab.MemorySink())
     seen, times = (made.operators[node] for node in sorted(made.operators))
     barrier = Barrier(1)
-    assert isinstance(seen, Messaged)
-    assert isinstance(times, Messaged)
-    assert (seen.answers(barrier), times.answers(barrier)) == (True, False)
-    assert not seen.answers(Load("seen", (), ()))
+    assert isinstance(seen, MessageHandler)
+    assert isinstance(times, MessageHandler)
+    assert (seen.handles_message(barrier), times.handles_message(barrier)) == (True, False)
+    assert not seen.handles_message(Load("seen", (), ()))
 
 
 class TwoInputs(Seen):

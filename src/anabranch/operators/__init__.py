@@ -1,1 +1,1 @@
-"""What a region task runs: pure over (state, rows), one file per operator."""
+"""The operators that region tasks run: pure functions of (state, rows), one file each."""

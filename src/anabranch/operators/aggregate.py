@@ -1,8 +1,8 @@
-"""``aggregate``: SQL aggregates per key, kept up to date and grouped in Arrow.
+"""``aggregate``: incremental SQL aggregates per key, computed in Arrow.
 
-A step's rows are grouped by key, each group is reduced to one row, and that is added to the key's
-state. The output is the key and the new value of every key that the step changed. What is kept of
-each function is in ``operators/aggregates``.
+A step's rows are grouped by key, each group is reduced to one row, and that is combined with the
+key's state. The output is the new value of every key that the step changed. The aggregate functions
+and their state are in ``operators/aggregates``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.types.typed import TypedAggregate as TypedColumn
 from anabranch.operators.aggregates.port import Function, FunctionSpec, Segments, Shape
 from anabranch.operators.aggregates.registry import make
-from anabranch.operators.control.messaging import Messaged
-from anabranch.operators.rows import Changes, KeyedEntries, Rows
+from anabranch.operators.control.messaging import MessageHandler
+from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, expiry_times
 from anabranch.records.layout import nullable
 from anabranch.runs.changes import KeyChanges
+from anabranch.runs.keys import one_chunk
 from anabranch.runs.rows import Groups, group_keys
 
 Int64s = npt.NDArray[np.int64]
@@ -30,7 +31,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A column that travels to an aggregate: its name, its type, and the SQL that makes it."""
+    """An input column of an aggregate: its name, its type, and the SQL that computes it."""
 
     name: str
     kind: pa.DataType
@@ -39,9 +40,9 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class AggregateColumn:
-    """One output column: the function, what travels to it, its constants and the result's type.
+    """One output column: its function, with arguments, constants and result type.
 
-    ``label`` says what the state means: the function with its constants.
+    ``label`` is the function with its constants; it identifies the meaning of the state.
     """
 
     name: str
@@ -51,25 +52,25 @@ class AggregateColumn:
     kind: pa.DataType
     label: str
 
-    def kept(self) -> Function:
-        """What is kept of it, and how."""
+    def make_function(self) -> Function:
+        """The function that computes the column."""
         kinds = tuple(argument.kind for argument in self.arguments)
         return make(FunctionSpec(self.function, kinds, self.kind, self.parameters))
 
     def state_fields(self) -> list[pa.Field]:
-        """What is kept of it per key; ``/`` keeps the names apart from those of other columns."""
+        """Its state per key; ``/`` separates the names from those of other columns."""
         return [
             pa.field(f"{self.name}/{part}" if part else self.name, kind)
-            for part, kind in self.kept().fields()
+            for part, kind in self.make_function().fields()
         ]
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate(Messaged):
-    """The operator: its columns and what its output looks like.
+class Aggregate(MessageHandler):
+    """The operator: its columns and its output schema.
 
-    Where the rows come with their order, functions that depend on it see them in it, and an output
-    row has the smallest order of its group.
+    If rows carry their order, functions see them in that order, and an output row has the smallest
+    order of its group.
     """
 
     name: str
@@ -82,52 +83,50 @@ class Aggregate(Messaged):
         """The state columns."""
         return pa.schema([f for column in self.columns for f in column.state_fields()])
 
-    def run(self, rows: Rows, state: KeyedEntries) -> tuple[Rows, Changes]:
-        """Group, reduce and add to the state; give the new values and the changed state."""
+    def run(self, rows: Rows, state: KeyedEntries) -> tuple[Rows, StateChanges]:
+        """Group and reduce the rows; return the new values and the changed state."""
         assert rows.hashes is not None
         assert rows.keys is not None
         groups = group_keys(rows.hashes, rows.keys)
         held = state.find(groups.hashes, groups.keys)
-        kept, shown = self._advance(rows, groups, held.values.columns)
-        values = pa.RecordBatch.from_arrays(kept, schema=self.state)
+        columns, results = self._advance(rows, groups, held.values.columns)
+        values = pa.RecordBatch.from_arrays(columns, schema=self.state)
         nothing_forgotten = np.zeros(len(groups), dtype=np.bool_)
-        expiry = None
-        if self.ttl_ns is not None:
-            expiry = pa.array(np.full(len(groups), state.now_ns + self.ttl_ns, dtype=np.int64))
+        expiry = expiry_times(len(groups), state.now_ns, self.ttl_ns)
         changed = KeyChanges(groups.hashes, groups.keys, values, nothing_forgotten, expiry=expiry)
-        return self._output(rows, groups, shown), Changes(changed, held.present)
+        return self._output(rows, groups, results), StateChanges(changed, held.present)
 
     def _advance(
         self, rows: Rows, groups: Groups, prior: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], list[pa.Array]]:
-        """The new state columns of all aggregates, and the values they show."""
+        """The new state columns of all aggregates, and their results."""
         if not len(groups):
             return list(prior), [pa.array([], column.kind) for column in self.columns]
         order = self._segment_order(rows, groups)
         shape = Shape(groups.starts, len(order))
-        kept: list[pa.Array] = []
-        shown: list[pa.Array] = []
+        state: list[pa.Array] = []
+        results: list[pa.Array] = []
         for column in self.columns:
-            function = column.kept()
-            taken = tuple(_taken(rows.values, a, order) for a in column.arguments)
+            function = column.make_function()
+            arguments = tuple(_take(rows.values, a, order) for a in column.arguments)
             where = f"operator {self.name}, column {column.name}"
-            before = prior[len(kept) : len(kept) + len(function.fields())]
-            after = function.advance(before, Segments(shape, taken, where))
-            kept.extend(after)
-            shown.append(function.shown(after, where))
-        return kept, shown
+            before = prior[len(state) : len(state) + len(function.fields())]
+            after = function.advance(before, Segments(shape, arguments, where))
+            state.extend(after)
+            results.append(function.result(after, where))
+        return state, results
 
     def _segment_order(self, rows: Rows, groups: Groups) -> Int64s:
-        """The rows' places, group by group; within one in the rows' order where that matters."""
+        """The places of the rows, group by group, and in their order within a group."""
         places = rows.order.permutation() if rows.order is not None else None
         if places is None:
             return groups.order
         return places[np.argsort(groups.group_of_row[places], kind="stable")]
 
-    def _output(self, rows: Rows, groups: Groups, shown: list[pa.Array]) -> Rows:
+    def _output(self, rows: Rows, groups: Groups, results: list[pa.Array]) -> Rows:
         columns = [
             column if column.type == field.type else column.cast(field.type)
-            for column, field in zip([*groups.keys.columns, *shown], self.output, strict=True)
+            for column, field in zip([*groups.keys.columns, *results], self.output, strict=True)
         ]
         order = None
         if rows.order is not None:
@@ -137,19 +136,19 @@ class Aggregate(Messaged):
 
 
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:
-    """An aggregate's columns as its operator wants them."""
+    """The columns of an aggregate node, for its operator."""
     return tuple(_column(place, column) for place, column in enumerate(typed.aggregates(node)))
 
 
 def _column(place: int, column: TypedColumn) -> AggregateColumn:
     assert column.field is not None
     aggregate = column.aggregate
-    travelling = carried_columns(
+    carried = carried_columns(
         aggregate, [kind for kind in column.argument_types if kind is not None]
     )
     arguments = tuple(
         Argument(f"a{place}_{number}" if number else f"a{place}", part.type, part.sql)
-        for number, part in enumerate(travelling)
+        for number, part in enumerate(carried)
     )
     return AggregateColumn(
         column.name,
@@ -162,14 +161,12 @@ def _column(place: int, column: TypedColumn) -> AggregateColumn:
 
 
 def depends_on_order(column: AggregateColumn) -> bool:
-    """Whether rows in another order could give another result."""
+    """Whether the order of rows can change the result."""
     return order_matters(column.function, [argument.kind for argument in column.arguments])
 
 
-def _taken(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:
-    """A column in the order of the segments, in the type that state has."""
-    joined = values.column(argument.name).combine_chunks()
-    array = joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
-    taken = array.take(pa.array(order))
+def _take(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:
+    """A column in the order of the segments, in its state type."""
+    column = one_chunk(values.column(argument.name)).take(pa.array(order))
     kind = nullable(argument.kind)
-    return taken if taken.type == kind else taken.cast(kind)
+    return column if column.type == kind else column.cast(kind)

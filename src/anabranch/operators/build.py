@@ -1,4 +1,4 @@
-"""From a typed dataflow to the operators that its tasks run."""
+"""Builds the operators that tasks run from a typed dataflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from anabranch.operators.states import StatefulOperator
 
 
 def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
-    """The operator of a node."""
+    """Build the operator of a node."""
     output, value = typed.schema(node.id), typed.value(node.id)
     match node:
         case AggregateNode():
@@ -49,7 +49,7 @@ def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
 
 
 def _saved(node: ProcessNode) -> HandleSpec | None:
-    """The state of what a class keeps outside its handles."""
+    """The state that a class keeps outside its handles, by ``save``."""
     if not overrides(node.process, "save"):
         return None
     codec = SingleColumn(pa.schema([pa.field(SAVED, pa.binary())]))

@@ -1,4 +1,4 @@
-"""State columns to the values that a user's function sees, and back."""
+"""Codecs between state columns and the values that a user's function sees."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pyarrow as pa
 from anabranch.operators.rows import column_values, named_tuples, tuple_type
 
 UNTYPED = pa.schema([pa.field("state", pa.binary())])
-"""The state columns of an operator whose state has no schema: one, encoded by msgspec."""
+"""The single state column of an operator whose state has no schema, encoded by msgspec."""
 
 
 class StateCodec(Protocol):
-    """Turns state columns into the values that a user's function sees, and back."""
+    """Converts state columns to the values that a user's function sees, and back."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -26,21 +26,21 @@ class StateCodec(Protocol):
         ...
 
     def decode(self, columns: pa.RecordBatch, found: npt.NDArray[np.bool_]) -> list[Any]:
-        """One value per row; None where there is no state."""
+        """One value per row; None for a row without state."""
         ...
 
     def encode(self, values: Sequence[Any]) -> list[pa.Array]:
-        """The columns for these values; a None is a row of NULLs."""
+        """The columns for these values; None becomes a row of NULLs."""
         ...
 
-    def again(self) -> Callable[[Any], Any] | None:
-        """How a state that was just returned is given to the next call; None for as it is."""
+    def normalizer(self) -> Callable[[Any], Any] | None:
+        """Converts a value just returned to what ``decode`` would give; None if it is the same."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SingleColumn:
-    """Typed state of one column: the value itself."""
+    """Codec of typed state with one column: the value itself."""
 
     schema: pa.Schema
 
@@ -50,31 +50,31 @@ class SingleColumn:
 
     def encode(self, values: Sequence[Any]) -> list[pa.Array]:
         """The values as the column's type."""
-        return [to_column(values, self.schema.field(0), nulls=_forgotten(values))]
+        return [to_column(values, self.schema.field(0), nulls=_count_nones(values))]
 
-    def again(self) -> None:
-        """The value as it is."""
+    def normalizer(self) -> None:
+        """No conversion."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeveralColumns:
-    """Typed state of several columns: a named tuple."""
+    """Codec of typed state with several columns: a named tuple."""
 
     schema: pa.Schema
 
     def decode(self, columns: pa.RecordBatch, found: npt.NDArray[np.bool_]) -> list[Any]:
-        """A named tuple for each key that has state."""
+        """A named tuple for each key with state."""
         values = named_tuples("State", columns)
         return [v if has else None for v, has in zip(values, found.tolist(), strict=True)]
 
     def encode(self, values: Sequence[Any]) -> list[pa.Array]:
-        """Each tuple's parts as the columns' types."""
+        """The parts of each tuple as the columns' types."""
         nothing = (None,) * len(self.schema)
         rows = [nothing if value is None else value for value in values]
-        return tuples_to_columns(rows, self.schema, nulls=_forgotten(values))
+        return tuples_to_columns(rows, self.schema, nulls=_count_nones(values))
 
-    def again(self) -> Callable[[Any], Any]:
-        """A plain tuple as a named one; what does not fit stays, to be refused in the end."""
+    def normalizer(self) -> Callable[[Any], Any]:
+        """Turns plain tuples into named ones; other values stay, and ``encode`` refuses them."""
         names = self.schema.names
         kind, width = tuple_type("State", tuple(names)), len(names)
         return lambda value: (
@@ -84,7 +84,7 @@ class SeveralColumns:
 
 @dataclass(frozen=True, slots=True)
 class AnyValue:
-    """State without a schema: whatever msgspec can encode."""
+    """Codec of state without a schema: any value that msgspec can encode."""
 
     schema: pa.Schema = UNTYPED
 
@@ -98,8 +98,8 @@ class AnyValue:
         encode = msgspec.msgpack.Encoder().encode
         return [pa.array([None if v is None else encode(v) for v in values], type=pa.binary())]
 
-    def again(self) -> None:
-        """The value as it is."""
+    def normalizer(self) -> None:
+        """No conversion."""
 
 
 def state_codec(schema: pa.Schema | None) -> StateCodec:
@@ -110,9 +110,9 @@ def state_codec(schema: pa.Schema | None) -> StateCodec:
 
 
 def tuples_to_columns(rows: Sequence[Any], schema: pa.Schema, *, nulls: int = 0) -> list[pa.Array]:
-    """Rows as columns of these types; TypeError or ValueError where one does not fit.
+    """Rows as columns of these types; TypeError or ValueError if one does not fit.
 
-    So many rows of NULLs are allowed, whatever the schema says.
+    Up to ``nulls`` rows of NULLs are allowed, whatever the schema says.
     """
     if not rows:
         return [pa.array([], type=column.type) for column in schema]
@@ -126,10 +126,9 @@ def tuples_to_columns(rows: Sequence[Any], schema: pa.Schema, *, nulls: int = 0)
 
 
 def to_column(values: Sequence[Any], column: pa.Field, *, nulls: int = 0) -> pa.Array:
-    """Values as a column; TypeError or ValueError where one does not fit.
+    """Values as a column; TypeError or ValueError if one does not fit.
 
-    Arrow would cut off the fraction of a number that goes into a column of integers: here that
-    does not fit.
+    A number with a fraction does not fit a column of integers; Arrow would cut the fraction off.
     """
     kind = column.type
     integers = pa.types.is_integer(kind) and not set(map(type, values)) <= _WHOLE
@@ -159,5 +158,15 @@ def _check_whole(value: Any, kind: pa.DataType) -> None:
             _check_whole(value.get(part.name), part.type)
 
 
-def _forgotten(values: Sequence[Any]) -> int:
+def _count_nones(values: Sequence[Any]) -> int:
     return sum(value is None for value in values)
+
+
+def first_unfit(values: Sequence[Any], encode: Callable[[Any], object]) -> int:
+    """The place of the first value that cannot be encoded by itself; 0 if each one can."""
+    for place, value in enumerate(values):
+        try:
+            encode(value)
+        except Exception:
+            return place
+    return 0

@@ -1,7 +1,7 @@
-"""Dead letters: what could not be processed, as rows that say where, what and why.
+"""Dead letters: rows that say what could not be processed, where and why.
 
-They are ordinary rows of an ordinary stream: they are staged, committed and published with the
-step that met them, so each failure is there once, like all output.
+They are ordinary rows of an ordinary stream: they are staged, committed and published with their
+step, so each failure appears exactly once, like all output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 
 @dataclass(frozen=True, slots=True)
 class RowFailure:
-    """A row for which a function of the user's failed.
+    """A row for which a user's function failed.
 
     ``key`` and ``row`` are mappings or named tuples.
     """
@@ -36,7 +36,7 @@ class RowFailure:
 
 
 def row_failure(operator: str, error: BaseException, row: Any, key: Any = None) -> RowFailure:
-    """The failure of a user's function, called by the frame that caught the error."""
+    """Describe the failure of a user's function; call it from the frame that caught the error."""
     frames = traceback.TracebackException.from_exception(error)
     del frames.stack[:1]  # the caller's own
     text = f"{type(error).__name__}: {error}"
@@ -44,7 +44,7 @@ def row_failure(operator: str, error: BaseException, row: Any, key: Any = None) 
 
 
 def dead_letters(failures: Sequence[RowFailure], step: int) -> pa.Table:
-    """Failures of a step as rows of ``DEAD_LETTER_SCHEMA``, in their order. Never fails itself.
+    """The failures of a step as rows of ``DEAD_LETTER_SCHEMA``, in order. Never raises.
 
     >>> letters = dead_letters([RowFailure("total", {"n": 1}, "ValueError: no")], step=3)
     >>> letters.select(["operator", "row", "error", "step"]).to_pylist()
@@ -63,8 +63,8 @@ def dead_letters(failures: Sequence[RowFailure], step: int) -> pa.Table:
     return pa.table(columns, schema=DEAD_LETTER_SCHEMA)
 
 
-def in_step(letters: pa.Table, step: int) -> pa.Table:
-    """Letters of any kind as rows of ``DEAD_LETTER_SCHEMA``, with the step that met them."""
+def with_step(letters: pa.Table, step: int) -> pa.Table:
+    """Letters of any kind as rows of ``DEAD_LETTER_SCHEMA``, with the number of their step."""
     steps = pa.array([step] * letters.num_rows, type=pa.int64())
     place = DEAD_LETTER_SCHEMA.get_field_index("step")
     columns = [letters.column(name) for name in DEAD_LETTER_SCHEMA.names]
@@ -77,12 +77,12 @@ def _json(value: Any) -> str | None:
         return None
     try:
         return _ENCODER.encode(_printable(value)).decode()
-    except Exception:  # a letter without its row is better than a step that cannot end
+    except Exception:  # a letter without its row is better than a step that cannot finish
         return _clean(short(value))
 
 
 def _printable(value: Any) -> Any:
-    """A value of rows as what JSON can say: numbers that it has not are text."""
+    """A value in a form that JSON can encode; NaN and the infinities become text."""
     match value:
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -99,5 +99,5 @@ def _printable(value: Any) -> Any:
 
 
 def _clean(text: str | None) -> str | None:
-    """Text without what Unicode cannot encode: half of a pair, from a broken decoding."""
+    """Text with lone surrogates, which come from broken decoding, escaped."""
     return None if text is None else text.encode("utf-8", "backslashreplace").decode()

@@ -1,8 +1,8 @@
-"""Counts and hashes of rows, the same however the rows are spread and sorted.
+"""Hashes of rows that do not depend on how the rows are distributed and sorted.
 
-A replayed step must give the rows it gave before. Their hash is the sum of a hash per row over the
-key and every column that is not floating (floating sums may differ in the last bit when code is
-compiled otherwise), so it can be added up over tasks and bins in any order.
+A replayed step must produce the same rows. Their hash is the sum of a hash per row over the key and
+every column that is not floating (the last bit of a floating sum may depend on how code was
+compiled), so it can be added up over tasks and bins in any order.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.runs.keys import one_chunk
+
 UInt64s = npt.NDArray[np.uint64]
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -22,33 +24,27 @@ _NULL = np.uint64(0x165667B19E3779F9)
 _HALF = np.uint64(32)
 _WORD = 8
 _LONG = 256
-"""Texts of more bytes than this are few enough to be hashed one by one."""
+"""Texts with more bytes than this are rare enough to be hashed one by one."""
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
 
 
 def row_hashes(rows: pa.Table, seed: UInt64s | None = None) -> UInt64s:
-    """A hash of each row over its columns that are not floating; ``seed`` is the key's hash."""
+    """A hash of each row over its non-floating columns; ``seed`` is the key's hash."""
     total = np.zeros(rows.num_rows, dtype=np.uint64) if seed is None else seed.copy()
     for column in rows.columns:
-        total = _added(total, column)
+        total = _add_column(total, column)
     return total
 
 
 def digest(hashes: UInt64s) -> int:
-    """The hash of a set of rows: the sum of theirs, which does not know their order."""
+    """The hash of a set of rows: the sum of their hashes, in any order."""
     return int(hashes.sum(dtype=np.uint64)) if len(hashes) else 0
 
 
-def _added(total: UInt64s, column: pa.Array | pa.ChunkedArray) -> UInt64s:
+def _add_column(total: UInt64s, column: pa.Array | pa.ChunkedArray) -> UInt64s:
     if pa.types.is_floating(column.type) or pa.types.is_null(column.type):
         return total
-    whole = _one_chunk(column) if isinstance(column, pa.ChunkedArray) else column
-    return _mix(total * _STEP + _column(whole))
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    joined = column.combine_chunks()
-    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+    return _mix(total * _STEP + _column(one_chunk(column)))
 
 
 def _mix(values: UInt64s) -> UInt64s:
@@ -64,7 +60,7 @@ def _column(array: pa.Array) -> UInt64s:
 
 
 def _words(array: pa.Array) -> UInt64s:
-    """Each value as one word; equal values give equal words."""
+    """Each value as one word; equal values have equal words."""
     kind = array.type
     if pa.types.is_nested(kind):
         return _nested(array)
@@ -90,14 +86,14 @@ def _nested(array: pa.Array) -> UInt64s:
 def _structs(array: pa.Array) -> UInt64s:
     total = np.zeros(len(array), dtype=np.uint64)
     for field in array.flatten():
-        total = _added(total, field)
+        total = _add_column(total, field)
     return total
 
 
 def _lists(array: pa.Array) -> UInt64s:
-    """The length and every element at its place; of floating elements the length alone."""
+    """Hashes of each list's length and its elements in order; of the length alone for floats."""
     lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
-    elements = _added(np.zeros(int(lengths.sum()), dtype=np.uint64), array.flatten())
+    elements = _add_column(np.zeros(int(lengths.sum()), dtype=np.uint64), array.flatten())
     starts = np.cumsum(lengths) - lengths
     places = np.arange(len(elements)) - np.repeat(starts, lengths)
     mixed = _mix(elements + _mix((places + 1).astype(np.uint64)))
@@ -133,7 +129,7 @@ def _filled(array: pa.Array) -> UInt64s:
 
 
 def _texts(array: pa.Array) -> UInt64s:
-    """The length and every byte: a word at a time through all texts, long ones by themselves."""
+    """Hashes of length and bytes: a word of all texts at a time, long texts one by one."""
     wide = array.cast(pa.large_binary())
     offsets = np.frombuffer(wide.buffers()[1], dtype=np.int64)[wide.offset :][: len(wide) + 1]
     data = np.frombuffer(wide.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]

@@ -1,4 +1,4 @@
-"""Rows key by key: how operators go through a step's rows."""
+"""A step's rows grouped by key, in the form in which operators process them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyRows:
-    """A step's rows by key, a key's rows in their order.
+    """A step's rows grouped by key, the rows of a key in their order.
 
-    ``parents`` are the places of the rows in the batch; ``values`` are the rows as they are walked.
+    ``values`` are the rows in this order; ``parents`` are their places in the batch.
     """
 
     groups: Groups
@@ -29,7 +29,7 @@ class KeyRows:
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """Some keys with their rows: group and row numbers, from the first to before the last."""
+    """Some keys with their rows: half-open ranges of group and row numbers."""
 
     first_group: int
     last_group: int
@@ -37,8 +37,8 @@ class RowSpan:
     last_row: int
 
 
-def walk(rows: Rows) -> KeyRows:
-    """The rows of a region, key by key."""
+def group_rows(rows: Rows) -> KeyRows:
+    """Group the rows of a region by key."""
     assert rows.hashes is not None
     assert rows.keys is not None
     places = None if rows.order is None else rows.order.permutation()
@@ -50,8 +50,8 @@ def walk(rows: Rows) -> KeyRows:
     return KeyRows(groups, parents, rows.values.take(pa.array(parents)))
 
 
-def parts(starts: Int64s, rows: int, size: int) -> Iterator[RowSpan]:
-    """Cut the groups into parts of about so many rows; a large group is a part of its own."""
+def split_groups(starts: Int64s, rows: int, size: int) -> Iterator[RowSpan]:
+    """Split the groups into parts of about ``size`` rows; a larger group is a part by itself."""
     ends = np.append(starts[1:], rows)
     group = 0
     while group < len(starts):

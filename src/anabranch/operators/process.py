@@ -1,8 +1,8 @@
-"""``process``: a class of the user's, called for each key with its rows of the step."""
+"""``process``: a user's class, called for each key with the key's rows of the step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -32,24 +32,24 @@ from anabranch.operators.bound import (
     Cursor,
     HandleContext,
 )
-from anabranch.operators.codec import StateCodec, tuples_to_columns
-from anabranch.operators.control.messaging import Messaged
+from anabranch.operators.codec import StateCodec, first_unfit, tuples_to_columns
+from anabranch.operators.control.messaging import MessageHandler
 from anabranch.operators.dead_letter import RowFailure, row_failure
-from anabranch.operators.error_text import failing_line, short
-from anabranch.operators.key_rows import KeyRows, RowSpan, parts, walk
+from anabranch.operators.error_text import failing_line, schema_text, short
+from anabranch.operators.key_rows import KeyRows, RowSpan, group_rows, split_groups
 from anabranch.operators.order.row_order import RowOrder
-from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
-from anabranch.operators.stateful_map import no_collection
+from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, named_tuples
+from anabranch.operators.stateful_map import pause_gc
 from anabranch.runs.rows import Groups
 
 CALLED_ROWS = 8192
-"""About how many rows are objects at a time."""
+"""About how many rows are turned into objects at a time."""
 
 AFTER_ALL = 1 << 62
-"""The first order column of what comes after every row of every source."""
+"""The first order column of rows that come after all rows of all sources."""
 
 SAVED = "saved"
-"""The state of what ``save`` gives."""
+"""The state that ``save`` returns."""
 
 METHODS: dict[type, str] = {
     Acquire: "on_acquire",
@@ -60,14 +60,14 @@ METHODS: dict[type, str] = {
     Barrier: "on_barrier",
     Shutdown: "on_shutdown",
 }
-"""The method of a class for each message that it may handle."""
+"""The method that a class may define to handle each message."""
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class HandleSpec:
-    """A handle as its operator keeps it: the name of the state, its columns, its time-to-live.
+    """A handle of an operator: the name of its state, its columns, its time-to-live.
 
     ``subkeys`` is the codec of a map's keys, None for other kinds.
     """
@@ -81,26 +81,26 @@ class HandleSpec:
 
     @property
     def subkey_columns(self) -> pa.Schema:
-        """The columns that tell the entries of a key apart."""
+        """The columns that identify the entries of a key."""
         if self.subkeys is not None:
             return self.subkeys.schema
         return pa.schema([]) if self.kind is ValueState else LIST_PLACE
 
-    def bind(self, opened: HandleContext) -> BoundValue | BoundList | BoundMap:
-        """The handle at work."""
+    def bind(self, context: HandleContext) -> BoundValue | BoundList | BoundMap:
+        """Bind the handle to the keys of a step."""
         if self.kind is ValueState:
-            return BoundValue(opened)
+            return BoundValue(context)
         if self.kind is MapState:
             assert self.subkeys is not None
-            return BoundMap(opened, self.subkeys)
-        return BoundList(opened)
+            return BoundMap(context, self.subkeys)
+        return BoundList(context)
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessOperator(Messaged):
-    """The operator: the user's class, its handles, and what its output looks like.
+class ProcessOperator(MessageHandler):
+    """The operator: the user's class, its handles and its output schema.
 
-    ``saves``: the class keeps something outside the handles, by ``load`` and ``save``.
+    ``saved`` is the state that the class keeps outside its handles, by ``load`` and ``save``.
     """
 
     name: str
@@ -114,15 +114,15 @@ class ProcessOperator(Messaged):
         rows: Rows,
         states: Mapping[str, KeyedEntries],
         dead: list[RowFailure] | None = None,
-    ) -> tuple[Rows, dict[str, Changes]]:
-        """Call ``on_rows`` for every key; give the output and the changes of every state.
+    ) -> tuple[Rows, dict[str, StateChanges]]:
+        """Call ``on_rows`` for every key; return the output and the changes of every state.
 
-        With ``dead`` a call that fails changes nothing, and its rows are put there.
+        With ``dead``, a call that fails changes nothing, and its rows are added there.
         """
-        walked = walk(rows)
-        work = Work(self, walked.groups, states, dead)
-        output = work.called_with(rows, walked, np.arange(len(walked.groups)))
-        return output, work.changes()
+        grouped = group_rows(rows)
+        calls = ProcessCalls(self, grouped.groups, states, dead)
+        output = calls.call_on_rows(rows, grouped, np.arange(len(grouped.groups)))
+        return output, calls.changes()
 
     def end(
         self,
@@ -130,28 +130,28 @@ class ProcessOperator(Messaged):
         states: Mapping[str, KeyedEntries],
         digits: int,
         dead: list[RowFailure] | None = None,
-    ) -> tuple[Rows, dict[str, Changes]]:
-        """Call ``on_end`` for every one of these keys; give the output and the changes.
+    ) -> tuple[Rows, dict[str, StateChanges]]:
+        """Call ``on_end`` for each of these keys; return the output and the changes.
 
-        What is given comes after all rows, by the hashes of the keys; its order has so many
-        digits as that of other rows.
+        The output comes after all rows, ordered by the hashes of the keys. Its order has as many
+        ``digits`` as that of other rows.
         """
-        work = Work(self, groups, states, dead)
-        return work.ended(digits), work.changes()
+        calls = ProcessCalls(self, groups, states, dead)
+        return calls.call_on_end(digits), calls.changes()
 
     @property
-    def hears(self) -> bool:
-        """Whether the class has a method of its own for any message."""
+    def handles_messages(self) -> bool:
+        """Whether the class defines a method for any message."""
         return any(overrides(self.process, method) for method in METHODS.values())
 
-    def answers(self, message: Message) -> bool:
-        """Whether the class has a method of its own for a message."""
+    def handles_message(self, message: Message) -> bool:
+        """Whether the class defines a method for a message."""
         method = METHODS.get(type(message))
         return method is not None and overrides(self.process, method)
 
 
-class Work:
-    """One object of the user's class at work on the keys of a step."""
+class ProcessCalls:
+    """Calls one object of the user's class for the keys of a step."""
 
     def __init__(
         self,
@@ -165,12 +165,12 @@ class Work:
         self._groups = groups
         self._starts = groups.starts
         self._places = np.arange(len(groups))
-        self._there: set[int] = set()
+        self._loaded: set[int] = set()
         self._cursor = Cursor()
         self._rows: list[Any] = []
         self._counts = np.zeros(len(groups), dtype=np.int64)
         self._bound: dict[str, Bound] = {}
-        self._object = self._made()
+        self._object = self._create()
         for spec in operator.handles:
             handle = self._bind(spec, states)
             setattr(self._object, spec.attribute, handle)
@@ -180,15 +180,15 @@ class Work:
             assert isinstance(saved, BoundValue)
             self._saved = saved
 
-    def called_with(self, rows: Rows, walked: KeyRows, places: Int64s) -> Rows:
-        """Call ``on_rows`` for all keys of the rows, which have these places; give the output."""
-        self._starts, self._places = walked.groups.starts, places
-        with no_collection():
-            for part in parts(walked.groups.starts, len(rows), CALLED_ROWS):
-                self.rows_of(part, walked.values)
-        # A row that a call made comes where the first row of its key stood.
+    def call_on_rows(self, rows: Rows, grouped: KeyRows, places: Int64s) -> Rows:
+        """Call ``on_rows`` for all keys of the rows, which have these places; return the output."""
+        self._starts, self._places = grouped.groups.starts, places
+        with pause_gc():
+            for part in split_groups(grouped.groups.starts, len(rows), CALLED_ROWS):
+                self.rows_of(part, grouped.values)
+        # An output row takes the place of the first row of its key.
         leaders = np.zeros(len(self._groups), dtype=np.int64)
-        leaders[places] = walked.parents[walked.groups.starts]
+        leaders[places] = grouped.parents[grouped.groups.starts]
         made, callers = self.output(), leaders[self.callers()]
         assert rows.hashes is not None
         assert rows.keys is not None
@@ -199,9 +199,9 @@ class Work:
             None if rows.order is None else rows.order.child(callers, self.digits()),
         )
 
-    def ended(self, digits: int) -> Rows:
-        """Call ``on_end`` for every key; give the output, which comes after all rows."""
-        with no_collection():
+    def call_on_end(self, digits: int) -> Rows:
+        """Call ``on_end`` for every key; return the output, which comes after all rows."""
+        with pause_gc():
             self.ends()
         groups, callers = self._groups, self.callers()
         nothing = np.zeros(len(callers), dtype=np.int64)
@@ -231,15 +231,15 @@ class Work:
             pairwise(cuts.tolist()),
             strict=True,
         ):
-            self._called("on_rows", place, key, [rows[first:last]])
+            self._call("on_rows", place, key, [rows[first:last]])
 
     def ends(self) -> None:
         """Call ``on_end`` for every key."""
         for place, key in enumerate(self._keys(0, len(self._groups))):
-            self._called("on_end", place, key, [])
+            self._call("on_end", place, key, [])
 
     def output(self) -> pa.Table:
-        """The rows that the calls gave."""
+        """The rows that the calls returned."""
         schema = self._operator.output
         try:
             return pa.Table.from_arrays(tuples_to_columns(self._rows, schema), schema=schema)
@@ -247,16 +247,16 @@ class Work:
             raise self._unfit(error) from error
 
     def callers(self) -> Int64s:
-        """For each row of the output, the place of the key that it was given for."""
+        """The place of the key that each output row was returned for."""
         return np.repeat(np.arange(len(self._groups)), self._counts)
 
     def digits(self) -> Int64s:
-        """For each row of the output, which one of its call it is."""
+        """The number of each output row among the rows of its call."""
         first = np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
         return np.arange(len(self._rows), dtype=np.int64) - first
 
-    def changes(self) -> dict[str, Changes]:
-        """What was changed, by state."""
+    def changes(self) -> dict[str, StateChanges]:
+        """The changes of each state."""
         found = {}
         for state, handle in self._bound.items():
             try:
@@ -267,7 +267,7 @@ class Work:
                 found[state] = changes
         return found
 
-    def _made(self) -> Process:
+    def _create(self) -> Process:
         try:
             return self._operator.process()
         except Exception as error:
@@ -276,17 +276,17 @@ class Work:
     def _bind(
         self, spec: HandleSpec, states: Mapping[str, KeyedEntries]
     ) -> BoundValue | BoundList | BoundMap:
-        opened = HandleContext(
+        context = HandleContext(
             states[spec.state], self._groups, self._cursor, spec.codec, spec.ttl_ns
         )
-        handle = spec.bind(opened)
+        handle = spec.bind(context)
         self._bound[spec.state] = handle
         return handle
 
     def _keys(self, first: int, last: int) -> Iterator[Any]:
         return named_tuples("Key", self._groups.keys.slice(first, last - first))
 
-    def _called(self, method: str, place: int, key: Any, arguments: list[list[Any]]) -> None:
+    def _call(self, method: str, place: int, key: Any, arguments: list[list[Any]]) -> None:
         self._cursor.place = place
         try:
             made = self._result(method, place, key, arguments)
@@ -302,8 +302,8 @@ class Work:
         self._counts[place] = len(made)
 
     def _result(self, method: str, place: int, key: Any, arguments: list[list[Any]]) -> list[Any]:
-        """The rows that a call gives; where calls may fail, it is checked before it counts."""
-        self._bring(place, key)
+        """The rows that a call returns; if calls may fail, they are checked first."""
+        self._load(place, key)
         made = _as_rows(getattr(self._object, method)(key, *arguments))
         if self._saved is not None:
             self._saved.set(self._object.save(key))
@@ -314,7 +314,7 @@ class Work:
         return made
 
     def saved(self, place: int) -> bytes | None:
-        """What is saved of the key at a place."""
+        """The saved state of the key at a place."""
         if self._saved is None:
             return None
         self._cursor.place = place
@@ -322,37 +322,37 @@ class Work:
         return saved
 
     def save(self, place: int, state: bytes) -> None:
-        """Keep something in place of what is saved of a key."""
+        """Replace the saved state of the key at a place."""
         assert self._saved is not None
         self._cursor.place = place
         self._saved.set(state)
 
-    def taken(self, places: Iterable[int]) -> None:
-        """The object has taken what is saved of these keys."""
-        self._there.update(places)
+    def mark_loaded(self, places: Iterable[int]) -> None:
+        """Note that the object has the saved state of these keys."""
+        self._loaded.update(places)
 
-    def bring(self, places: Iterable[int], keys: Iterable[Any]) -> None:
-        """Let the object load what is saved of these keys, where it has not yet."""
+    def load(self, places: Iterable[int], keys: Iterable[Any]) -> None:
+        """Let the object load the saved state of these keys, unless it has already."""
         for place, key in zip(places, keys, strict=True):
             self._cursor.place = place
             try:
-                self._bring(place, key)
+                self._load(place, key)
             except Exception as error:
                 raise self._failed("load", key, error) from error
 
-    def tell(self, method: str, argument: Any) -> None:
-        """Call the method for a message."""
+    def notify(self, method: str, argument: Any) -> None:
+        """Call the method that handles a message."""
         try:
             getattr(self._object, method)(argument)
         except Exception as error:
             raise self._failed(method, None, error) from error
 
-    def _bring(self, place: int, key: Any) -> None:
-        if self._saved is None or place in self._there:
+    def _load(self, place: int, key: Any) -> None:
+        if self._saved is None or place in self._loaded:
             return
         if (saved := self._saved.get()) is not None:
             self._object.load(key, saved)
-        self._there.add(place)
+        self._loaded.add(place)
 
     def _failed(self, method: str, key: Any, error: Exception) -> UserFunctionFailed:
         operator = self._operator
@@ -361,41 +361,31 @@ class Work:
         return UserFunctionFailed(
             f"{operator.process.__qualname__}.{method} raised {type(error).__name__}: {error}",
             where=f"operator {operator.name}{named}, {failing_line(error, function)}",
-            do="Mend the class and run the pipeline again: it continues with this step.",
+            do="Fix the class and run the pipeline again: it continues with this step.",
         )
 
     def _unfit(self, error: Exception) -> OutputMismatch:
         schema = self._operator.output
-        place = _first_unfit(self._rows, schema)
+        place = first_unfit(self._rows, lambda row: tuples_to_columns([row], schema))
         group = int(self.callers()[place])
-        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
         return OutputMismatch(
-            f"{self._operator.process.__qualname__} gave the row {short(self._rows[place])}, "
-            f"which does not fit the output schema ({columns}): {error}",
+            f"{self._operator.process.__qualname__} returned the row {short(self._rows[place])}, "
+            f"which does not fit the output schema ({schema_text(schema)}): {error}",
             where=f"operator {self._operator.name}, {short(next(self._keys(group, group + 1)))}",
-            do="Give tuples with one value per column, or change output=.",
+            do="Return tuples with one value per column, or change output=.",
         )
 
     def _bad_state(self, state: str, error: Exception) -> OutputMismatch:
         return OutputMismatch(
-            f"{self._operator.process.__qualname__} kept something that does not fit the schema of "
+            f"{self._operator.process.__qualname__} set a value that does not fit the schema of "
             f"{state!r}: {error}",
             where=f"operator {self._operator.name}",
-            do="Keep values that fit, or change the handle's schema.",
+            do="Set values that fit, or change the handle's schema.",
         )
 
 
 def _as_rows(result: Any) -> list[Any]:
-    """What a call gave, as rows: nothing, one tuple, or any number of them."""
+    """The result of a call as rows: None is no row, a tuple is one."""
     if result is None:
         return []
     return [result] if isinstance(result, tuple) else list(result)
-
-
-def _first_unfit(rows: Sequence[Any], schema: pa.Schema) -> int:
-    for place, row in enumerate(rows):
-        try:
-            tuples_to_columns([row], schema)
-        except Exception:
-            return place
-    return 0

@@ -1,8 +1,8 @@
-"""Reducing sorted segments of a column: sum, least, greatest and count, with SQL's NULLs.
+"""Sum, minimum, maximum and count of sorted segments of a column, with SQL's NULLs.
 
-Numbers go through NumPy. Its sums are taken in the order of the rows and depend on nothing but the
-segment, so a floating sum comes out the same on any number of workers (R9). Other types go through
-Arrow's own grouping. No segment is empty: each is the rows of one key.
+Numbers are reduced by NumPy. A sum adds the rows in order and depends on nothing but the segment,
+so a floating sum is the same on any number of workers (R9). Other types are reduced by Arrow's
+grouping. No segment is empty: each is the rows of one key.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ import pyarrow.compute as pc
 
 from anabranch.errors import Overflow
 from anabranch.operators.order import sortable_ints
+from anabranch.runs.keys import one_chunk
 
 Int64s = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
 
 WHOLE_SUM = pa.decimal128(38, 0)
-"""A sum of integers that no number of rows makes too large."""
+"""A type for sums of integers that no number of rows can overflow."""
 
 _HALF = 32
 _LOW = (1 << _HALF) - 1
 _SHORT_DECIMAL = 28
-"""Ten thousand million decimals of so many digits add up to one that fits 128 bits."""
+"""Sums of up to ten billion decimals of this precision fit 128 bits."""
 
 
 def count(column: pa.Array | None, starts: Int64s, rows: int) -> Int64s:
-    """How many values of each segment are not NULL; of rows, where there is no column."""
+    """The number of values in each segment that are not NULL; of rows, if there is no column."""
     ends = np.append(starts[1:], rows)
     if column is None or column.null_count == 0:
         return (ends - starts).astype(np.int64)
@@ -40,7 +41,7 @@ def count(column: pa.Array | None, starts: Int64s, rows: int) -> Int64s:
 
 
 def sum_segments(column: pa.Array, starts: Int64s, kind: pa.DataType, where: str) -> pa.Array:
-    """The sum of each segment as ``kind``; NULL where a segment has no value.
+    """The sum of each segment as ``kind``; NULL for a segment without values.
 
     Raises ``Overflow`` if, and only if, the sum of a segment does not fit.
     """
@@ -48,33 +49,33 @@ def sum_segments(column: pa.Array, starts: Int64s, kind: pa.DataType, where: str
         wide = column
         if column.type.precision > _SHORT_DECIMAL:
             wide = column.cast(pa.decimal256(column.type.precision, column.type.scale))
-        return _narrowed(_grouped(wide, starts, "sum"), kind, where)
+        return _narrow(_reduce_groups(wide, starts, "sum"), kind, where)
     if pa.types.is_floating(kind):
-        # Spark begins with 0.0 too, so there is no sum of -0.0.
+        # Spark too starts with 0.0, so no sum is -0.0.
         with np.errstate(invalid="ignore", over="ignore"):
             sums = np.add.reduceat(_dense(column.cast(kind), 0), starts) + 0.0
         return _nullable(sums, column, starts)
     values = _dense(column.cast(pa.int64()), 0)
     if pa.types.is_decimal(kind):
         high, low = _halves(values, starts)
-        return _nullable(_joined(high, low), column, starts)
+        return _nullable(_join_halves(high, low), column, starts)
     _check_fits(values, starts, where)
     return _nullable(np.add.reduceat(values, starts), column, starts)
 
 
 def add_columns(before: pa.Array, part: pa.Array, where: str) -> pa.Array:
-    """The sum of two columns of one type, where a NULL adds nothing; ``Overflow`` as above."""
+    """The sum of two columns of one type; NULL adds nothing. Raises ``Overflow`` as above."""
     if before.null_count == len(before):
         return part
     if pa.types.is_decimal(part.type):
-        # In 128 bits Arrow refuses to add decimals of full precision.
+        # Arrow refuses to add decimals of full precision in 128 bits.
         wide = pa.decimal256(part.type.precision, part.type.scale)
-        both = _narrowed(pc.add(before.cast(wide), part.cast(wide)), part.type, where)
+        both = _narrow(pc.add(before.cast(wide), part.cast(wide)), part.type, where)
     elif pa.types.is_integer(part.type):
         try:
             both = pc.add_checked(before, part)
         except pa.ArrowInvalid as error:
-            raise left_range("a sum", part.type, where) from error
+            raise overflow_error("a sum", part.type, where) from error
     else:
         both = pc.add(before, part)
     return pc.coalesce(both, before, part) if both.null_count else both
@@ -92,12 +93,12 @@ def greatest_of_segments(column: pa.Array, starts: Int64s) -> pa.Array:
 
 def lesser(left: pa.Array, right: pa.Array) -> pa.Array:
     """The lesser of two values, row by row; a NULL never wins."""
-    return _chosen(left, right, pc.min_element_wise)
+    return _choose(left, right, pc.min_element_wise)
 
 
 def greater(left: pa.Array, right: pa.Array) -> pa.Array:
     """The greater of two values, row by row; a NULL never wins."""
-    return _chosen(left, right, pc.max_element_wise)
+    return _choose(left, right, pc.max_element_wise)
 
 
 def _check_fits(values: Int64s, starts: Int64s, where: str) -> None:
@@ -106,36 +107,36 @@ def _check_fits(values: Int64s, starts: Int64s, where: str) -> None:
     high, low = _halves(values, starts)
     top = high + (low >> _HALF)
     if np.any(top != top.astype(np.int32)):
-        raise left_range("a sum", pa.int64(), where)
+        raise overflow_error("a sum", pa.int64(), where)
 
 
 def _halves(values: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
-    """The sums of the upper and of the lower halves of each segment's numbers: these always fit."""
+    """The sums of the upper and of the lower halves of each segment's numbers, which always fit."""
     return np.add.reduceat(values >> _HALF, starts), np.add.reduceat(values & _LOW, starts)
 
 
-def _joined(high: Int64s, low: Int64s) -> pa.Array:
+def _join_halves(high: Int64s, low: Int64s) -> pa.Array:
     half = pa.decimal128(19, 0)
     shift = pa.scalar(1 << _HALF, pa.decimal128(10, 0))
     upper = pc.multiply(pa.array(high).cast(half), shift)
     return pc.add(upper, pa.array(low).cast(half)).cast(WHOLE_SUM)
 
 
-def _narrowed(sums: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
+def _narrow(sums: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     try:
         return sums.cast(kind)
     except pa.ArrowInvalid as error:
-        raise left_range("a sum", kind, where) from error
+        raise overflow_error("a sum", kind, where) from error
 
 
-def left_range(what: str, kind: pa.DataType, where: str) -> Overflow:
+def overflow_error(what: str, kind: pa.DataType, where: str) -> Overflow:
     """The error for a result that does not fit its type."""
     if pa.types.is_decimal(kind):
         text, instead = f"decimal({kind.precision},{kind.scale})", "a double"
     else:
         text, instead = "bigint", "a decimal(38, 0) or a double"
     return Overflow(
-        f"{what} left the range of {text}",
+        f"{what} is out of range for {text}",
         where=where,
         do=f"Cast the argument of the aggregate to {instead}.",
     )
@@ -150,12 +151,12 @@ def _extreme(
 ) -> pa.Array:
     plain = sortable_ints.to_words(column)
     if plain is None:
-        return _grouped(column, starts, name)
+        return _reduce_groups(column, starts, name)
     reduced = reduce(_dense(plain, neutral(plain.type)), starts)
     return sortable_ints.from_words(_nullable(reduced, column, starts), column.type)
 
 
-def _chosen(left: pa.Array, right: pa.Array, choose: Callable[..., pa.Array]) -> pa.Array:
+def _choose(left: pa.Array, right: pa.Array, choose: Callable[..., pa.Array]) -> pa.Array:
     one, other = sortable_ints.to_words(left), sortable_ints.to_words(right)
     if one is None or other is None:
         return choose(left, right, skip_nulls=True)
@@ -169,7 +170,7 @@ def _dense(column: pa.Array, filler: int) -> Numbers:
 
 
 def _nullable(values: Numbers | pa.Array, column: pa.Array, starts: Int64s) -> pa.Array:
-    """The values, NULL where the column's segment has none."""
+    """The values, NULL where the column's segment has no values."""
     whole = values if isinstance(values, pa.Array) else pa.array(values)
     if column.null_count == 0:
         return whole
@@ -177,10 +178,8 @@ def _nullable(values: Numbers | pa.Array, column: pa.Array, starts: Int64s) -> p
     return pc.if_else(pa.array(some), whole, pa.scalar(None, whole.type))
 
 
-def _grouped(column: pa.Array, starts: Int64s, name: str) -> pa.Array:
+def _reduce_groups(column: pa.Array, starts: Int64s, name: str) -> pa.Array:
     lengths = np.diff(np.append(starts, len(column)))
     segment = pa.array(np.repeat(np.arange(len(starts)), lengths))
     grouped = pa.table({"g": segment, "v": column}).group_by("g", use_threads=False)
-    reduced = grouped.aggregate([("v", name)]).sort_by("g").column(f"v_{name}")
-    joined = reduced.combine_chunks()
-    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
+    return one_chunk(grouped.aggregate([("v", name)]).sort_by("g").column(f"v_{name}"))

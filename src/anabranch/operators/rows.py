@@ -1,4 +1,4 @@
-"""Rows as operators see them: value columns, with the key and the order beside them."""
+"""Rows as operators see them: value columns with their key and order."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ UInt64s = npt.NDArray[np.uint64]
 class Rows:
     """A batch of rows of one stream.
 
-    ``hashes`` and ``keys`` are there in a region and None outside of it; ``order`` is there where
-    somebody downstream needs it.
+    ``hashes`` and ``keys`` are set inside a region and None outside; ``order`` is set if an
+    operator downstream needs it.
     """
 
     values: pa.Table
@@ -34,7 +34,7 @@ class Rows:
     order: RowOrder | None = None
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.values.num_rows)
 
     def take(self, places: npt.NDArray[np.int64]) -> Rows:
@@ -48,7 +48,7 @@ class Rows:
 
 
 def concat_batches(parts: Sequence[Rows]) -> Rows:
-    """Several batches of one stream as one, in this order."""
+    """Concatenate batches of one stream."""
     if len(parts) == 1:
         return parts[0]
     hashes = [part.hashes for part in parts if part.hashes is not None]
@@ -63,17 +63,17 @@ def concat_batches(parts: Sequence[Rows]) -> Rows:
 
 
 class KeyedState(Protocol):
-    """An operator's state as it was before the step: looked up by sorted, unique keys."""
+    """An operator's state before the step, looked up by sorted, unique keys."""
 
     def lookup(
         self, hashes: UInt64s, keys: pa.RecordBatch
     ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """Whether each key has state, and the state's columns (NULL where it has none)."""
+        """Whether each key has state, and the state's columns, NULL for keys without state."""
         ...
 
 
 class KeyedEntries(KeyedState, Protocol):
-    """The same with what other kinds of state need: time-to-live, lists and maps."""
+    """Keyed state with what time-to-live, lists and maps need."""
 
     @property
     def now_ns(self) -> int:
@@ -86,11 +86,11 @@ class KeyedEntries(KeyedState, Protocol):
         ...
 
     def find(self, hashes: UInt64s, keys: pa.RecordBatch) -> LookupResult:
-        """The same, with the expiry of each, and which keys a write still counts as held."""
+        """Look up keys, with their expiry and with which of them a write still counts as held."""
         ...
 
     def entries(self, hashes: UInt64s, keys: pa.RecordBatch) -> Entries:
-        """All entries of each key, where state has sub-keys."""
+        """All entries of each key, if the state has sub-keys."""
         ...
 
     def entries_of(
@@ -101,7 +101,7 @@ class KeyedEntries(KeyedState, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class StateChanges:
     """The changes of an operator's state, and which of the keys (or entries) had state before.
 
     If state expires, ``found`` is ``LookupResult.present``. If None, the write looks it up.
@@ -111,15 +111,15 @@ class Changes:
     found: npt.NDArray[np.bool_] | None
 
 
-def joined_changes(parts: Sequence[Changes]) -> Changes:
-    """Changes of different keys as one."""
+def concat_changes(parts: Sequence[StateChanges]) -> StateChanges:
+    """Concatenate changes of different keys."""
     if len(parts) == 1:
         return parts[0]
     changed = [part.changed for part in parts]
     found = [part.found for part in parts if part.found is not None]
     subkeys = [_table(each.subkeys) for each in changed if each.subkeys is not None]
     expiry = [each.expiry for each in changed if each.expiry is not None]
-    return Changes(
+    return StateChanges(
         KeyChanges(
             np.concatenate([each.hashes for each in changed]),
             pa.concat_tables([_table(each.keys) for each in changed]),
@@ -134,6 +134,11 @@ def joined_changes(parts: Sequence[Changes]) -> Changes:
     )
 
 
+def expiry_times(count: int, now_ns: int, ttl_ns: int | None) -> pa.Array | None:
+    """When ``count`` rows written now expire; None without a time-to-live."""
+    return None if ttl_ns is None else pa.array(np.full(count, now_ns + ttl_ns, dtype=np.int64))
+
+
 def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
 
@@ -143,7 +148,7 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 
 
 def column_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """A column as Python values, the fast way where the type has one."""
+    """A column as Python values, the fast way if its type has one."""
     kind = column.type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if plain and column.null_count == 0:
@@ -156,14 +161,14 @@ def named_tuples(name: str, columns: pa.Table | pa.RecordBatch) -> Iterator[Any]
     kind = tuple_type(name, tuple(columns.schema.names))
     if not columns.schema.names:
         return iter([kind()] * columns.num_rows)
-    # ``kind._make`` is a Python function around this; here it would cost as much as the rest.
+    # ``kind._make`` is a Python function around this and would cost as much as the rest.
     make = partial(tuple.__new__, kind)
     return map(make, zip(*(column_values(c) for c in columns.columns), strict=True))
 
 
 @lru_cache
 def tuple_type(name: str, names: tuple[str, ...]) -> type[Any]:
-    """A named tuple type; a column whose name is no Python name is reached by its place."""
+    """A named tuple type; a column whose name is not usable is called by its place."""
     fields: list[tuple[str, Any]] = [
         (column if _fits(column, names) else f"column_{i}", Any) for i, column in enumerate(names)
     ]

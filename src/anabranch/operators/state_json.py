@@ -1,4 +1,4 @@
-"""State without a schema, for readers: MessagePack as JSON text."""
+"""State without a schema as JSON text, for readers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 def json_column(packed: pa.Array) -> pa.Array:
-    """Each MessagePack value as JSON; NULL stays NULL.
+    """Convert MessagePack values to JSON; NULL stays NULL.
 
-    What JSON has no form for is shown as near as it can be: bytes as base64, times as ISO texts,
-    NaN and the infinities as ``null``, a key that is neither text nor number as its own JSON text.
+    Values without a JSON form are approximated: bytes as base64, times as ISO texts, NaN and the
+    infinities as ``null``, keys that are neither text nor number as JSON text.
 
     >>> json_column(pa.array([msgspec.msgpack.encode({"n": [1, None]}), None])).to_pylist()
     ['{"n":[1,null]}', None]
@@ -27,7 +27,7 @@ def json_column(packed: pa.Array) -> pa.Array:
 
 
 def json_text(value: Any) -> str:
-    """One value as JSON."""
+    """Convert one value to JSON."""
     try:
         return _encode(value).decode()
     except (TypeError, msgspec.ValidationError):
@@ -35,7 +35,7 @@ def json_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value with everything replaced that the encoder refuses."""
+    """The value with replacements for everything that the encoder refuses."""
     match value:
         case msgspec.msgpack.Ext(code=code, data=data):
             return {"code": code, "data": base64.b64encode(data).decode()}

@@ -1,8 +1,8 @@
-"""``stateful_map``: a plain Python function per row, with one value of state per key.
+"""``stateful_map``: calls a plain Python function per row, with one value of state per key.
 
-The function is called with the key, the row and the key's state, in the order of the rows, and
-returns output and new state. Look-up and writing are vectorised around the calls: the only Python
-objects made are those that the function is given and those that it returns.
+The function gets the key, the row and the key's state, in the order of the rows, and returns output
+and new state. Look-up and writing are vectorised: the only Python objects are the function's
+arguments and results.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.errors import OutputMismatch, UserFunctionFailed
-from anabranch.operators.codec import AnyValue, StateCodec, tuples_to_columns
-from anabranch.operators.control.messaging import Messaged
+from anabranch.operators.codec import AnyValue, StateCodec, first_unfit, tuples_to_columns
+from anabranch.operators.control.messaging import MessageHandler
 from anabranch.operators.dead_letter import RowFailure, row_failure
-from anabranch.operators.error_text import failing_line, name_function, short
-from anabranch.operators.key_rows import RowSpan, parts, walk
+from anabranch.operators.error_text import function_failed, name_function, schema_text, short
+from anabranch.operators.key_rows import RowSpan, group_rows, split_groups
 from anabranch.operators.order.row_order import RowOrder
-from anabranch.operators.rows import Changes, KeyedEntries, Rows, named_tuples
+from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, expiry_times, named_tuples
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_batch
 from anabranch.runs.rows import Groups
 
 CALLS = 8192
-"""How many calls are made before their objects become columns."""
+"""How many calls are made before their results become columns."""
 
 Int64s = npt.NDArray[np.int64]
 Function = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulMap(Messaged):
-    """The operator: the user's function with what its state and its output look like."""
+class StatefulMap(MessageHandler):
+    """The operator: the user's function, the codec of its state and its output schema."""
 
     name: str
     function: Function
@@ -51,51 +51,50 @@ class StatefulMap(Messaged):
 
     def run(
         self, rows: Rows, state: KeyedEntries, dead: list[RowFailure] | None = None
-    ) -> tuple[Rows, Changes]:
-        """Call the function for every row, a key's rows in order; give output and changed state.
+    ) -> tuple[Rows, StateChanges]:
+        """Call the function for every row, a key's rows in order; return output and changed state.
 
-        Keys come one after the other, a few thousand calls at a time: what a call needs is then
-        near in memory, and the objects of a step are never all there at once. With ``dead`` a call
-        that fails changes nothing and is put there.
+        Keys are processed one after the other, a few thousand calls at a time, which keeps memory
+        local and bounds the number of objects. With ``dead``, a call that fails changes nothing,
+        and its row is added there.
         """
-        walked = walk(rows)
-        groups = walked.groups
-        found, present, prior = self._held(groups, state)
-        with no_collection():
+        grouped = group_rows(rows)
+        groups = grouped.groups
+        found, present, prior = self._lookup(groups, state)
+        with pause_gc():
             made = [
-                self._part(_Calls(self, groups, part), dead, walked.values, prior, found)
-                for part in parts(groups.starts, len(rows), CALLS)
+                self._call_part(_Calls(self, groups, part), dead, grouped.values, prior, found)
+                for part in split_groups(groups.starts, len(rows), CALLS)
             ]
-        return self._output(rows, walked.parents, made), self._changes(
-            groups, present, made, None if self.ttl_ns is None else state.now_ns + self.ttl_ns
-        )
+        changes = self._changes(groups, present, made, state.now_ns)
+        return self._output(rows, grouped.parents, made), changes
 
-    def _part(
+    def _call_part(
         self,
         calls: _Calls,
         dead: list[RowFailure] | None,
         values: pa.Table,
         prior: pa.RecordBatch,
         found: Mask,
-    ) -> _Made:
-        """Make some calls: at once, and where that fails and may, one by one."""
+    ) -> _CallResults:
+        """Call the function for a part; if that fails and may fail, check call by call."""
         try:
             return calls.make(values, prior, found)
         except (UserFunctionFailed, OutputMismatch):
             if dead is None:
                 raise
-            return calls.carefully(dead).make(values, prior, found)
+            return calls.checked(dead).make(values, prior, found)
 
-    def _held(self, groups: Groups, state: KeyedEntries) -> tuple[Mask, Mask, pa.RecordBatch]:
-        """Which keys have state, which a write counts as having some, and their state."""
+    def _lookup(self, groups: Groups, state: KeyedEntries) -> tuple[Mask, Mask, pa.RecordBatch]:
+        """Which keys have state, which of them a write counts as present, and their state."""
         if self.ttl_ns is None:
             found, prior = state.lookup(groups.hashes, groups.keys)
             return found, found, prior
         held = state.find(groups.hashes, groups.keys)
         return held.found, held.present, held.values
 
-    def _output(self, rows: Rows, parents: Int64s, made: Sequence[_Made]) -> Rows:
-        """The rows that the calls returned, each with its caller's key and order."""
+    def _output(self, rows: Rows, parents: Int64s, made: Sequence[_CallResults]) -> Rows:
+        """The rows that the calls returned, each with the key and order of its input row."""
         assert rows.order is not None
         assert rows.hashes is not None
         assert rows.keys is not None
@@ -106,21 +105,19 @@ class StatefulMap(Messaged):
         return Rows(values, rows.hashes[caller], rows.keys.take(pa.array(caller)), order)
 
     def _changes(
-        self, groups: Groups, present: Mask, made: Sequence[_Made], expiry_ns: int | None
-    ) -> Changes:
-        """The state after the calls, of every key that was called for."""
+        self, groups: Groups, present: Mask, made: Sequence[_CallResults], now_ns: int
+    ) -> StateChanges:
+        """The state of every key after the calls."""
         values = pa.Table.from_batches([part.states for part in made], schema=self.codec.schema)
         forget = np.concatenate([_NONE.astype(np.bool_), *(part.forget for part in made)])
-        expiry = None
-        if expiry_ns is not None:
-            expiry = pa.array(np.full(len(groups), expiry_ns, dtype=np.int64))
+        expiry = expiry_times(len(groups), now_ns, self.ttl_ns)
         changed = KeyChanges(groups.hashes, groups.keys, one_batch(values), forget, expiry=expiry)
-        return Changes(changed, present)
+        return StateChanges(changed, present)
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """What the calls of a part came to: rows with their callers, and the state of each key."""
+class _CallResults:
+    """The results of the calls of a part: rows with their callers, and the state of each key."""
 
     output: pa.RecordBatch
     callers: Int64s
@@ -130,7 +127,7 @@ class _Made:
 
 
 class _Calls:
-    """The calls of one part of a step, with the output and the state they have made so far."""
+    """The calls for one part of a step, with their output and state so far."""
 
     def __init__(self, operator: StatefulMap, groups: Groups, part: RowSpan) -> None:
         self._operator = operator
@@ -142,12 +139,12 @@ class _Calls:
         self._callers = _NONE
         self._digits = _NONE
 
-    def carefully(self, dead: list[RowFailure]) -> _Calls:
-        """The same calls, to be made one by one: those that fail are put into ``dead``."""
-        return _CarefulCalls(self._operator, self._groups, self._part, dead)
+    def checked(self, dead: list[RowFailure]) -> _Calls:
+        """The same calls, each checked by itself: the rows of those that fail go to ``dead``."""
+        return _CheckedCalls(self._operator, self._groups, self._part, dead)
 
-    def make(self, values: pa.Table, prior: pa.RecordBatch, found: Mask) -> _Made:
-        """Call the function for each row. ``values`` are all rows, key by key."""
+    def make(self, values: pa.Table, prior: pa.RecordBatch, found: Mask) -> _CallResults:
+        """Call the function for each row of the part; ``values`` are all rows, key by key."""
         part = self._part
         group_count = part.last_group - part.first_group
         row_count = part.last_row - part.first_row
@@ -161,22 +158,21 @@ class _Calls:
         keys = list(named_tuples("Key", self._groups.keys.slice(part.first_group, group_count)))
         rows = named_tuples("Row", values.slice(part.first_row, row_count))
         self._call(group_of_call, keys, rows)
-        self._spread(np.arange(part.first_row, part.last_row))
-        return _Made(
-            self._output(), self._callers, self._digits, self._encoded(), self._forgotten()
-        )
+        self._expand(np.arange(part.first_row, part.last_row))
+        forget = np.fromiter((s is None for s in self._states), np.bool_, len(self._states))
+        return _CallResults(self._output(), self._callers, self._digits, self._encode(), forget)
 
     def _call(self, groups: list[int], keys: list[Any], rows: Iterator[Any]) -> None:
         function, states = self._operator.function, self._states
-        again = self._operator.codec.again()
+        normalize = self._operator.codec.normalizer()
         returned = self._returned.append
-        # A function may go on changing what it returned: it is emitted as it was.
+        # The function may later change an object it returned; emit the object as it was.
         nested = any(pa.types.is_nested(kind) for kind in self._operator.output.types)
         group, row, result = 0, None, _NOT_RETURNED
         try:
             for group, row in zip(groups, rows, strict=True):
                 result = _NOT_RETURNED
-                state = states[group] if again is None else again(states[group])
+                state = states[group] if normalize is None else normalize(states[group])
                 result = function(keys[group], row, state)
                 output, states[group] = result
                 if nested:
@@ -187,8 +183,8 @@ class _Calls:
         except Exception as error:
             raise self._failure(error, keys[group], row, result) from error
 
-    def _spread(self, callers: Int64s) -> None:
-        """One row per call is the usual case; None and lists of rows are spread out."""
+    def _expand(self, callers: Int64s) -> None:
+        """Expand None and lists of rows; the usual case is one row per call."""
         returned = self._returned
         if not set(map(type, returned)) & _SEVERAL:
             self._rows, self._callers = returned, callers
@@ -208,16 +204,13 @@ class _Calls:
         except Exception as error:
             raise self._bad_output(error) from error
 
-    def _encoded(self) -> pa.RecordBatch:
+    def _encode(self) -> pa.RecordBatch:
         codec = self._operator.codec
         try:
             columns = codec.encode(self._states)
         except Exception as error:
             raise self._bad_state(error) from error
         return pa.RecordBatch.from_arrays(columns, schema=codec.schema)
-
-    def _forgotten(self) -> Mask:
-        return np.fromiter((s is None for s in self._states), np.bool_, len(self._states))
 
     def _failure(self, error: Exception, key: Any, row: Any, result: Any) -> Exception:
         operator = self._operator
@@ -229,27 +222,23 @@ class _Calls:
                 where=where,
                 do="Return a pair: what to emit (None, a row or a list of rows) and the new state.",
             )
-        return UserFunctionFailed(
-            f"{name_function(operator.function)} raised {type(error).__name__}: {error}",
-            where=f"{where}, {failing_line(error, operator.function)}",
-            do="Mend the function and run the pipeline again: it continues with this step.",
-        )
+        return function_failed(operator.function, error, where)
 
     def _bad_output(self, error: Exception) -> Exception:
         schema = self._operator.output
-        place = _first_unfit(self._rows, lambda made: tuples_to_columns([made], schema))
+        place = first_unfit(self._rows, lambda made: tuples_to_columns([made], schema))
         group = np.searchsorted(self._groups.starts, self._callers[place], side="right") - 1
         return OutputMismatch(
             f"{name_function(self._operator.function)} emitted {short(self._rows[place])}, "
-            f"which does not fit the output schema ({_brief(schema)}): {error}",
+            f"which does not fit the output schema ({schema_text(schema)}): {error}",
             where=f"operator {self._operator.name}, {self._key(int(group))}",
             do="Emit a tuple with one value per column, or change output=.",
         )
 
     def _bad_state(self, error: Exception) -> Exception:
         codec = self._operator.codec
-        group = _first_unfit(self._states, lambda value: codec.encode([value]))
-        wanted = f"does not fit the state schema ({_brief(codec.schema)})"
+        group = first_unfit(self._states, lambda value: codec.encode([value]))
+        wanted = f"does not fit the state schema ({schema_text(codec.schema)})"
         if isinstance(codec, AnyValue):
             wanted = "msgspec cannot encode"
         return OutputMismatch(
@@ -263,8 +252,8 @@ class _Calls:
         return short(next(named_tuples("Key", self._groups.keys.slice(group, 1))))
 
 
-class _CarefulCalls(_Calls):
-    """Calls of which each is checked before it counts; one that fails changes nothing."""
+class _CheckedCalls(_Calls):
+    """Calls that are checked one by one; a call that fails changes nothing."""
 
     def __init__(
         self, operator: StatefulMap, groups: Groups, part: RowSpan, dead: list[RowFailure]
@@ -274,12 +263,12 @@ class _CarefulCalls(_Calls):
 
     def _call(self, groups: list[int], keys: list[Any], rows: Iterator[Any]) -> None:
         operator, states = self._operator, self._states
-        again = operator.codec.again()
+        normalize = operator.codec.normalizer()
         for group, row in zip(groups, rows, strict=True):
             state = deepcopy(states[group])
             try:
                 output, new = operator.function(
-                    keys[group], row, state if again is None else again(state)
+                    keys[group], row, state if normalize is None else normalize(state)
                 )
                 tuples_to_columns(_as_list(output), operator.output)
                 operator.codec.encode([new])
@@ -292,12 +281,12 @@ class _CarefulCalls(_Calls):
 
 
 _SEVERAL = {list, type(None)}
-"""The types of output that do not stand for one row."""
+"""The types of output that are not one row."""
 
 _NONE = np.empty(0, dtype=np.int64)
 
 _NOT_RETURNED = object()
-"""Stands for the result of a call that has not returned."""
+"""The result of a call that has not returned."""
 
 
 def _as_list(output: Any) -> list[Any]:
@@ -307,10 +296,10 @@ def _as_list(output: Any) -> list[Any]:
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
-    """Keep Python from looking for cycles among the many objects that calls make and keep.
+def pause_gc() -> Iterator[None]:
+    """Pause Python's garbage collector while calls create many objects.
 
-    They are all reachable until the task is done, so that each look would be in vain.
+    All of them stay reachable until the task is done, so collecting would be wasted work.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -319,17 +308,3 @@ def no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _first_unfit(values: list[Any], encode: Callable[[Any], object]) -> int:
-    """The place of the first value that cannot be encoded by itself; 0 if each one can."""
-    for place, value in enumerate(values):
-        try:
-            encode(value)
-        except Exception:
-            return place
-    return 0
-
-
-def _brief(schema: pa.Schema) -> str:
-    return ", ".join(f"{column.name} {column.type}" for column in schema)

@@ -1,7 +1,7 @@
-"""What operators keep: the states of each, and running any of them over its rows.
+"""The states of each kind of operator, and a common way to run them.
 
-All kinds come down to one form: named states, each with a key, perhaps a sub-key, values and
-perhaps a time-to-live; and a function from rows and states to rows and changes.
+All kinds have one form: named states, each with a key, values, and optionally a sub-key and a
+time-to-live; and a function from rows and states to rows and changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch.operators.aggregate import Aggregate
 from anabranch.operators.codec import AnyValue, StateCodec
 from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.process import HandleSpec, ProcessOperator
-from anabranch.operators.rows import Changes, KeyedEntries, Rows
+from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.records.layout import Layout, may_be_large
@@ -28,9 +28,9 @@ _NONE = pa.schema([])
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """One state of an operator: what must stay the same while it lives.
+    """The kind and the columns of an operator's state, fixed while the state lives.
 
-    ``packed`` are the columns that hold any value, as MessagePack.
+    ``packed`` are the columns that hold arbitrary values as MessagePack.
     """
 
     name: str
@@ -41,7 +41,7 @@ class StateShape:
     packed: tuple[str, ...] = ()
 
     def layout(self, keys: pa.Schema) -> Layout:
-        """The columns of its runs."""
+        """The layout of its runs."""
         return Layout(
             keys, self.values, self.subkeys, self.expires, blobs=may_be_large(self.values)
         )
@@ -75,11 +75,10 @@ def run_operator(
     rows: Rows,
     states: Mapping[str, KeyedEntries],
     dead: list[RowFailure] | None = None,
-) -> tuple[Rows, dict[str, Changes]]:
-    """Run an operator over its rows; gives its output, and what changed of each state.
+) -> tuple[Rows, dict[str, StateChanges]]:
+    """Run an operator over its rows; return its output and the changes of each state.
 
-    With ``dead`` a function that raises makes no difference to the rest: what it was called with is
-    put there.
+    With ``dead``, rows for which the user's function fails are added there and skipped.
     """
     match operator:
         case ProcessOperator():
@@ -91,8 +90,8 @@ def run_operator(
             output, changes = operator.run(rows, states[operator.name])
             return output, {operator.name: changes}
         case StatefulBatches():
-            output, kept = operator.run(rows, states[operator.name], dead)
-            return output, {} if kept is None else {operator.name: kept}
+            output, new = operator.run(rows, states[operator.name], dead)
+            return output, {} if new is None else {operator.name: new}
 
 
 def _of_handle(handle: HandleSpec) -> StateShape:

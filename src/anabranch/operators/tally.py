@@ -1,4 +1,4 @@
-"""Counting the rows that pass a place, with their hash, bin by bin."""
+"""Counts and hashes of the rows that pass a place, per bin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRAP = 1 << 64
 
 
 def tally(place: str, rows: Rows, bins: int) -> Tally:
-    """Count rows and add up their hashes, per bin where they have a key."""
+    """Count rows and add up their hashes, per bin if they have a key."""
     if rows.hashes is not None and not len(rows):
         return Tally(place, (), (), ())
     hashes = row_hashes(rows.values, rows.hashes)
@@ -39,7 +39,7 @@ def tally(place: str, rows: Rows, bins: int) -> Tally:
 def _sums(numbers: npt.NDArray[np.int64], hashes: UInt64s, bins: int) -> list[int]:
     """The sum of the hashes per bin, modulo 2^64.
 
-    Added up in halves: a double adds two million numbers of 32 bits without rounding.
+    It adds 32-bit halves: a double adds two million of them without rounding.
     """
     totals = [0] * bins
     for start in range(0, len(hashes), 1 << 20):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from anabranch.records.bins import Hashes, Mask, check_hashes
 from anabranch.records.layout import BLOB_TYPE, EXPIRY_TYPE, Layout, nullable
-from anabranch.runs.keys import Index, one_batch, to_mask
+from anabranch.runs.keys import Index, one_batch, one_chunk, to_mask
 from anabranch.runs.rows import group_keys, is_ascending
 
 Rows: TypeAlias = pa.Table | pa.RecordBatch
@@ -98,9 +98,9 @@ def _optional(layout: Layout, changed: KeyChanges, blob: pa.Array | None) -> lis
     """The columns for expiry and blob, if the layout has them."""
     columns = []
     if layout.expires:
-        expiry = pa.nulls(len(changed), EXPIRY_TYPE) if changed.expiry is None else changed.expiry
-        if isinstance(expiry, pa.ChunkedArray):
-            expiry = expiry.combine_chunks()
+        expiry = pa.nulls(len(changed), EXPIRY_TYPE)
+        if changed.expiry is not None:
+            expiry = one_chunk(changed.expiry)
         if expiry.type != EXPIRY_TYPE:
             raise TypeError(f"expiry must be nanoseconds as {EXPIRY_TYPE}, not {expiry.type}")
         if changed.tombstone.any():

@@ -22,6 +22,11 @@ def one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
+def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column in one chunk; an array is returned as it is."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
 def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Mask:
     """Whether two sets of key columns have the same key, row by row."""
     same = np.ones(rows, dtype=np.bool_)

@@ -29,11 +29,11 @@ from anabranch.messages import (
     StateReport,
     Tally,
 )
-from anabranch.operators.control.message_dispatch import Attending
-from anabranch.operators.control.messaging import Heard, Passage
-from anabranch.operators.dead_letter import RowFailure, dead_letters, in_step
+from anabranch.operators.control.message_dispatch import ProcessStep
+from anabranch.operators.control.messaging import MessageView, Passage
+from anabranch.operators.dead_letter import RowFailure, dead_letters, with_step
 from anabranch.operators.process import ProcessOperator
-from anabranch.operators.rows import Changes, Rows, concat_batches, joined_changes
+from anabranch.operators.rows import Rows, StateChanges, concat_batches, concat_changes
 from anabranch.operators.states import run_operator, state_shapes
 from anabranch.operators.tally import tally
 from anabranch.plan.physical import Group, Relay
@@ -102,7 +102,7 @@ class RegionTask:
         self._to_stage: dict[str, list[pa.Table]] = {}
         self._failures: list[RowFailure] = []
         self._passage = Passage(self._group().region, control.messages, self._inputs())
-        self._attending: dict[int, tuple[Attending, dict[str, RegionState]]] = {}
+        self._process_steps: dict[int, tuple[ProcessStep, dict[str, RegionState]]] = {}
 
     def run(
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
@@ -192,19 +192,19 @@ class RegionTask:
     def _after_data(self) -> None:
         """Let the messages that come after the data pass; then write what waited for them."""
         for node_id in self._group().operators:
-            for message, heard in self._passage.after_data(node_id):
-                if node_id in self._attending:
-                    self._heard(node_id, message, heard)
-        for attending, states in self._attending.values():
+            for message, view in self._passage.after_data(node_id):
+                if node_id in self._process_steps:
+                    self._handle_message(node_id, message, view)
+        for process_step, states in self._process_steps.values():
             with self._times.spent("operator"):
-                changes = attending.changes()
+                changes = process_step.changes()
             self._write_all(states, changes)
 
-    def _heard(self, node_id: int, message: Message, heard: Heard) -> None:
-        attending, _ = self._attending[node_id]
-        if self._program.operators[node_id].answers(message):
+    def _handle_message(self, node_id: int, message: Message, view: MessageView) -> None:
+        process_step, _ = self._process_steps[node_id]
+        if self._program.operators[node_id].handles_message(message):
             with self._times.spent("messages"):
-                self._passage.note(node_id, message, attending.hear(message, heard))
+                self._passage.mark_handled(node_id, message, process_step.handle(message, view))
 
     def _attended(self, node_id: int, operator: ProcessOperator, rows: Rows | None) -> Rows | None:
         """Run an operator that handles some of the messages; it is written after the last one."""
@@ -217,7 +217,7 @@ class RegionTask:
         key = self._program.typed.key(node_id)
         assert key is not None
         with self._times.spent("operator"):
-            attending = Attending(
+            process_step = ProcessStep(
                 operator,
                 rows,
                 ending,
@@ -227,10 +227,10 @@ class RegionTask:
                 self._program.bins,
                 self._dead(operator.name),
             )
-            self._attending[node_id] = (attending, states)
-            for message, heard in self._passage.before_data(node_id):
-                self._heard(node_id, message, heard)
-            return attending.run(self._program.physical.digits[node_id])
+            self._process_steps[node_id] = (process_step, states)
+            for message, view in self._passage.before_data(node_id):
+                self._handle_message(node_id, message, view)
+            return process_step.run(self._program.physical.digits[node_id])
 
     def _moving(self, operator: ProcessOperator) -> Groups | None:
         """The keys of bins that come or go and that the operator has saved something of."""
@@ -238,7 +238,7 @@ class RegionTask:
             return None
         bins = BinSet()
         for message in self._control.messages:
-            if isinstance(message, Acquire | Collect) and operator.answers(message):
+            if isinstance(message, Acquire | Collect) and operator.handles_message(message):
                 bins |= message.bins
         return all_keys([self._open(operator.saved.state, bins)], self._place.clock_ns, bins)
 
@@ -252,7 +252,7 @@ class RegionTask:
             return self._attended(node_id, operator, rows)
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         output: Rows | None = None
-        changes: dict[str, Changes] = {}
+        changes: dict[str, StateChanges] = {}
         if rows is not None and len(rows):
             views = self._views(states)
             with self._times.spent("operator"):
@@ -268,14 +268,16 @@ class RegionTask:
         clock, step = self._place.clock_ns, self._place.step
         return {n: TimedState(s, clock, step, self._times.seconds) for n, s in states.items()}
 
-    def _write_all(self, states: Mapping[str, RegionState], changes: Mapping[str, Changes]) -> None:
+    def _write_all(
+        self, states: Mapping[str, RegionState], changes: Mapping[str, StateChanges]
+    ) -> None:
         for name, state in states.items():
             with self._times.spent("write"):
                 self._write(name, state, changes.get(name))
 
     def _end(
         self, node_id: int, operator: ProcessOperator, states: Mapping[str, RegionState]
-    ) -> tuple[Rows | None, dict[str, Changes]]:
+    ) -> tuple[Rows | None, dict[str, StateChanges]]:
         """Tell all keys of an operator that the input has ended. No rows come in such a step.
 
         Some bins at a time: their keys and what they keep are objects, and those of all bins
@@ -284,7 +286,7 @@ class RegionTask:
         views = self._views(states)
         digits, dead = self._program.physical.digits[node_id], self._dead(operator.name)
         output: list[Rows] = []
-        changes: dict[str, list[Changes]] = {}
+        changes: dict[str, list[StateChanges]] = {}
         for bins in shares_of_keys(np.sum([state.live for state in states.values()], axis=0)):
             groups = all_keys(list(states.values()), self._place.clock_ns, bins)
             if groups is None:
@@ -293,7 +295,7 @@ class RegionTask:
             output.append(made)
             for name, change in changed.items():
                 changes.setdefault(name, []).append(change)
-        every = {name: joined_changes(parts) for name, parts in changes.items()}
+        every = {name: concat_changes(parts) for name, parts in changes.items()}
         return concat_batches(output) if output else None, every
 
     def _open(self, name: str, bins: BinSet | None = None) -> RegionState:
@@ -309,7 +311,7 @@ class RegionTask:
             files=self._homely.files,
         )
 
-    def _write(self, state_name: str, state: RegionState, changes: Changes | None) -> None:
+    def _write(self, state_name: str, state: RegionState, changes: StateChanges | None) -> None:
         """Write what changed, or only what is due for merging."""
         if changes is None and not self._loads[state_name].runs:
             return
@@ -340,7 +342,7 @@ class RegionTask:
         if isinstance(node.sink, DeadLetterRows) and letters is not None:
             self._sink(letters, rows)
         elif not isinstance(node.sink, DroppedRows):
-            values = in_step(rows.values, self._place.step) if node.letters else rows.values
+            values = with_step(rows.values, self._place.step) if node.letters else rows.values
             self._to_stage.setdefault(node.name, []).append(_plain(values))
 
     def _stage(self) -> tuple[StagedFile, ...]:
@@ -374,7 +376,7 @@ class RegionTask:
             dict(self._times.seconds),
             passed=self._passage.passed(self._names()),
             registered=tuple(
-                each.by_bin(name) for each, _ in self._attending.values() if each.registered
+                each.by_bin(name) for each, _ in self._process_steps.values() if each.registered
             ),
             homes=self._homely.use(),
             copied=self._homely.copied,

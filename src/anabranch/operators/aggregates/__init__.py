@@ -1,5 +1,5 @@
-"""What is kept of each aggregate function per key, and how rows change it: one class each.
+"""The aggregate functions: their state per key, and how rows change it, one class each.
 
-A function reduces the rows that a step brings for a key and combines that with the key's state;
-all keys of the step at once, in Arrow and NumPy. ``registry.make`` gives the function of a column.
+A function reduces a step's rows of each key and combines that with the key's state, for all keys at
+once, in Arrow and NumPy. ``registry.make`` creates the function of a column.
 """

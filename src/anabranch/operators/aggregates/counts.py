@@ -1,4 +1,4 @@
-"""``count``, ``count_if``, ``regr_count``: how many rows, or how many that carry a value."""
+"""``count``, ``count_if``, ``regr_count``: the number of rows, or of values that are not NULL."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Counts what is not NULL; every row where nothing travels."""
+    """Counts values that are not NULL, or every row if the function has no argument."""
 
-    given: FunctionSpec
+    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """The number."""
+        """The count."""
         return [("", pa.int64())]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
@@ -26,6 +26,6 @@ class Count:
         found = reduce.count(column, step.shape.starts, step.shape.rows)
         return [reduce.add_columns(before[0], pa.array(found, type=pa.int64()), step.where)]
 
-    def shown(self, kept: State, where: str) -> pa.Array:
-        """The number."""
-        return kept[0]
+    def result(self, state: State, where: str) -> pa.Array:
+        """The count."""
+        return state[0]

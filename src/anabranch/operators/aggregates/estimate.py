@@ -1,9 +1,9 @@
-"""``approx_count_distinct``: how many different values, from the longest runs of zero bits.
+"""``approx_count_distinct``: a HyperLogLog estimate of the number of distinct values.
 
-Registers are chosen by the first bits of a value's hash and hold the greatest number of leading
-zeros (plus one) among the rest. Only registers that are not empty are kept, sorted, each as
-``number * 64 + zeros``: a key with few values has a short list. The estimator is Ertl's, which
-needs no tables and holds its error from the first value on.
+The first bits of a value's hash choose a register. A register holds the greatest number of leading
+zeros (plus one) in the rest of its hashes. Only registers that are not empty are kept, sorted, each
+as ``number * 64 + zeros``: a key with few values has a short list. The estimator is Ertl's, which
+needs no tables and keeps its error bound from the first value on.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.constant import precision_of
-from anabranch.operators.aggregates.lists import Flat, flat, join_flat
+from anabranch.operators.aggregates.lists import FlatLists, concat_lists, flatten_lists
 from anabranch.operators.aggregates.moments import Floats
 from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Segments, State
 
 _ZEROS = 64
 """More than any register can hold."""
 _SHORT = 9
-"""With so many bits a register and its content fit two bytes."""
+"""Up to this precision in bits, a register's number and content fit two bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctEstimate:
-    """An estimate from hashes that travel in place of the values."""
+    """An estimate from hashes, which are sent in place of the values."""
 
-    given: FunctionSpec
+    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The registers that are not empty."""
         return [("registers", pa.list_(self._kind))]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """The greater of each register."""
+        """Keep the maximum of each register."""
         hashes, owner = step.present()
         registers = register_codes(hashes.to_numpy().view(np.uint64), self._bits)
-        arrived = Flat((pa.array(registers).cast(self._kind),), owner)
-        everything = join_flat(flat(before), arrived)
+        arrived = FlatLists((pa.array(registers).cast(self._kind),), owner)
+        everything = concat_lists(flatten_lists(before), arrived)
         codes = everything.values.to_numpy().astype(np.int64)
         order = np.lexsort((codes, everything.owner))
         codes, owners = codes[order] // _ZEROS, everything.owner[order]
@@ -49,11 +49,11 @@ class DistinctEstimate:
         last[:-1] = (codes[1:] != codes[:-1]) | (owners[1:] != owners[:-1])
         return everything.take(order[last]).lists(len(step), step.where)
 
-    def shown(self, kept: State, where: str) -> pa.Array:
-        """The estimate, a whole number."""
-        found = flat(kept)
+    def result(self, state: State, where: str) -> pa.Array:
+        """The estimate, rounded."""
+        found = flatten_lists(state)
         zeros = found.values.to_numpy().astype(np.int64) % _ZEROS
-        keys, registers = len(kept[0]), 1 << self._bits
+        keys, registers = len(state[0]), 1 << self._bits
         counts = np.bincount(found.owner * _ZEROS + zeros, minlength=keys * _ZEROS)
         table = counts.reshape(keys, _ZEROS).astype(np.float64)
         table[:, 0] = registers - table.sum(axis=1)
@@ -61,7 +61,7 @@ class DistinctEstimate:
 
     @property
     def _bits(self) -> int:
-        error = self.given.parameters[0]
+        error = self.spec.parameters[0]
         assert isinstance(error, float)
         bits = precision_of(error)
         assert bits is not None
@@ -73,9 +73,9 @@ class DistinctEstimate:
 
 
 def register_codes(hashes: npt.NDArray[np.uint64], bits: int) -> Int64s:
-    """The register of each hash, and what it puts there: ``number * 64 + zeros``."""
+    """The register of each hash and its content, as ``number * 64 + zeros``."""
     number = (hashes >> np.uint64(64 - bits)).astype(np.int64)
-    # The bit behind the rest ends the zeros of a rest that has nothing else.
+    # A bit set behind the rest bounds the leading zeros of a rest that is all zero.
     rest = (hashes << np.uint64(bits)) | np.uint64(1 << (bits - 1))
     high, low = rest >> np.uint64(32), rest & np.uint64(0xFFFFFFFF)
     length = np.where(high > 0, 32 + _length(high), _length(low))
@@ -84,25 +84,25 @@ def register_codes(hashes: npt.NDArray[np.uint64], bits: int) -> Int64s:
 
 
 def _length(words: npt.NDArray[np.uint64]) -> Int64s:
-    """How many bits each of these numbers below 2^32 has."""
+    """The bit length of each of these numbers below 2^32."""
     return np.frexp(words.astype(np.float64))[1].astype(np.int64)
 
 
 def estimate(table: Floats, bits: int) -> Floats:
-    """The number of values, for each row of how many registers hold 0, 1, … 63."""
+    """The estimated number of values; each row counts the registers that hold 0, 1, … 63."""
     registers, longest = 1 << bits, 64 - bits
     z = registers * _tau(1.0 - table[:, longest + 1] / registers)
     for zeros in range(longest, 0, -1):
         z = 0.5 * (z + table[:, zeros])
     z = z + registers * _sigma(table[:, 0] / registers)
-    # Nothing is left to tell more values apart where every register is at its greatest.
+    # If every register is at its maximum, more values cannot be distinguished.
     least = registers * registers / 2.0**62
     found: Floats = registers * registers / (2.0 * math.log(2.0) * np.maximum(z, least))
     return found
 
 
 def _sigma(share: Floats) -> Floats:
-    """``x + Σ x^(2^k) 2^(k-1)``: what empty registers say; without end where all are."""
+    """``x + Σ x^(2^k) 2^(k-1)``: the term of empty registers; infinite if all are empty."""
     x, y, z = share.copy(), 1.0, share.copy()
     whole = share == 1.0
     x[whole] = 0.0
@@ -114,7 +114,7 @@ def _sigma(share: Floats) -> Floats:
 
 
 def _tau(share: Floats) -> Floats:
-    """``(1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3``: what full registers say."""
+    """``(1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3``: the term of full registers."""
     x, y, z = share.copy(), 1.0, 1.0 - share
     while True:
         x, y, before = np.sqrt(x), 0.5 * y, z

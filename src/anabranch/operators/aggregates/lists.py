@@ -1,7 +1,7 @@
-"""Lists of all keys at once: as flat values with an owner each, and back.
+"""The lists of all keys at once, as flat values that each have an owner.
 
-An owner is a key's place in the step. State lists are read flat, joined with what the step brings,
-sorted and cut with NumPy, and become lists again: no key is touched by itself.
+An owner is a key's place in the step. State lists are flattened, concatenated with the step's
+values, sorted and cut with NumPy, and become lists again, without a loop over keys.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _MOST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Flat:
-    """Values with their owners: columns of equal length, and the owner of each row."""
+class FlatLists:
+    """Flattened lists: columns of equal length, and the owner of each row."""
 
     columns: tuple[pa.Array, ...]
     owner: Int64s
 
     def __len__(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return len(self.owner)
 
     @property
@@ -36,17 +36,17 @@ class Flat:
         """The first column."""
         return self.columns[0]
 
-    def take(self, places: Int64s) -> Flat:
+    def take(self, places: Int64s) -> FlatLists:
         """The rows at these places."""
         index = pa.array(places)
-        return Flat(tuple(c.take(index) for c in self.columns), self.owner[places])
+        return FlatLists(tuple(c.take(index) for c in self.columns), self.owner[places])
 
-    def by_owner(self) -> Flat:
-        """Owner after owner; the rows of one stay in their order."""
+    def by_owner(self) -> FlatLists:
+        """The rows sorted by owner, stably."""
         return self.take(np.argsort(self.owner, kind="stable"))
 
     def order_by_value(self) -> tuple[Int64s, Mask]:
-        """The places by owner and value, and which of them begin another value."""
+        """The places sorted by owner and value, and which of them begin a new value."""
         numbers = codes(self.values)
         order = np.lexsort((numbers, self.owner))
         new = np.ones(len(order), dtype=np.bool_)
@@ -54,13 +54,13 @@ class Flat:
         new[1:] = (numbers[1:] != numbers[:-1]) | (owner[1:] != owner[:-1])
         return order, new
 
-    def distinct(self) -> Flat:
-        """Each value once per owner, sorted."""
+    def distinct(self) -> FlatLists:
+        """The distinct values of each owner, sorted."""
         order, new = self.order_by_value()
         return self.take(order[new])
 
     def lists(self, owners: int, where: str) -> list[pa.Array]:
-        """A list per owner of each column; the rows must lie owner after owner."""
+        """A list per owner for each column; the rows must be sorted by owner."""
         if len(self) > _MOST:
             raise Overflow(
                 f"the lists that one task changed in a step hold {len(self)} values, "
@@ -73,46 +73,46 @@ class Flat:
 
 
 def offsets_of(owner: Int64s, owners: int) -> Int64s:
-    """Where each owner's rows begin, and the end."""
+    """Where each owner's rows begin, and where the last end."""
     counts = np.bincount(owner, minlength=owners)
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
 
 
-def flat(lists: Sequence[pa.Array]) -> Flat:
-    """The lists of some columns, which have the same lengths; NULL is an empty list."""
+def flatten_lists(lists: Sequence[pa.Array]) -> FlatLists:
+    """Flatten columns of lists, which have equal lengths row by row; NULL is an empty list."""
     lengths = lengths_of(lists[0])
     owner = np.repeat(np.arange(len(lengths)), lengths)
-    return Flat(tuple(column.flatten() for column in lists), owner)
+    return FlatLists(tuple(column.flatten() for column in lists), owner)
 
 
 def lengths_of(lists: pa.Array) -> Int64s:
-    """The number of values in each list; 0 for NULL."""
-    found: Int64s = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
-    return found
+    """The length of each list; 0 for NULL."""
+    lengths: Int64s = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
+    return lengths
 
 
-def join_flat(first: Flat, second: Flat) -> Flat:
-    """All rows of both, unsorted, those of the first before those of the second."""
+def concat_lists(first: FlatLists, second: FlatLists) -> FlatLists:
+    """The rows of the first, then those of the second, unsorted."""
     if not len(first):
         return second
     columns = tuple(
         pa.concat_arrays([one, two]) for one, two in zip(first.columns, second.columns, strict=True)
     )
-    return Flat(columns, np.concatenate((first.owner, second.owner)))
+    return FlatLists(columns, np.concatenate((first.owner, second.owner)))
 
 
-def one_zero(values: pa.Array) -> pa.Array:
-    """The values with 0.0 for every -0.0 in them, which SQL takes for the same."""
+def normalize_zeros(values: pa.Array) -> pa.Array:
+    """The values with every -0.0 in them replaced by 0.0, which is equal in SQL."""
     kind = values.type
     if not _holds_floats(kind):
         return values
     if pa.types.is_struct(kind):
-        parts = [one_zero(part) for part in values.flatten()]
+        parts = [normalize_zeros(part) for part in values.flatten()]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
     if pa.types.is_list(kind):
         offsets = np.concatenate(([0], np.cumsum(lengths_of(values))))
         return pa.ListArray.from_arrays(
-            pa.array(offsets, pa.int32()), one_zero(values.flatten()), mask=values.is_null()
+            pa.array(offsets, pa.int32()), normalize_zeros(values.flatten()), mask=values.is_null()
         )
     zero = pa.scalar(0.0, kind)
     return pc.if_else(pc.equal(values, zero), zero, values)

@@ -1,7 +1,7 @@
-"""Variance, skewness and kurtosis: moments of one number, kept around its mean.
+"""Variance, skewness and kurtosis, from central moments.
 
-A step's moments are computed in two passes (mean, then deviations from it) and merged with what is
-kept by Chan's and Pébay's formulas, which do not lose digits as sums of powers do.
+A step's moments are computed in two passes (the mean, then deviations from it) and merged with the
+state by Chan's and Pébay's formulas, which do not lose digits as sums of powers do.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from anabranch.operators.aggregates.port import (
     FunctionSpec,
     Segments,
     State,
+    mask_nulls,
     numbers,
     valid,
-    where_not,
 )
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -33,34 +33,34 @@ _NEEDS_TWO = ("var_samp", "stddev_samp")
 class Moments:
     """The functions of one number that follow from its central moments.
 
-    Kept are the number of values, their mean and the sums of the second and, where needed, the
+    The state is the number of values, their mean, and the sums of the second and, if needed, the
     third and fourth powers of the deviations from it.
     """
 
-    given: FunctionSpec
+    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """Number, mean and as many moments as the function needs."""
+        """The count, the mean and as many moments as the function needs."""
         moments = [(f"m{order}", pa.float64()) for order in range(2, self._highest + 1)]
         return [("n", pa.int64()), ("mean", pa.float64()), *moments]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Merge the step's moments into those that were."""
+        """Merge the step's moments into the state."""
         old = [numbers(column) for column in before]
         with np.errstate(all="ignore"):
             new = self._of_step(step)
             merged = merge(old, new)
         return [pa.array(merged[0].astype(np.int64)), *map(pa.array, merged[1:])]
 
-    def shown(self, kept: State, where: str) -> pa.Array:
-        """The function's value; NULL where it is not defined."""
-        n, _, *moments = [numbers(column) for column in kept]
+    def result(self, state: State, where: str) -> pa.Array:
+        """The function's value; NULL if it is not defined."""
+        n, _, *moments = [numbers(column) for column in state]
         with np.errstate(all="ignore"):
-            return where_not(*self._value(n, moments))
+            return mask_nulls(*self._value(n, moments))
 
     @property
     def _highest(self) -> int:
-        return _ORDERS.get(self.given.function, 2)
+        return _ORDERS.get(self.spec.function, 2)
 
     def _of_step(self, step: Segments) -> list[Floats]:
         column, starts = step.values, step.shape.starts
@@ -71,24 +71,24 @@ class Moments:
 
     def _value(self, n: Floats, moments: list[Floats]) -> tuple[Floats, npt.NDArray[np.bool_]]:
         m2 = moments[0]
-        match self.given.function:
+        match self.spec.function:
             case "regr_sxx" | "regr_syy":
                 return m2, n == 0
             case "skewness":
                 return np.sqrt(n) * moments[1] / np.sqrt(m2 * m2 * m2), (n == 0) | (m2 == 0)
             case "kurtosis":
                 return n * moments[2] / (m2 * m2) - 3.0, (n == 0) | (m2 == 0)
-        few = 1 if self.given.function in _NEEDS_TWO else 0
+        few = 1 if self.spec.function in _NEEDS_TWO else 0
         variance = m2 / (n - few)
-        wants_root = self.given.function.startswith("stddev")
+        wants_root = self.spec.function.startswith("stddev")
         return np.sqrt(variance) if wants_root else variance, n <= few
 
 
 def deviations(step: Segments, column: pa.Array, n: Floats) -> tuple[Floats, Floats]:
-    """The mean of each segment, and how far each value is from it; 0 for NULL.
+    """The mean of each segment, and the deviation of each value from it; 0 for NULL.
 
-    The mean is that of the differences from the segment's first value, so equal values have no
-    deviation at all, and is then corrected by the mean of what was left.
+    The mean is computed from differences to the segment's first value, so equal values deviate by
+    exactly 0. It is then corrected by the mean of the deviations.
     """
     starts, segment = step.shape.starts, step.shape.segment
     values, some = numbers(column), valid(column)
@@ -102,7 +102,7 @@ def deviations(step: Segments, column: pa.Array, n: Floats) -> tuple[Floats, Flo
 
 
 def merge(old: list[Floats], new: list[Floats]) -> list[Floats]:
-    """The moments of two sets of values together; where one is empty, those of the other."""
+    """The moments of the union of two sets of values; if one is empty, those of the other."""
     (na, mean, a2, *a_more), (nb, other, b2, *b_more) = old, new
     n = na + nb
     delta = other - mean

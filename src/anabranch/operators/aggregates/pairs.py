@@ -1,4 +1,4 @@
-"""Covariance, correlation and regression: moments of pairs of numbers around their means."""
+"""Covariance, correlation and regression, from central moments of pairs of numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from anabranch.operators.aggregates.port import (
     Mask,
     Segments,
     State,
+    mask_nulls,
     numbers,
-    where_not,
 )
 
 _COVARIANCES = ("covar_pop", "covar_samp", "regr_sxy")
@@ -26,31 +26,31 @@ _COVARIANCES = ("covar_pop", "covar_samp", "regr_sxy")
 class Pairs:
     """The functions of pairs (y, x) that follow from their second moments.
 
-    Kept are the number of pairs, both means, the sum of the products of the deviations and, but
-    for covariances, the sums of their squares. A pair with a NULL in it does not count.
+    The state is the number of pairs, both means, the sum of the products of the deviations and,
+    except for covariances, the sums of their squares. Pairs with a NULL are ignored.
     """
 
-    given: FunctionSpec
+    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """Number, means and moments."""
+        """The count, the means and the moments."""
         names = ["mean_y", "mean_x", "c"]
-        if self.given.function not in _COVARIANCES:
+        if self.spec.function not in _COVARIANCES:
             names += ["m2_y", "m2_x"]
         return [("n", pa.int64()), *((name, pa.float64()) for name in names)]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Merge the step's moments into those that were."""
+        """Merge the step's moments into the state."""
         old = [numbers(column) for column in before]
         with np.errstate(all="ignore"):
             new = self._of_step(step)
             merged = _merge(old, new)
         return [pa.array(merged[0].astype(np.int64)), *map(pa.array, merged[1:])]
 
-    def shown(self, kept: State, where: str) -> pa.Array:
-        """The function's value; NULL where it is not defined."""
+    def result(self, state: State, where: str) -> pa.Array:
+        """The function's value; NULL if it is not defined."""
         with np.errstate(all="ignore"):
-            return where_not(*self._value([numbers(column) for column in kept]))
+            return mask_nulls(*self._value([numbers(column) for column in state]))
 
     def _of_step(self, step: Segments) -> list[Floats]:
         y, x = step.columns
@@ -63,14 +63,14 @@ class Pairs:
         some = np.maximum(n, 1)
         mean_y, away_y = deviations(replace(step, columns=(y,)), y, some)
         mean_x, away_x = deviations(replace(step, columns=(x,)), x, some)
-        found = [n, mean_y, mean_x, np.add.reduceat(away_y * away_x, starts)]
-        if self.given.function not in _COVARIANCES:
-            found += [np.add.reduceat(away**2, starts) for away in (away_y, away_x)]
-        return found
+        moments = [n, mean_y, mean_x, np.add.reduceat(away_y * away_x, starts)]
+        if self.spec.function not in _COVARIANCES:
+            moments += [np.add.reduceat(away**2, starts) for away in (away_y, away_x)]
+        return moments
 
-    def _value(self, kept: list[Floats]) -> tuple[Floats, Mask]:
-        n, mean_y, mean_x, c, *squares = kept
-        match self.given.function:
+    def _value(self, state: list[Floats]) -> tuple[Floats, Mask]:
+        n, mean_y, mean_x, c, *squares = state
+        match self.spec.function:
             case "covar_pop":
                 return c / n, n == 0
             case "covar_samp":
@@ -80,22 +80,22 @@ class Pairs:
             case "corr":
                 both = squares[0] * squares[1]
                 return c / np.sqrt(both), (n <= 1) | (both == 0)
-        return self._fitted(mean_y, mean_x, c, *squares), (n <= 1) | (squares[1] == 0)
+        return self._regression(mean_y, mean_x, c, *squares), (n <= 1) | (squares[1] == 0)
 
-    def _fitted(
+    def _regression(
         self, mean_y: Floats, mean_x: Floats, c: Floats, m2_y: Floats, m2_x: Floats
     ) -> Floats:
-        """Of the line through the pairs: its slope, where it meets x = 0, or how well it fits."""
+        """The slope, intercept or R² of the regression line."""
         slope = c / m2_x
-        if self.given.function == "regr_slope":
+        if self.spec.function == "regr_slope":
             return slope
-        if self.given.function == "regr_intercept":
+        if self.spec.function == "regr_intercept":
             return mean_y - slope * mean_x
         return np.where(m2_y == 0, 1.0, c * slope / m2_y)
 
 
 def _merge(old: list[Floats], new: list[Floats]) -> list[Floats]:
-    """The moments of two sets of pairs together; where one is empty, those of the other."""
+    """The moments of the union of two sets of pairs; if one is empty, those of the other."""
     (na, ya, xa, ca, *a_squares), (nb, yb, xb, cb, *b_squares) = old, new
     n = na + nb
     some = np.where(n == 0, 1.0, n)

@@ -1,4 +1,4 @@
-"""What an aggregate function is given, and what it must be able to do."""
+"""The interface of aggregate functions and its inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State: TypeAlias = Sequence[pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """What a function is made from: the types of what travels to it, its result, its constants."""
+    """A function's name, the types of its arguments and its result, and its constants."""
 
     function: str
     kinds: tuple[pa.DataType, ...]
@@ -30,12 +30,12 @@ class FunctionSpec:
 
     @property
     def kind(self) -> pa.DataType:
-        """The type of the first column that travels, as state keeps it."""
+        """The type of the first argument in the state."""
         return nullable(self.kinds[0])
 
 
 class Shape:
-    """How a step's rows lie: segment after segment, each the rows of one key, none empty."""
+    """The segments of a step's rows: each is the rows of one key, and none is empty."""
 
     def __init__(self, starts: Int64s, rows: int) -> None:
         """``starts`` is where each segment begins."""
@@ -43,7 +43,7 @@ class Shape:
         self.rows = rows
 
     def __len__(self) -> int:
-        """How many segments, that is keys, there are."""
+        """The number of segments, that is of keys."""
         return len(self.starts)
 
     @cached_property
@@ -59,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """A step's rows for one aggregate: what travelled to it, in the order of the segments.
+    """The arguments of one aggregate in a step, in the order of the segments.
 
     ``where`` names the aggregate, for errors.
     """
@@ -69,7 +69,7 @@ class Segments:
     where: str
 
     def __len__(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self.shape)
 
     @property
@@ -89,15 +89,15 @@ class Function(Protocol):
     """One aggregate function over one column."""
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """What is kept per key: a name for each column (one may be empty), and its type."""
+        """The name and type of each state column; one name may be empty."""
         ...
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """The state of every key of a step after it. NULL in all columns is that of a new key."""
+        """The state of every key after the step; before it, a new key has NULL in all columns."""
         ...
 
-    def shown(self, kept: State, where: str) -> pa.Array:
-        """The value that a state stands for."""
+    def result(self, state: State, where: str) -> pa.Array:
+        """The result for a state."""
         ...
 
 
@@ -106,17 +106,17 @@ Make: TypeAlias = Callable[[FunctionSpec], Function]
 
 def valid(column: pa.Array) -> Mask:
     """Which values are not NULL."""
-    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return mask
 
 
 def numbers(column: pa.Array, kind: npt.DTypeLike = np.float64) -> npt.NDArray[np.float64]:
     """A column of numbers with 0 for NULL."""
     filled = column.fill_null(0) if column.null_count else column
-    found: npt.NDArray[np.float64] = filled.to_numpy(zero_copy_only=False).astype(kind, copy=False)
-    return found
+    array: npt.NDArray[np.float64] = filled.to_numpy(zero_copy_only=False).astype(kind, copy=False)
+    return array
 
 
-def where_not(values: npt.NDArray[np.float64], nothing: Mask) -> pa.Array:
-    """The values, NULL where there is nothing to show."""
+def mask_nulls(values: npt.NDArray[np.float64], nothing: Mask) -> pa.Array:
+    """The values, NULL where ``nothing`` is true."""
     return pa.array(values, mask=nothing)

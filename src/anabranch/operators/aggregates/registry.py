@@ -1,20 +1,20 @@
-"""The functions by the names of their rules."""
+"""The aggregate functions by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.operators.aggregates.collected import CollectList, Distinct, Joined
-from anabranch.operators.aggregates.counted import ValueCounts
 from anabranch.operators.aggregates.counts import Count
+from anabranch.operators.aggregates.distinct import CollectList, Distinct, ListAgg
 from anabranch.operators.aggregates.estimate import DistinctEstimate
 from anabranch.operators.aggregates.extremes import BestBy, BitwiseExtreme, Extreme
+from anabranch.operators.aggregates.first_last import FirstOrLast
 from anabranch.operators.aggregates.moments import Moments
 from anabranch.operators.aggregates.pairs import Pairs
-from anabranch.operators.aggregates.picked import Picked
 from anabranch.operators.aggregates.port import Function, FunctionSpec, Make
 from anabranch.operators.aggregates.sketch import QuantileSketch
 from anabranch.operators.aggregates.sums import Mean, Sum
+from anabranch.operators.aggregates.value_counts import ValueCounts
 
 _NAMES: tuple[tuple[Make, tuple[str, ...]], ...] = (
     (Count, ("count", "count_if", "regr_count")),
@@ -27,9 +27,9 @@ _NAMES: tuple[tuple[Make, tuple[str, ...]], ...] = (
     (Moments, ("regr_sxx", "regr_syy")),
     (Pairs, ("covar_pop", "covar_samp", "corr", "regr_sxy")),
     (Pairs, ("regr_slope", "regr_intercept", "regr_r2")),
-    (Picked, ("first", "last", "any_value")),
+    (FirstOrLast, ("first", "last", "any_value")),
     (CollectList, ("collect_list",)),
-    (Joined, ("listagg",)),
+    (ListAgg, ("listagg",)),
     (Distinct, ("collect_set", "count_distinct", "sum_distinct", "avg_distinct")),
     (Distinct, ("listagg_distinct",)),
     (ValueCounts, ("mode", "percentile", "percentile_disc", "median")),
@@ -39,6 +39,6 @@ _NAMES: tuple[tuple[Make, tuple[str, ...]], ...] = (
 FUNCTIONS: Mapping[str, Make] = {name: make for make, names in _NAMES for name in names}
 
 
-def make(given: FunctionSpec) -> Function:
-    """The function that keeps what is asked for."""
-    return FUNCTIONS[given.function](given)
+def make(spec: FunctionSpec) -> Function:
+    """Create the function of a specification."""
+    return FUNCTIONS[spec.function](spec)

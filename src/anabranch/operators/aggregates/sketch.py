@@ -1,10 +1,9 @@
-"""``approx_percentile``: quantiles within a rank error, from a summary that stays small.
+"""``approx_percentile``: quantiles within a rank error, from a Greenwald-Khanna summary.
 
-The summary is Greenwald's and Khanna's: values in order, each with ``gap``, by how much its least
-possible rank is above that of the value before, and ``spread``, how far its rank may lie above
-that. As long as ``gap + spread`` is nowhere more than twice the error allowed, every quantile is
-found within it. Values are thinned out only where a summary is longer than the accuracy, so small
-keys are exact.
+A summary has values in order, each with ``gap``, its least possible rank minus that of the value
+before, and ``spread``, its greatest minus its least possible rank. As long as no ``gap + spread``
+exceeds twice the allowed error, every quantile is found within that error. A summary is thinned out
+only if it is longer than the accuracy, so small keys are exact.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from anabranch.operators.aggregates.counted import side_by_side
-from anabranch.operators.aggregates.lists import Flat, flat, offsets_of
+from anabranch.operators.aggregates.lists import FlatLists, flatten_lists, offsets_of
 from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Mask, Segments, State
+from anabranch.operators.aggregates.value_counts import zip_to_lists
 from anabranch.operators.order.sort_columns import codes
 
 _ROUNDS = 64
@@ -31,57 +30,53 @@ class Summaries:
     spread: Int64s
     owner: Int64s
 
+    @classmethod
+    def of_state(cls, state: State) -> Summaries:
+        """The summaries in state columns."""
+        lists = flatten_lists(state)
+        values, gap, spread = lists.columns
+        return cls(values, gap.to_numpy(), spread.to_numpy(), lists.owner)
+
 
 @dataclass(frozen=True, slots=True)
 class QuantileSketch:
-    """A summary per key; the rank of what is shown is off by at most rows / accuracy."""
+    """A summary per key; the rank of a result is off by at most rows / accuracy."""
 
-    given: FunctionSpec
+    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """The summary: three lists of one length."""
+        """The summary, as three lists of equal length."""
         whole = pa.list_(pa.int64())
-        return [("values", pa.list_(self.given.kind)), ("gaps", whole), ("spreads", whole)]
+        return [("values", pa.list_(self.spec.kind)), ("gaps", whole), ("spreads", whole)]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Insert the step's values, then thin out what has become too long."""
-        values, owner = step.present()
-        held = flat(before)
-        inserted = insert(
-            Summaries(
-                held.values, held.columns[1].to_numpy(), held.columns[2].to_numpy(), held.owner
-            ),
-            values,
-            owner,
-        )
+        """Insert the step's values, then thin out summaries that have become too long."""
+        inserted = insert(Summaries.of_state(before), *step.present())
         thinned = thin_out(inserted, len(step), self._accuracy)
         columns = (thinned.values, pa.array(thinned.gap), pa.array(thinned.spread))
-        return Flat(columns, thinned.owner).lists(len(step), step.where)
+        return FlatLists(columns, thinned.owner).lists(len(step), step.where)
 
-    def shown(self, kept: State, where: str) -> pa.Array:
-        """The value at a share of the way, or one for each of several shares."""
-        held = flat(kept)
-        whole = Summaries(
-            held.values, held.columns[1].to_numpy(), held.columns[2].to_numpy(), held.owner
-        )
-        wanted = self.given.parameters[0]
+    def result(self, state: State, where: str) -> pa.Array:
+        """The value at a share of all values, or one for each of several shares."""
+        summaries = Summaries.of_state(state)
+        wanted = self.spec.parameters[0]
         if isinstance(wanted, tuple):
-            return side_by_side([quantile(whole, len(kept[0]), share) for share in wanted])
+            return zip_to_lists([quantile(summaries, len(state[0]), share) for share in wanted])
         assert isinstance(wanted, float)
-        return quantile(whole, len(kept[0]), wanted)
+        return quantile(summaries, len(state[0]), wanted)
 
     @property
     def _accuracy(self) -> int:
-        accuracy = self.given.parameters[1]
+        accuracy = self.spec.parameters[1]
         assert isinstance(accuracy, float)
         return int(accuracy)
 
 
 def insert(held: Summaries, values: pa.Array, owner: Int64s) -> Summaries:
-    """The summaries with these values in them.
+    """Insert values into the summaries.
 
-    A new value's rank among the values before is known as well as that of the value behind it, and
-    its rank among the new ones exactly. One at either end has no doubt.
+    The rank of a new value among the old ones is as uncertain as that of the next old value; its
+    rank among the new ones is exact. A value at either end has no uncertainty.
     """
     everything = pa.concat_arrays([held.values, values])
     owners = np.concatenate((held.owner, owner))
@@ -102,16 +97,16 @@ def insert(held: Summaries, values: pa.Array, owner: Int64s) -> Summaries:
 
 
 def _same_owner(owners: Int64s, rows: Int64s, old: Int64s, place: Int64s) -> Mask:
-    """Whether the held value at each of these places belongs to the owner of the new row."""
-    there = (place >= 0) & (place < len(old))
-    found: Mask = there & (owners[old[np.clip(place, 0, len(old) - 1)]] == owners[rows])
-    return found
+    """Whether the old value at each of these places belongs to the owner of the new row."""
+    exists = (place >= 0) & (place < len(old))
+    same: Mask = exists & (owners[old[np.clip(place, 0, len(old) - 1)]] == owners[rows])
+    return same
 
 
 def thin_out(held: Summaries, owners: int, accuracy: int) -> Summaries:
-    """Merge neighbours in the summaries that are longer than the accuracy, as far as allowed.
+    """Merge neighbours in summaries longer than the accuracy, as far as the error allows.
 
-    The first value stays, and the last is never merged into another: least and greatest are exact.
+    The first and the last value stay, so minimum and maximum are exact.
     """
     lengths = np.bincount(held.owner, minlength=owners)
     rows = np.zeros(owners, dtype=np.int64)
@@ -121,23 +116,23 @@ def thin_out(held: Summaries, owners: int, accuracy: int) -> Summaries:
     if not due.any():
         return held
     gap, spread, owner = held.gap.copy(), held.spread, held.owner
-    kept = np.arange(len(owner))
+    rest = np.arange(len(owner))
     for turn in range(_ROUNDS):
-        left = len(kept)
+        left = len(rest)
         for parity in (0, 1):
             merged = _mergeable(gap, spread, owner, due, allowed, parity)
             places = np.flatnonzero(merged)
             gap[places + 1] += gap[places]
-            gap, spread, owner, kept = (part[~merged] for part in (gap, spread, owner, kept))
-        if turn and len(kept) > 0.98 * left:
+            gap, spread, owner, rest = (part[~merged] for part in (gap, spread, owner, rest))
+        if turn and len(rest) > 0.98 * left:
             break
-    return Summaries(held.values.take(pa.array(kept)), gap, spread, owner)
+    return Summaries(held.values.take(pa.array(rest)), gap, spread, owner)
 
 
 def _mergeable(
     gap: Int64s, spread: Int64s, owner: Int64s, due: Mask, allowed: Int64s, parity: int
 ) -> Mask:
-    """Which rows may be merged into the next one; every second row at most."""
+    """Which rows may be merged into the next row; at most every second row."""
     merged = np.zeros(len(owner), dtype=np.bool_)
     inner = np.zeros(len(owner), dtype=np.bool_)
     inner[1:-1] = (owner[1:-1] == owner[2:]) & (owner[1:-1] == owner[:-2])
@@ -161,7 +156,7 @@ def quantile(held: Summaries, owners: int, share: float) -> pa.Array:
     rows[some] = np.add.reduceat(held.gap, starts)
     error[some] = np.maximum.reduceat(held.gap + held.spread, starts) // 2
     rank = np.maximum(np.ceil(share * rows).astype(np.int64), 1)
-    # The value before the first that may lie too high cannot lie too low.
+    # The value before the first whose rank may be too high cannot have too low a rank.
     high = highest > (rank + error)[held.owner]
     first_high = np.repeat(offsets[1:], np.diff(offsets))
     first_high[high] = np.flatnonzero(high)

@@ -1,4 +1,4 @@
-"""``sum`` and ``avg``, exact but for floating numbers."""
+"""``sum`` and ``avg``, exact except for floating numbers."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum, kept in the type that is shown."""
+    """A sum, kept in the result type."""
 
-    given: FunctionSpec
+    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The sum."""
-        return [("", self.given.result)]
+        return [("", self.spec.result)]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """Add the step's sum."""
-        part = reduce.sum_segments(step.values, step.shape.starts, self.given.result, step.where)
+        part = reduce.sum_segments(step.values, step.shape.starts, self.spec.result, step.where)
         return [reduce.add_columns(before[0], part, step.where)]
 
-    def shown(self, kept: State, where: str) -> pa.Array:
+    def result(self, state: State, where: str) -> pa.Array:
         """The sum."""
-        return kept[0]
+        return state[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
     """A mean, kept as sum and count."""
 
-    given: FunctionSpec
+    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """The sum, in a type that does not overflow, and the number of values."""
-        return [("sum", mean_sum_kind(self.given.kinds[0])), ("count", pa.int64())]
+        """The sum, in a type that does not overflow, and the count."""
+        return [("sum", mean_sum_kind(self.spec.kinds[0])), ("count", pa.int64())]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """Add the step's sum and count."""
@@ -51,20 +51,20 @@ class Mean:
             reduce.add_columns(before[1], pa.array(counts, type=pa.int64()), step.where),
         ]
 
-    def shown(self, kept: State, where: str) -> pa.Array:
+    def result(self, state: State, where: str) -> pa.Array:
         """Sum over count."""
-        return divide_sums(kept[0], kept[1], self.given.result, where)
+        return divide_sums(state[0], state[1], self.spec.result, where)
 
 
 def mean_sum_kind(argument: pa.DataType) -> pa.DataType:
-    """The type in which the sum for a mean is kept: exact, but for floating numbers."""
+    """The type of the sum kept for a mean: exact, except for floating numbers."""
     if pa.types.is_decimal(argument):
         return pa.decimal128(min(38, argument.precision + 10), argument.scale)
     return reduce.WHOLE_SUM if pa.types.is_integer(argument) else pa.float64()
 
 
 def divide_sums(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    """Sum over count; NULL where there was no value."""
+    """Sum over count; NULL if there are no values."""
     some = pc.if_else(pc.greater(counts, 0), counts, pa.scalar(None, counts.type))
     if pa.types.is_decimal(kind):
         return _decimal_mean(sums, some, kind, where)
@@ -72,7 +72,7 @@ def divide_sums(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str)
 
 
 def _decimal_mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    """Exact, rounded half up to the result's scale, as Spark does."""
+    """The exact mean, rounded half up to the result's scale, as in Spark."""
     places = decimal.Decimal(1).scaleb(-kind.scale)
     with decimal.localcontext(prec=80, rounding=decimal.ROUND_HALF_UP):
         means = [
@@ -82,4 +82,4 @@ def _decimal_mean(sums: pa.Array, counts: pa.Array, kind: pa.DataType, where: st
     try:
         return pa.array(means, type=kind)
     except pa.ArrowInvalid as error:
-        raise reduce.left_range("a mean", kind, where) from error
+        raise reduce.overflow_error("a mean", kind, where) from error

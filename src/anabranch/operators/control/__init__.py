@@ -1,1 +1,1 @@
-"""Control messages in a task: how operators are shown them and answer."""
+"""Control messages in a task: how they reach operators and how operators answer."""

@@ -1,7 +1,7 @@
-"""Messages within a task: what they are to operators, and their way through them.
+"""Control messages within a task, and how they pass through its operators.
 
-A message enters at the region's start and passes along the streams. An operator sees it once for
-each of its inputs, says what it has to say, and passes it on. It ends where the region does.
+A message enters at the start of the region and follows the streams to its end. Each operator sees
+it once per input, may handle it, and passes it on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anabranch.messages import (
 )
 from anabranch.operators.control.hand_over import Acquisition, Collection, Interrogation
 
-Heard: TypeAlias = (
+MessageView: TypeAlias = (
     Interrogation
     | Collection
     | Acquisition
@@ -43,66 +43,66 @@ Heard: TypeAlias = (
     | Load
     | End
 )
-"""A message as operators see it: those that are answered have something that stands for them."""
+"""A message as operators see it; a message with answers is represented by what collects them."""
 
-MOVING = (Acquire, Interrogate, ScaleUp, ScaleDown, Collect, Shutdown)
-"""What a rescale sends: it is reported how these have passed."""
+RESCALE_MESSAGES = (Acquire, Interrogate, ScaleUp, ScaleDown, Collect, Shutdown)
+"""The messages of a rescale, whose passage is reported."""
 
 
-class Messaged:
-    """What every operator is to messages: it passes on what it does not handle."""
+class MessageHandler:
+    """The base of all operators: by default an operator passes every message on."""
 
     __slots__ = ()
 
-    def answers(self, message: Message) -> bool:
-        """Whether it has something to say to a message; else it only passes it on."""
+    def handles_message(self, message: Message) -> bool:
+        """Whether the operator handles a message before it passes it on."""
         return False
 
 
 class Passage:
-    """The way of a step's messages through the operators of one task.
+    """The passage of a step's messages through the operators of one task.
 
-    ``inputs`` says how many inputs each operator has, in the order in which operators are passed.
+    ``inputs`` is the number of inputs of each operator, in the order of passage.
     """
 
     def __init__(
         self, region: str | None, messages: Sequence[Message], inputs: Mapping[int, int]
     ) -> None:
-        """``ValueError`` for a message of another region: they never cross a boundary."""
+        """Take the messages; ``ValueError`` for one of another region, which must not happen."""
         self._inputs = dict(inputs)
         self._handled: dict[int, set[int]] = {}
         self._keys: Counter[int] = Counter()
-        self._heard = [(each, self._stand_in(each)) for each in messages]
+        self._views = [(each, self._view_of(each)) for each in messages]
         for message in messages:
             of = getattr(message, "region", region)
             if of != region:
-                raise ValueError(f"a message of {of!r} has crossed into {region!r}: {message}")
+                raise ValueError(f"a message for {of!r} has crossed into {region!r}: {message}")
 
-    def handled_by(self, operator: Messaged) -> bool:
-        """Whether an operator has something to say to any of the messages."""
-        return any(operator.answers(message) for message, _ in self._heard)
+    def handled_by(self, operator: MessageHandler) -> bool:
+        """Whether an operator handles any of the messages."""
+        return any(operator.handles_message(message) for message, _ in self._views)
 
-    def before_data(self, node: int) -> Iterator[tuple[Message, Heard]]:
-        """What comes to an operator before its first row, once for each input."""
+    def before_data(self, node: int) -> Iterator[tuple[Message, MessageView]]:
+        """The messages before the operator's first row, once per input."""
         return self._passing(node, after=False)
 
-    def after_data(self, node: int) -> Iterator[tuple[Message, Heard]]:
-        """What comes to an operator after its last row, once for each input."""
+    def after_data(self, node: int) -> Iterator[tuple[Message, MessageView]]:
+        """The messages after the operator's last row, once per input."""
         return self._passing(node, after=True)
 
-    def note(self, node: int, message: Message, keys: int) -> None:
-        """An operator has handled a message, and it was about so many keys."""
-        place = next(i for i, (each, _) in enumerate(self._heard) if each is message)
+    def mark_handled(self, node: int, message: Message, keys: int) -> None:
+        """Record that an operator handled a message that concerned ``keys`` keys."""
+        place = next(i for i, (each, _) in enumerate(self._views) if each is message)
         self._handled.setdefault(place, set()).add(node)
         self._keys[place] += keys
 
     def passed(self, names: Mapping[int, str]) -> tuple[Passed, ...]:
-        """How the messages of a rescale have passed; refused while one is on its way."""
+        """Report how the messages of a rescale passed; ``ValueError`` while one is on its way."""
         found = []
-        for place, (message, heard) in enumerate(self._heard):
-            if isinstance(heard, Collection):
-                heard.states()
-            if isinstance(message, MOVING):
+        for place, (message, view) in enumerate(self._views):
+            if isinstance(view, Collection):
+                view.states()
+            if isinstance(message, RESCALE_MESSAGES):
                 handled = self._handled.get(place, set())
                 found.append(
                     Passed(
@@ -115,16 +115,16 @@ class Passage:
                 )
         return tuple(found)
 
-    def _passing(self, node: int, *, after: bool) -> Iterator[tuple[Message, Heard]]:
-        for message, heard in self._heard:
+    def _passing(self, node: int, *, after: bool) -> Iterator[tuple[Message, MessageView]]:
+        for message, view in self._views:
             if isinstance(message, AFTER_DATA) is not after:
                 continue
             for _ in range(self._inputs[node]):
-                yield message, heard
-                if isinstance(heard, Collection):
-                    heard.count()
+                yield message, view
+                if isinstance(view, Collection):
+                    view.count()
 
-    def _stand_in(self, message: Message) -> Heard:
+    def _view_of(self, message: Message) -> MessageView:
         match message:
             case Interrogate():
                 return Interrogation(message)

@@ -1,1 +1,1 @@
-"""The order of rows: what they carry of it, and how values compare."""
+"""The order of rows, and how values compare."""

@@ -1,7 +1,7 @@
-"""Rows in an order of their own columns, in place of the order in which they were read.
+"""``order_by``: orders rows by their columns instead of the order in which they were read.
 
-The order is made of the columns' values, not of their ranks among the rows of a task, so it means
-the same on every worker, and rows that are made of these may meet others anywhere (R9).
+The order consists of the columns' values, not of their ranks within a task. So it means the same on
+every worker, and rows can be compared with others anywhere downstream (R9).
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from anabranch.operators.digest import row_hashes
 from anabranch.operators.order import sortable_ints
 from anabranch.operators.order.row_order import READER_COLUMNS, RowOrder
 from anabranch.operators.rows import Rows
+from anabranch.runs.keys import one_chunk
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """How an operator wants its rows: by columns; rows that are equal there in their own order.
+    """The order in which an operator gets its rows: by columns, then by their own order.
 
-    Where that is not known (``keeps_order`` is false), equal rows are ordered by what they consist
-    of, and those that are the same in everything are numbered: which is which does not matter.
+    If their own order is unknown (``keeps_order`` is false), ties are ordered by the content of the
+    rows. Identical rows are numbered: which is which does not matter.
     """
 
     columns: tuple[OrderColumn, ...]
     keeps_order: bool
 
     def digits(self, given: int) -> int:
-        """How many order digits the rows have that came with ``given``."""
+        """The number of order digits of rows that had ``given`` digits before."""
         width = 2 * len(self.columns)
         return width + given if self.keeps_order else width + 2 - READER_COLUMNS
 
@@ -53,7 +54,7 @@ class Ordering:
 
 
 def ordering_of(typed: Typed, node: StatefulNode) -> Ordering | None:
-    """The order that an operator asks for, None where it takes that of its rows."""
+    """The order that an operator requests; None if it uses that of its rows."""
     if not node.order_by:
         return None
     columns = [
@@ -64,23 +65,23 @@ def ordering_of(typed: Typed, node: StatefulNode) -> Ordering | None:
 
 
 def order_fields(typed: Typed, node: StatefulNode) -> Sequence[tuple[str, pa.Field]]:
-    """The columns that an operator orders by, each with the name under which an aggregate gets it.
+    """The columns that an operator orders by, each with its name in an aggregate's input.
 
-    An aggregate is sent the values that it needs instead of the row.
+    An aggregate gets only the values that it needs instead of whole rows.
     """
     row = typed.nodes[node.inputs[0]].row
-    found = []
+    fields = []
     for place, column in enumerate(node.order_by):
         known = row.find(column.name)
         assert known is not None
         assert known.field is not None
-        found.append((f"o{place}", known.field))
-    return found
+        fields.append((f"o{place}", known.field))
+    return fields
 
 
 def _parts(column: pa.ChunkedArray, wanted: OrderColumn) -> tuple[Int64s, Int64s]:
-    """Whether there is a value, and the value, as numbers that compare as the order wants."""
-    word = sortable_ints.to_words(_whole(column))
+    """Whether there is a value, and the value, as numbers that compare in the wanted order."""
+    word = sortable_ints.to_words(one_chunk(column))
     assert word is not None
     numbers: Int64s = word.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     some: Int64s = word.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
@@ -88,13 +89,13 @@ def _parts(column: pa.ChunkedArray, wanted: OrderColumn) -> tuple[Int64s, Int64s
 
 
 def _content(rows: Rows) -> Int64s:
-    """A number for the key and the content of each row, floating values included."""
-    columns = {str(i): _hashable(_whole(column)) for i, column in enumerate(rows.values.columns)}
+    """A hash of the key and the content of each row, floating values included."""
+    columns = {str(i): _hashable(one_chunk(column)) for i, column in enumerate(rows.values.columns)}
     return row_hashes(pa.table(columns), rows.hashes).view(np.int64)
 
 
 def _hashable(column: pa.Array) -> pa.Array:
-    """The column, or one that tells its values apart also where they are floating."""
+    """The column, in a form in which ``row_hashes`` does not skip floating values."""
     if pa.types.is_floating(column.type):
         return sortable_ints.to_words(column)
     if pa.types.is_nested(column.type):
@@ -103,7 +104,7 @@ def _hashable(column: pa.Array) -> pa.Array:
 
 
 def _occurrences(columns: Sequence[Int64s]) -> Int64s:
-    """For each row, how many equal ones stand before it."""
+    """The number of equal rows before each row."""
     count = len(columns[0])
     numbers = np.zeros(count, dtype=np.int64)
     if not count:
@@ -114,8 +115,3 @@ def _occurrences(columns: Sequence[Int64s]) -> Int64s:
     first = np.flatnonzero(new)
     numbers[order] = np.arange(count) - np.repeat(first, np.diff(np.append(first, count)))
     return numbers
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    joined = column.combine_chunks()
-    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined

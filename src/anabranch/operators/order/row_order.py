@@ -1,9 +1,9 @@
-"""The order of rows: where each came from, and which call made it.
+"""The order of rows, from where they were read and which calls produced them.
 
-A row's order is a list of whole numbers compared from left to right: three from its reader (source
-and file, place in the file, row) and one digit for every call that produced rows on the way. It
-does not depend on how the input was split, nor on how many workers there are (R9), so a region that
-sorts by it processes a key's rows in one order whatever the shuffle did (R7).
+A row's order is a list of integers compared from left to right: three from its reader (source and
+file, place in the file, row) and one digit for every call that produced rows on the way. It does
+not depend on how the input was split or on the number of workers (R9). So a region that sorts by it
+processes a key's rows in one order, whatever the shuffle did (R7).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ READER_COLUMNS = 3
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """The order of each row of a batch: columns of equal length, the first weighs most."""
+    """The order of each row of a batch: columns of equal length, the most significant first."""
 
     columns: tuple[Int64s, ...]
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.columns[0])
 
     def take(self, places: npt.NDArray[np.int64]) -> RowOrder:
@@ -34,11 +34,11 @@ class RowOrder:
         return RowOrder(tuple(column[places] for column in self.columns))
 
     def child(self, parents: Int64s, digits: Int64s) -> RowOrder:
-        """The order of rows that calls made: of row ``parents[i]``, its ``digits[i]``-th output."""
+        """The order of output rows: row *i* is number ``digits[i]`` of row ``parents[i]``."""
         return RowOrder((*(column[parents] for column in self.columns), digits))
 
     def padded(self, digits: int) -> RowOrder:
-        """The same order with so many digits behind the reader's columns; new ones are zero."""
+        """The order padded with zeros to ``digits`` digits after the reader's columns."""
         width = READER_COLUMNS + digits
         return (
             self
@@ -47,10 +47,10 @@ class RowOrder:
         )
 
     def permutation(self) -> Int64s | None:
-        """The places of the rows in order, or None where they stand in order already.
+        """The places of the rows in order; None if they are in order already.
 
-        Rows arrive as a few sequences that are sorted in themselves (one per task that sent some),
-        so the usual case is a sort of the sequences' first rows; anything else is sorted in full.
+        Rows usually arrive as a few sorted sequences, one per sending task, so it is enough to sort
+        the first rows of the sequences. If the sequences overlap, all rows are sorted.
 
         >>> RowOrder((np.array([2, 2, 1]), np.array([0, 1, 7]))).permutation().tolist()
         [2, 0, 1]
@@ -60,10 +60,10 @@ class RowOrder:
         falls = np.flatnonzero(~self._rising()) + 1
         if len(falls) == 0:
             return None
-        return self._joined(falls) if self._apart(falls) else _lexsort(self.columns)
+        return self._sort_sequences(falls) if self._apart(falls) else _lexsort(self.columns)
 
     def smallest(self, order: Int64s, starts: Int64s) -> RowOrder:
-        """The least order of each segment of ``order``; segment *i* begins at ``starts[i]``."""
+        """The smallest order in each segment of ``order``; segment *i* begins at ``starts[i]``."""
         ranks = np.empty(len(self), dtype=np.int64)
         sorted_places = self.permutation()
         if sorted_places is None:
@@ -75,7 +75,7 @@ class RowOrder:
         return self.take(sorted_places[least])
 
     def _rising(self) -> npt.NDArray[np.bool_]:
-        """For each row but the first: not before the row in front of it."""
+        """Whether each row but the first is not less than the previous row."""
         rising = np.ones(len(self) - 1, dtype=np.bool_)
         for column in reversed(self.columns):
             ahead, behind = column[1:], column[:-1]
@@ -87,7 +87,7 @@ class RowOrder:
         return starts, np.concatenate((falls, [len(self)]))
 
     def _apart(self, falls: Int64s) -> bool:
-        """Whether the sorted sequences do not overlap, so that putting them in a row sorts all."""
+        """Whether the sorted sequences do not overlap, so that concatenating them sorts all."""
         if len(falls) > len(self) // 8:
             return False
         starts, ends = self._bounds(falls)
@@ -97,14 +97,14 @@ class RowOrder:
         edges[1::2] = ends[by_first] - 1
         return bool(self.take(edges)._rising().all())
 
-    def _joined(self, falls: Int64s) -> Int64s:
+    def _sort_sequences(self, falls: Int64s) -> Int64s:
         starts, ends = self._bounds(falls)
         by_first = _lexsort(tuple(column[starts] for column in self.columns))
         return np.concatenate([np.arange(starts[i], ends[i]) for i in by_first])
 
 
 def concatenate(orders: Sequence[RowOrder]) -> RowOrder:
-    """Several batches' orders as one; where digits are missing they are zero.
+    """Concatenate the orders of several batches; missing digits are zero.
 
     >>> joined = concatenate([RowOrder((np.array([1]),)), RowOrder((np.array([2]), np.array([5])))])
     >>> [column.tolist() for column in joined.columns]

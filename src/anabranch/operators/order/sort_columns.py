@@ -1,8 +1,7 @@
-"""Values as whole numbers that compare as the values do, whatever their type.
+"""Integer codes that compare like the values of a column, for every type.
 
-Where ``words`` gives numbers that mean the same everywhere, the codes here compare only with those
-of one column: they are the values' places among its different values. NULL inside a value comes
-before everything else, as in SQL.
+Unlike ``sortable_ints``, whose numbers mean the same everywhere, codes compare only within one
+column: they may be the ranks of its distinct values. NULL inside a value comes first, as in SQL.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def codes(column: pa.Array) -> Int64s:
-    """A number for each value of a column without NULLs; equal values have equal ones.
+    """The code of each value of a column without NULLs; equal values have equal codes.
 
     >>> codes(pa.array(["b", "a", "b"])).tolist()
     [1, 0, 1]
@@ -31,28 +30,28 @@ def codes(column: pa.Array) -> Int64s:
         dense: Int64s = plain.to_numpy(zero_copy_only=False).astype(np.int64)
         return dense
     if pa.types.is_struct(column.type):
-        return _ranked([_with_nulls(part) for part in column.flatten()], len(column))
+        return _ranks([_with_nulls(part) for part in column.flatten()], len(column))
     if pa.types.is_list(column.type):
         return _lists(column)
     encoded = column.dictionary_encode()
     places = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(places), dtype=np.int64)
     ranks[places] = np.arange(len(places))
-    found: Int64s = ranks[encoded.indices.to_numpy()]
-    return found
+    value_ranks: Int64s = ranks[encoded.indices.to_numpy()]
+    return value_ranks
 
 
 def _with_nulls(column: pa.Array) -> Int64s:
     if not column.null_count:
         return codes(column)
-    found = np.zeros(len(column), dtype=np.int64)
+    ranks = np.zeros(len(column), dtype=np.int64)
     some = column.is_valid().to_numpy(zero_copy_only=False)
-    found[some] = _ranked([codes(column.drop_null())], int(some.sum())) + 1
-    return found
+    ranks[some] = _ranks([codes(column.drop_null())], int(some.sum())) + 1
+    return ranks
 
 
-def _ranked(columns: Sequence[Int64s], rows: int) -> Int64s:
-    """The rank of each row among the different rows, the first column weighing most."""
+def _ranks(columns: Sequence[Int64s], rows: int) -> Int64s:
+    """The rank of each row among the distinct rows, by the first column first."""
     if not columns or not rows:
         return np.zeros(rows, dtype=np.int64)
     order = np.lexsort(tuple(reversed(columns)))
@@ -66,7 +65,7 @@ def _ranked(columns: Sequence[Int64s], rows: int) -> Int64s:
 
 
 def _lists(column: pa.Array) -> Int64s:
-    """Lists compare element by element: those of one column are few enough to be objects."""
+    """The rank of each list, compared element by element as Python tuples."""
     elements = _with_nulls(column.flatten()).tolist()
     edges = [0, *np.cumsum(pc.list_value_length(column).to_numpy()).tolist()]
     parts = [tuple(elements[start:end]) for start, end in pairwise(edges)]

@@ -1,8 +1,7 @@
-"""Values as whole numbers that compare as the values do: booleans, numbers, dates, timestamps.
+"""Integers that compare like the values they encode: booleans, numbers, dates, timestamps.
 
-The order is SQL's and total, so that the least and the greatest of some values do not depend on the
-order in which they came (R9): -0.0 is less than 0.0, and NaN, of which there is one, is greater
-than every number.
+The order is SQL's and total, so minimum and maximum do not depend on the order of the rows (R9):
+-0.0 is less than 0.0, and NaN, of which there is only one, is greater than every number.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Numbers = npt.NDArray[Any]
 
 
 def to_words(column: pa.Array) -> pa.Array | None:
-    """The values as signed integers, NULL as NULL; None for types that have no such form."""
+    """The values as signed integers, NULL as NULL; None for types without such a form."""
     kind = column.type
     if pa.types.is_integer(kind):
         return column
@@ -31,12 +30,12 @@ def to_words(column: pa.Array) -> pa.Array | None:
 
 
 def from_words(words: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values that these integers stand for."""
+    """The values that these integers encode."""
     if pa.types.is_boolean(kind):
         return words.cast(kind)
     if not pa.types.is_floating(kind):
         return words.view(kind)
-    bits = pa.array(_turned(_numbers(words)), mask=_nulls(words))
+    bits = pa.array(_flip_negatives(_numbers(words)), mask=_nulls(words))
     return bits.view(kind)
 
 
@@ -54,22 +53,21 @@ def _from_floats(column: pa.Array) -> pa.Array:
     floats = _numbers(column)
     one_nan = np.where(np.isnan(floats), floats.dtype.type(np.nan), floats)
     bits = one_nan.view(np.int32 if floats.itemsize == 4 else np.int64)
-    return pa.array(_turned(bits), mask=_nulls(column))
+    return pa.array(_flip_negatives(bits), mask=_nulls(column))
 
 
-def _turned(bits: Numbers) -> Numbers:
-    """The bits of floating numbers in ascending order, or back.
+def _flip_negatives(bits: Numbers) -> Numbers:
+    """Convert the bits of floating numbers to ascending integers, or back.
 
-    As integers, negative numbers would ascend the wrong way: all their bits but the sign are
-    inverted.
+    It inverts all bits but the sign of negative numbers, which would otherwise descend.
     """
     sign = bits >> (8 * bits.itemsize - 1)
-    turned: Numbers = bits ^ (sign & np.iinfo(bits.dtype).max)
-    return turned
+    flipped: Numbers = bits ^ (sign & np.iinfo(bits.dtype).max)
+    return flipped
 
 
 def _numbers(column: pa.Array) -> Numbers:
-    """The values without their NULLs, in whose places anything may stand."""
+    """The values, with arbitrary numbers in place of NULLs."""
     filled = column.fill_null(0) if column.null_count else column
     numbers: Numbers = filled.to_numpy(zero_copy_only=False)
     return numbers

@@ -209,7 +209,7 @@ class StepMemo:
             control.group,
             owned,
             plan.clock_ns if self._looks_at_clock() else 0,
-            control.messages if self._hears() else tuple(map(_meaning, control.messages)),
+            control.messages if self._has_handlers() else tuple(map(_meaning, control.messages)),
             tuple(
                 [
                     (_content(each.runs, owned), *map(each.live.__getitem__, owned))
@@ -235,13 +235,13 @@ class StepMemo:
     def _told(self, plan: Plan) -> Hashable:
         """What is told to workers, as far as it makes a difference."""
         moves = moves_of(plan)
-        if self._hears() and moves is not None:
+        if self._has_handlers() and moves is not None:
             return msgspec.json.encode(moves)
         return _moved(moves)
 
-    def _hears(self) -> bool:
+    def _has_handlers(self) -> bool:
         operators = self.program.operators.values()
-        return any(isinstance(each, ProcessOperator) and each.hears for each in operators)
+        return any(isinstance(o, ProcessOperator) and o.handles_messages for o in operators)
 
     def _looks_at_clock(self) -> bool:
         expires = any(layout.expires for layout in self.program.layouts.values())

@@ -1,4 +1,4 @@
-"""``mode``, ``percentile``, ``median``: exact, from every value with how often it came."""
+"""``mode``, ``percentile``, ``median``: exact, from the count of every distinct value."""
 
 from __future__ import annotations
 
@@ -8,56 +8,57 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.operators.aggregates.lists import (
-    Flat,
-    flat,
-    join_flat,
+    FlatLists,
+    concat_lists,
+    flatten_lists,
     lengths_of,
+    normalize_zeros,
     offsets_of,
-    one_zero,
 )
-from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Segments, State, where_not
+from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Segments, State, mask_nulls
 
 MEDIAN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ValueCounts:
-    """What follows from the different values, sorted, and how often each came."""
+    """The functions of a key's distinct values, kept sorted with the count of each."""
 
-    given: FunctionSpec
+    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The values and their counts, two lists of one length."""
-        return [("values", pa.list_(self.given.kind)), ("counts", pa.list_(pa.int64()))]
+        return [("values", pa.list_(self.spec.kind)), ("counts", pa.list_(pa.int64()))]
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """Add the step's counts."""
         values, owner = step.present()
         ones = pa.array(np.ones(len(values), dtype=np.int64))
-        everything = join_flat(flat(before), Flat((one_zero(values), ones), owner))
+        arrived = FlatLists((normalize_zeros(values), ones), owner)
+        everything = concat_lists(flatten_lists(before), arrived)
         order, new = everything.order_by_value()
         counts = everything.columns[1].to_numpy()[order]
         summed = np.add.reduceat(counts, np.flatnonzero(new)) if len(order) else counts
-        kept = everything.take(order[new])
-        merged = Flat((kept.values, pa.array(summed, type=pa.int64())), kept.owner)
+        distinct = everything.take(order[new])
+        merged = FlatLists((distinct.values, pa.array(summed, type=pa.int64())), distinct.owner)
         return merged.lists(len(step), step.where)
 
-    def shown(self, kept: State, where: str) -> pa.Array:
-        """The most frequent value, or the value at a share of the way through all of them."""
-        if self.given.function == "mode":
-            return _mode(kept)
-        if self.given.function == "median":
-            return _percentile(kept, MEDIAN)
-        wanted = self.given.parameters[0]
-        between = self.given.function == "percentile"
+    def result(self, state: State, where: str) -> pa.Array:
+        """The most frequent value, or the value at a share of all values."""
+        if self.spec.function == "mode":
+            return _mode(state)
+        if self.spec.function == "median":
+            return _percentile(state, MEDIAN)
+        wanted = self.spec.parameters[0]
+        between = self.spec.function == "percentile"
         if not isinstance(wanted, tuple):
             assert isinstance(wanted, float)
-            return _percentile(kept, wanted, between=between)
-        return side_by_side([_percentile(kept, share, between=between) for share in wanted])
+            return _percentile(state, wanted, between=between)
+        return zip_to_lists([_percentile(state, share, between=between) for share in wanted])
 
 
-def side_by_side(columns: list[pa.Array]) -> pa.Array:
-    """Lists with one value of each column; NULL where the columns are NULL."""
+def zip_to_lists(columns: list[pa.Array]) -> pa.Array:
+    """A list per row with the values of all columns; NULL if they are NULL."""
     rows, width = len(columns[0]), len(columns)
     places = np.arange(rows * width).reshape(width, rows).T.ravel()
     values = pa.concat_arrays(columns).take(pa.array(places))
@@ -67,10 +68,10 @@ def side_by_side(columns: list[pa.Array]) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
-def _mode(kept: State) -> pa.Array:
-    """The value that came most often; of several, the least."""
-    found = flat(kept)
-    some = lengths_of(kept[0]) > 0
+def _mode(state: State) -> pa.Array:
+    """The most frequent value; of several, the least."""
+    found = flatten_lists(state)
+    some = lengths_of(state[0]) > 0
     place = np.zeros(len(some), dtype=np.int64)
     if some.any():
         counts = found.columns[1].to_numpy()
@@ -82,10 +83,10 @@ def _mode(kept: State) -> pa.Array:
     return found.values.take(pa.array(place, mask=~some))
 
 
-def _percentile(kept: State, share: float, *, between: bool = True) -> pa.Array:
-    """Between the two values around the place, in proportion; else the first that reaches it."""
-    found = flat(kept)
-    lengths = lengths_of(kept[0])
+def _percentile(state: State, share: float, *, between: bool = True) -> pa.Array:
+    """The value at a share of all values: interpolated if ``between``, else the first there."""
+    found = flatten_lists(state)
+    lengths = lengths_of(state[0])
     some = lengths > 0
     if not some.any():
         return pa.nulls(len(some), pa.float64())
@@ -96,19 +97,19 @@ def _percentile(kept: State, share: float, *, between: bool = True) -> pa.Array:
     values = found.values.to_numpy()
     if not between:
         reached = np.maximum(np.ceil(share * (end - begin)) - 1, 0)
-        return where_not(values[_row_at(ends, begin, reached)], ~some)
+        return mask_nulls(values[_row_at(ends, begin, reached)], ~some)
     place = share * np.maximum(end - begin - 1, 0)
     below, above = np.floor(place), np.ceil(place)
     lower = values[_row_at(ends, begin, below)]
     upper = values[_row_at(ends, begin, above)]
     with np.errstate(invalid="ignore"):
         mixed = (above - place) * lower + (place - below) * upper
-    return where_not(np.where((below == above) | (lower == upper), lower, mixed), ~some)
+    return mask_nulls(np.where((below == above) | (lower == upper), lower, mixed), ~some)
 
 
 def _row_at(
     ends: Int64s, begin: Int64s, place: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> Int64s:
-    """The row that holds the value of each owner at this place among its values."""
+    """The row of each owner's value at this place among its values."""
     rows: Int64s = np.searchsorted(ends, begin + place.astype(np.int64), side="right")
     return np.minimum(rows, len(ends) - 1)

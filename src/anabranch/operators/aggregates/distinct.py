@@ -1,0 +1,120 @@
+"""``collect_list``, ``listagg``, and all functions of distinct values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.operators import reduce
+from anabranch.operators.aggregates.lists import (
+    FlatLists,
+    concat_lists,
+    flatten_lists,
+    lengths_of,
+    normalize_zeros,
+    offsets_of,
+)
+from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
+from anabranch.operators.aggregates.sums import divide_sums, mean_sum_kind
+
+
+@dataclass(frozen=True, slots=True)
+class CollectList:
+    """``collect_list``: all values except NULL, in the order of the rows."""
+
+    spec: FunctionSpec
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """The list."""
+        return [("", pa.list_(self.spec.kind))]
+
+    def advance(self, before: State, step: Segments) -> list[pa.Array]:
+        """Append."""
+        values, owner = step.present()
+        everything = concat_lists(flatten_lists(before), FlatLists((values,), owner))
+        return everything.by_owner().lists(len(step), step.where)
+
+    def result(self, state: State, where: str) -> pa.Array:
+        """The list."""
+        return state[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ListAgg:
+    """``listagg``: the texts joined by a delimiter, in the order of the rows."""
+
+    spec: FunctionSpec
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """The text so far."""
+        return [("", self.spec.kind)]
+
+    def advance(self, before: State, step: Segments) -> list[pa.Array]:
+        """Append."""
+        values, owner = step.present()
+        part = _join_texts(FlatLists((values,), owner), len(step), self.spec, step.where)
+        both = pc.binary_join_element_wise(before[0], part, self.spec.parameters[0])
+        return [pc.coalesce(both, before[0], part)]
+
+    def result(self, state: State, where: str) -> pa.Array:
+        """The text."""
+        return state[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The functions of distinct values, which are kept as a sorted set.
+
+    ``collect_set`` returns the set. NaN is one value, and so are 0.0 and -0.0.
+    """
+
+    spec: FunctionSpec
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """The set as a sorted list."""
+        return [("", pa.list_(self.spec.kind))]
+
+    def advance(self, before: State, step: Segments) -> list[pa.Array]:
+        """Add the step's values to the sets."""
+        values, owner = step.present()
+        arrived = FlatLists((normalize_zeros(values),), owner).distinct()
+        everything = concat_lists(flatten_lists(before), arrived)
+        merged = arrived if everything is arrived else everything.distinct()
+        return merged.lists(len(step), step.where)
+
+    def result(self, state: State, where: str) -> pa.Array:
+        """The set, its size, its sum, its mean or its joined texts."""
+        function = self.spec.function
+        if function == "collect_set":
+            return state[0]
+        if function == "count_distinct":
+            return pa.array(lengths_of(state[0]), type=pa.int64())
+        if function == "listagg_distinct":
+            return _join_texts(flatten_lists(state), len(state[0]), self.spec, where)
+        if function == "sum_distinct":
+            return _sums(state[0], self.spec.result, where)
+        sums = _sums(state[0], mean_sum_kind(self.spec.kinds[0]), where)
+        counts = pa.array(lengths_of(state[0]), type=pa.int64())
+        return divide_sums(sums, counts, self.spec.result, where)
+
+
+def _sums(lists: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
+    """The sum of each list; NULL for an empty list."""
+    values = flatten_lists([lists])
+    some = lengths_of(lists) > 0
+    if not some.any():
+        return pa.nulls(len(lists), kind)
+    starts = offsets_of(values.owner, len(lists))[:-1][some]
+    sums = reduce.sum_segments(values.values, starts, kind, where)
+    place = np.cumsum(some) - 1
+    return sums.take(pa.array(place, mask=~some))
+
+
+def _join_texts(texts: FlatLists, owners: int, spec: FunctionSpec, where: str) -> pa.Array:
+    """The joined texts of each owner; NULL if it has none."""
+    lists = texts.lists(owners, where)[0]
+    rows = pc.binary_join(lists, spec.parameters[0])
+    return pc.if_else(pa.array(lengths_of(lists) > 0), rows, pa.scalar(None, rows.type))
