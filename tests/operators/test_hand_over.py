@@ -125,11 +125,3 @@ def test_what_has_come_is_looked_up_once_and_taken_once() -> None:
     assert acquired.take_state("count") is None
     assert acquired.take_state("total") is None
     assert acquired.is_known("count")
-
-
-def test_an_operator_sees_what_it_has_left_before_all_instances_have_passed() -> None:
-    collected = Collection(COLLECT, instances=3)
-    collected.add_state("count", "ada", b"6")
-    collected.add_state("count", "ada", b"7")
-    assert collected.states_of("count") == {"ada": b"7"}
-    assert collected.states_of("total") == {}

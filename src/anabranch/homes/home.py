@@ -113,8 +113,9 @@ class HomeFiles:
             for blob in _blobs(listed):
                 if not self._home.has(blob):
                     self._count(blob.bytes, moved=file_step(blob.name) >= last_step)
+                    data = map_verified(self.root / blob.name, blob.bytes, blob.checksum, "blob")
                     with contextlib.suppress(OSError):
-                        self._home.put(blob.name, self._stored(blob))
+                        self._home.put(blob.name, data)
         self.handling_seconds += fixed_cost.seconds
 
     def copy_ahead(self, runs: RunList, bins: BinSet, allowance: int | None) -> CopiedAhead:
@@ -143,7 +144,9 @@ class HomeFiles:
                 continue
             most = blob.bytes if allowance is None else allowance - spent
             with contextlib.suppress(OSError):
-                added, whole = self._home.add_part(blob, self._unchecked(blob), most)
+                # ``add_part`` compares the checksum when it copies the last part.
+                data = map_file(self.root / blob.name, blob.bytes)
+                added, whole = self._home.add_part(blob, data, most)
                 self.counters.moved += added
                 size[blob.bin] += added
                 if whole:
@@ -234,13 +237,6 @@ class HomeFiles:
         else:
             self.counters.store += size
             self.counters.misses += 1
-
-    def _stored(self, blob: BlobInfo) -> pa.Buffer:
-        return map_verified(self.root / blob.name, blob.bytes, blob.checksum, "blob")
-
-    def _unchecked(self, blob: BlobInfo) -> pa.Buffer:
-        """The store's bytes, whose checksum is compared when the last part is copied."""
-        return map_file(self.root / blob.name, blob.bytes)
 
 
 @contextlib.contextmanager

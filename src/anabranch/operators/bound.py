@@ -20,6 +20,7 @@ from anabranch.operators.rows import KeyedEntries, StateChanges, expiry_times
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import Groups, LookupResult
+from anabranch.runs.sorted_rows import concat_rows
 
 LIST_PLACE = pa.schema([pa.field("step", pa.int64()), pa.field("place", pa.int64())])
 """The sub-key of a list item: the step in which it was appended, and its number in the step."""
@@ -173,7 +174,7 @@ class BoundList(ListState):
 
     def changes(self) -> StateChanges | None:
         """The appended values, and tombstones of the cleared ones."""
-        gone = self._cleared_places()
+        gone, subkeys = self._cleared_entries()
         lengths = [len(values) for values in self._appended.values()]
         places = np.repeat(np.fromiter(self._appended, np.int64, len(lengths)), lengths)
         if not len(gone) and not len(places):
@@ -181,13 +182,12 @@ class BoundList(ListState):
         values = [value for each in self._appended.values() for value in each]
         every = np.concatenate([gone, places])
         dead = np.arange(len(every)) < len(gone)
-        encoded = self._context.encode([None] * len(gone) + values)
         changed = KeyChanges(
             self._context.groups.hashes[every],
             self._context.keys(every),
-            encoded,
+            self._context.encode([None] * len(gone) + values),
             dead,
-            self._places(lengths),
+            concat_rows(LIST_PLACE, [*subkeys, self._new_subkeys(lengths)]),
             self._context.expiry(len(every)),
         )
         return StateChanges(changed, dead)
@@ -207,24 +207,19 @@ class BoundList(ListState):
             every = np.ones(last - first, dtype=np.bool_)
             self._values[first:last] = self._context.codec.decode(before, every)
 
-    def _cleared_places(self) -> Int64s:
-        """The place of the key of each cleared value."""
+    def _cleared_entries(self) -> tuple[Int64s, list[pa.RecordBatch]]:
+        """The place of the key of each cleared value, and the sub-keys of the values."""
         if not self._cleared:
-            return np.empty(0, dtype=np.int64)
-        places = self._load().places
-        return places[np.isin(places, np.fromiter(self._cleared, np.int64, len(self._cleared)))]
+            return np.empty(0, dtype=np.int64), []
+        entries = self._load()
+        cleared = np.isin(entries.places, np.fromiter(self._cleared, np.int64, len(self._cleared)))
+        return entries.places[cleared], [entries.subkeys.filter(pa.array(cleared))]
 
-    def _places(self, lengths: Sequence[int]) -> pa.RecordBatch:
+    def _new_subkeys(self, lengths: Sequence[int]) -> pa.RecordBatch:
         numbers = [np.arange(length, dtype=np.int64) for length in lengths]
         place = np.concatenate([np.empty(0, dtype=np.int64), *numbers])
         step = np.full(len(place), self._context.view.step, dtype=np.int64)
-        new = pa.RecordBatch.from_arrays([pa.array(step), pa.array(place)], schema=LIST_PLACE)
-        if not self._cleared:
-            return new
-        entries = self._load()
-        cleared = np.isin(entries.places, np.fromiter(self._cleared, np.int64, len(self._cleared)))
-        old = entries.subkeys.filter(pa.array(cleared))
-        return pa.Table.from_batches([old, new]).combine_chunks().to_batches()[0]
+        return pa.RecordBatch.from_arrays([pa.array(step), pa.array(place)], schema=LIST_PLACE)
 
     def _load(self) -> Entries:
         if self._entries is None:

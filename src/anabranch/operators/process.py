@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -110,10 +110,7 @@ class ProcessOperator(MessageHandler):
     output: pa.Schema
 
     def run(
-        self,
-        rows: Rows,
-        states: Mapping[str, KeyedEntries],
-        dead: list[RowFailure] | None = None,
+        self, rows: Rows, states: Mapping[str, KeyedEntries], dead: list[RowFailure] | None = None
     ) -> tuple[Rows, dict[str, StateChanges]]:
         """Call ``on_rows`` for every key; return the output and the changes of every state.
 
@@ -163,8 +160,6 @@ class ProcessCalls:
         self._operator = operator
         self._dead = dead
         self._groups = groups
-        self._starts = groups.starts
-        self._places = np.arange(len(groups))
         self._loaded: set[int] = set()
         self._cursor = Cursor()
         self._rows: list[Any] = []
@@ -182,28 +177,28 @@ class ProcessCalls:
 
     def call_on_rows(self, rows: Rows, grouped: KeyRows, places: Int64s) -> Rows:
         """Call ``on_rows`` for all keys of the rows, which have these places; return the output."""
-        self._starts, self._places = grouped.groups.starts, places
         with pause_gc():
             for part in split_groups(grouped.groups.starts, len(rows), CALLED_ROWS):
-                self.rows_of(part, grouped.values)
+                self._call_part(part, grouped, places[part.first_group : part.last_group])
         # An output row takes the place of the first row of its key.
         leaders = np.zeros(len(self._groups), dtype=np.int64)
         leaders[places] = grouped.parents[grouped.groups.starts]
-        made, callers = self.output(), leaders[self.callers()]
+        made, callers = self._output(), leaders[self._callers()]
         assert rows.hashes is not None
         assert rows.keys is not None
         return Rows(
             made,
             rows.hashes[callers],
             rows.keys.take(pa.array(callers)),
-            None if rows.order is None else rows.order.child(callers, self.digits()),
+            None if rows.order is None else rows.order.child(callers, self._digits()),
         )
 
     def call_on_end(self, digits: int) -> Rows:
         """Call ``on_end`` for every key; return the output, which comes after all rows."""
         with pause_gc():
-            self.ends()
-        groups, callers = self._groups, self.callers()
+            for place, key in enumerate(named_tuples("Key", self._groups.keys)):
+                self._call("on_end", place, key, [])
+        groups, callers = self._groups, self._callers()
         nothing = np.zeros(len(callers), dtype=np.int64)
         order = RowOrder(
             (
@@ -211,20 +206,18 @@ class ProcessCalls:
                 groups.hashes[callers].view(np.int64),
                 callers,
                 *(nothing for _ in range(digits - 1)),
-                self.digits(),
+                self._digits(),
             )
         )
         keys = pa.Table.from_batches([groups.keys.take(pa.array(callers))])
-        return Rows(self.output(), groups.hashes[callers], keys, order)
+        return Rows(self._output(), groups.hashes[callers], keys, order)
 
-    def rows_of(self, part: RowSpan, values: pa.Table) -> None:
-        """Call ``on_rows`` for the keys of a part."""
-        rows = list(
-            named_tuples("Row", values.slice(part.first_row, part.last_row - part.first_row))
-        )
-        starts = self._starts[part.first_group : part.last_group]
+    def _call_part(self, part: RowSpan, grouped: KeyRows, places: Int64s) -> None:
+        """Call ``on_rows`` for the keys of a part, which have these places."""
+        values = grouped.values.slice(part.first_row, part.last_row - part.first_row)
+        rows = list(named_tuples("Row", values))
+        starts = grouped.groups.starts[part.first_group : part.last_group]
         cuts = np.append(starts, part.last_row) - part.first_row
-        places = self._places[part.first_group : part.last_group]
         for place, key, (first, last) in zip(
             places.tolist(),
             named_tuples("Key", self._groups.keys.take(pa.array(places))),
@@ -233,12 +226,7 @@ class ProcessCalls:
         ):
             self._call("on_rows", place, key, [rows[first:last]])
 
-    def ends(self) -> None:
-        """Call ``on_end`` for every key."""
-        for place, key in enumerate(self._keys(0, len(self._groups))):
-            self._call("on_end", place, key, [])
-
-    def output(self) -> pa.Table:
+    def _output(self) -> pa.Table:
         """The rows that the calls returned."""
         schema = self._operator.output
         try:
@@ -246,11 +234,11 @@ class ProcessCalls:
         except Exception as error:
             raise self._unfit(error) from error
 
-    def callers(self) -> Int64s:
+    def _callers(self) -> Int64s:
         """The place of the key that each output row was returned for."""
         return np.repeat(np.arange(len(self._groups)), self._counts)
 
-    def digits(self) -> Int64s:
+    def _digits(self) -> Int64s:
         """The number of each output row among the rows of its call."""
         first = np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
         return np.arange(len(self._rows), dtype=np.int64) - first
@@ -282,9 +270,6 @@ class ProcessCalls:
         handle = spec.bind(context)
         self._bound[spec.state] = handle
         return handle
-
-    def _keys(self, first: int, last: int) -> Iterator[Any]:
-        return named_tuples("Key", self._groups.keys.slice(first, last - first))
 
     def _call(self, method: str, place: int, key: Any, arguments: list[list[Any]]) -> None:
         self._cursor.place = place
@@ -367,11 +352,11 @@ class ProcessCalls:
     def _unfit(self, error: Exception) -> OutputMismatch:
         schema = self._operator.output
         place = first_unfit(self._rows, lambda row: tuples_to_columns([row], schema))
-        group = int(self.callers()[place])
+        (key,) = named_tuples("Key", self._groups.keys.slice(int(self._callers()[place]), 1))
         return OutputMismatch(
             f"{self._operator.process.__qualname__} returned the row {short(self._rows[place])}, "
             f"which does not fit the output schema ({schema_text(schema)}): {error}",
-            where=f"operator {self._operator.name}, {short(next(self._keys(group, group + 1)))}",
+            where=f"operator {self._operator.name}, {short(key)}",
             do="Return tuples with one value per column, or change output=.",
         )
 

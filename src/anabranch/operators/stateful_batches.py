@@ -21,12 +21,7 @@ from anabranch.operators.control.messaging import MessageHandler
 from anabranch.operators.dead_letter import RowFailure, row_failure
 from anabranch.operators.error_text import function_failed, name_function, schema_text, short
 from anabranch.operators.key_rows import KeyRows, group_rows
-from anabranch.operators.map_batches import (
-    digits_of,
-    fit_table,
-    nullable_columns,
-    row_numbers,
-)
+from anabranch.operators.map_batches import digits_of, fit_table, nullable_columns, row_numbers
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, expiry_times, named_tuples
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_batch, to_mask

@@ -49,25 +49,20 @@ class StateShape:
 
 def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     """The states that an operator keeps."""
-    name = operator.name
+    if isinstance(operator, ProcessOperator):
+        saved = () if operator.saved is None else (operator.saved,)
+        return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
+    name, expires = operator.name, operator.ttl_ns is not None
     match operator:
         case Aggregate():
             columns = (f"{column.name}={column.label}" for column in operator.columns)
-            kind, expires = f"aggregate({', '.join(columns)})", operator.ttl_ns is not None
-            return (StateShape(name, kind, operator.state, expires=expires),)
-        case StatefulMap():
-            expires = operator.ttl_ns is not None
-            codec = operator.codec
-            shape = StateShape(
-                name, "stateful_map", codec.schema, expires=expires, packed=_packed(codec)
-            )
-            return (shape,)
+            kind = f"aggregate({', '.join(columns)})"
+            return (StateShape(name, kind, operator.state, _NONE, expires),)
+        case StatefulMap(codec=codec):
+            packed = _packed(codec)
+            return (StateShape(name, "stateful_map", codec.schema, _NONE, expires, packed),)
         case StatefulBatches():
-            expires = operator.ttl_ns is not None
-            return (StateShape(name, "stateful_batches", operator.state, expires=expires),)
-        case ProcessOperator():
-            saved = () if operator.saved is None else (operator.saved,)
-            return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
+            return (StateShape(name, "stateful_batches", operator.state, _NONE, expires),)
 
 
 def run_operator(

@@ -51,11 +51,7 @@ def large_rows(values: pa.RecordBatch) -> list[int]:
 
 
 def write_blobs(
-    root: Path,
-    name: str,
-    values: pa.RecordBatch,
-    forgotten: Mask,
-    create: Create,
+    root: Path, name: str, values: pa.RecordBatch, forgotten: Mask, create: Create
 ) -> pa.Array | None:
     """Write the large rows that are not forgotten; return the blob of each row, NULL for none.
 

@@ -15,13 +15,7 @@ from anabranch.records.layout import Layout
 from anabranch.records.run_list import Listed, RunInfo, RunList
 from anabranch.runs.blobs import read_blobs, write_blobs
 from anabranch.runs.changes import KeyChanges, Rows, fit, identity, sorted_order, to_rows
-from anabranch.runs.compaction import (
-    LIMITS,
-    Limits,
-    average_budget,
-    choose_depths,
-    default_budget,
-)
+from anabranch.runs.compaction import LIMITS, Limits, average_budget, choose_depths, default_budget
 from anabranch.runs.entries import Entries, entries_of_keys
 from anabranch.runs.expiry import clock_for
 from anabranch.runs.keys import Index, one_batch, to_mask
@@ -247,12 +241,7 @@ class RegionState:
         return pa.RecordBatch.from_arrays(columns, schema=visible.schema)
 
     def _delta(
-        self,
-        changed: KeyChanges,
-        found: Mask | None,
-        now_ns: int | None,
-        name: str,
-        create: Create,
+        self, changed: KeyChanges, found: Mask | None, now_ns: int | None, name: str, create: Create
     ) -> tuple[pa.RecordBatch, Index]:
         """The state rows of the changes, and each bin's live keys after them."""
         if not len(changed.hashes):

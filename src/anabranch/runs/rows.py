@@ -16,14 +16,7 @@ import pyarrow as pa
 from anabranch.records.bins import Hashes, Mask, bin_of, bin_offsets, check_hashes
 from anabranch.records.layout import Layout, check_key_types
 from anabranch.runs.expiry import expired_rows
-from anabranch.runs.keys import (
-    Index,
-    comes_before,
-    one_batch,
-    order_by_key,
-    same_keys,
-    to_mask,
-)
+from anabranch.runs.keys import Index, comes_before, one_batch, order_by_key, same_keys, to_mask
 from anabranch.runs.sorted_rows import SortedRows, concat_rows, hash_column
 
 
@@ -82,7 +75,9 @@ def merge_rows(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatc
     hashes = hash_column(whole)
     if is_ascending(hashes):
         return whole
-    order, first = _ordered(_order_of_parts(hashes), hashes, whole.select(layout.key_columns))
+    # NumPy's stable sort merges the sorted parts, in a third of the time of ``_order_by_hash``.
+    order = np.argsort(hashes, kind="stable")
+    order, first = _ordered(order, hashes, whole.select(layout.key_columns))
     return whole.take(pa.array(order[first]))
 
 
@@ -97,7 +92,7 @@ def _merge_entries(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.Record
 
 def newest_entries(groups: Hashes, keys: pa.RecordBatch) -> Index:
     """The last row of every key, ordered by (group, key), in a batch of a few sorted parts."""
-    order, first = _ordered(_order_of_parts(groups), groups, keys)
+    order, first = _ordered(np.argsort(groups, kind="stable"), groups, keys)
     return order[np.roll(first, -1)]
 
 
@@ -164,11 +159,7 @@ def lookup(
 
 
 def _lookup_result(
-    layout: Layout,
-    pieces: Sequence[pa.RecordBatch],
-    place: Index,
-    found: Mask,
-    now_ns: int | None,
+    layout: Layout, pieces: Sequence[pa.RecordBatch], place: Index, found: Mask, now_ns: int | None
 ) -> LookupResult:
     present = found
     if pieces:
@@ -234,14 +225,6 @@ def _order_by_hash(hashes: Hashes) -> Index:
     if np.all(almost[1:] >= almost[:-1]):
         return order
     return order[np.argsort(almost, kind="stable")]
-
-
-def _order_of_parts(hashes: Hashes) -> Index:
-    """A stable order by hash for a few concatenated ascending sequences.
-
-    NumPy's stable sort detects and merges them, in a third of the time of a full sort.
-    """
-    return np.argsort(hashes, kind="stable")
 
 
 def _first_of_key(ordered: Hashes, keys: pa.RecordBatch, order: Index) -> tuple[Mask, Mask]:

@@ -26,6 +26,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -104,10 +105,7 @@ def write_run(
     blobs = _blobs(layout, batches, bins) if layout.blobs else ()
     data, rows, tail = _encode(layout, batches, bins, blobs)
     info = RunInfo(name, operator, rows, data.size, checksum_of(data), blobs=blobs, tail=tail)
-    if create is None:
-        create_bulk(root / name, data, within=root)
-    else:
-        create(root / name, data)
+    (create or partial(create_bulk, within=root))(root / name, data)
     return info
 
 
@@ -136,7 +134,7 @@ def open_part(root: Path, info: RunInfo, bins: BinSet) -> Run:
         return run
     if info.tail is None:
         return _load(path, info, searched=False)
-    _check_format(path, info)
+    _check_format(path, info.format)
     data = _map(path, info.bytes, "run")
     if not has_checksum(data[data.size - info.tail.bytes :], info.tail.checksum):
         raise corrupt_run(path, "run", "its metadata is not what was committed")
@@ -157,7 +155,7 @@ _open: OpenFileCache[tuple[Path, RunInfo], Run] = OpenFileCache(CACHED_RUNS, _ex
 
 
 def _load(path: Path, info: RunInfo, *, searched: bool = True) -> Run:
-    _check_format(path, info)
+    _check_format(path, info.format)
     data = map_verified(path, info.bytes, info.checksum, "run")
     run, _ = _decode(path, info, data, searched=searched)
     if not len(run.rows) == int(run.bin_rows.sum()) == info.rows:
@@ -165,18 +163,17 @@ def _load(path: Path, info: RunInfo, *, searched: bool = True) -> Run:
     return run
 
 
-def _check_format(path: Path, info: RunInfo) -> None:
-    if info.format > FORMAT:
-        raise _future(path, info.format)
+def _check_format(path: Path, found: int) -> None:
+    if found > FORMAT:
+        raise FutureFormat(
+            f"A run has format {found}; this version reads up to {FORMAT}",
+            where=str(path),
+            do="Use the version of Anabranch that wrote it, or a newer one.",
+        )
 
 
 def _decode(
-    path: Path,
-    info: RunInfo,
-    data: pa.Buffer,
-    part: BinSet | None = None,
-    *,
-    searched: bool = True,
+    path: Path, info: RunInfo, data: pa.Buffer, part: BinSet | None = None, *, searched: bool = True
 ) -> tuple[Run, dict[bytes, bytes]]:
     """Decode a run and its metadata, with the rows of all bins or of those in ``part``.
 
@@ -185,8 +182,7 @@ def _decode(
     try:
         reader = pa.ipc.open_file(data)
         metadata = reader.schema.metadata or {}
-        if format_of(metadata) > FORMAT:
-            raise _future(path, format_of(metadata))
+        _check_format(path, format_of(metadata))
         decoded = RunMetadata.decode(metadata)
         if part is None:
             batches = [reader.get_batch(n) for n in range(reader.num_record_batches)]
@@ -238,14 +234,6 @@ def _map(path: Path | str, size: int, what: str) -> pa.Buffer:
 def corrupt_run(path: Path | str, what: str, why: str) -> CorruptRun:
     """The error for a run or a blob that is not what was committed."""
     return CorruptRun(f"A {what} is damaged: {why}", where=str(path), do=_RESTORE)
-
-
-def _future(path: Path, found: int) -> FutureFormat:
-    return FutureFormat(
-        f"A run has format {found}; this version reads up to {FORMAT}",
-        where=str(path),
-        do="Use the version of Anabranch that wrote it, or a newer one.",
-    )
 
 
 def _blobs(layout: Layout, batches: Sequence[pa.RecordBatch], bins: int) -> tuple[BlobInfo, ...]:

@@ -39,22 +39,10 @@ class SortedRows:
     search for many hashes reads all hashes.
     """
 
-    __slots__ = (
-        "_firsts",
-        "_flat",
-        "_hashes",
-        "_index",
-        "_words",
-        "batches",
-        "schema",
-        "starts",
-    )
+    __slots__ = ("_firsts", "_flat", "_hashes", "_index", "_words", "batches", "schema", "starts")
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        batches: Sequence[pa.RecordBatch],
-        whole: pa.Buffer | None = None,
+        self, schema: pa.Schema, batches: Sequence[pa.RecordBatch], whole: pa.Buffer | None = None
     ) -> None:
         """Take the batches that have rows; ``whole`` is the buffer they lie in, if it is one."""
         self.schema = schema

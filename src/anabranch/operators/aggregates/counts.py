@@ -7,14 +7,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
+from anabranch.operators.aggregates.port import PlainFunction, Segments, State
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class Count(PlainFunction):
     """Counts values that are not NULL, or every row if the function has no argument."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The count."""
@@ -25,7 +23,3 @@ class Count:
         column = step.columns[0] if step.columns else None
         found = reduce.count(column, step.shape.starts, step.shape.rows)
         return [reduce.add_columns(before[0], pa.array(found, type=pa.int64()), step.where)]
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The count."""
-        return state[0]

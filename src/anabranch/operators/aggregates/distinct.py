@@ -17,15 +17,13 @@ from anabranch.operators.aggregates.lists import (
     normalize_zeros,
     offsets_of,
 )
-from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
+from anabranch.operators.aggregates.port import FunctionSpec, PlainFunction, Segments, State
 from anabranch.operators.aggregates.sums import divide_sums, mean_sum_kind
 
 
 @dataclass(frozen=True, slots=True)
-class CollectList:
+class CollectList(PlainFunction):
     """``collect_list``: all values except NULL, in the order of the rows."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The list."""
@@ -37,16 +35,10 @@ class CollectList:
         everything = concat_lists(flatten_lists(before), FlatLists((values,), owner))
         return everything.by_owner().lists(len(step), step.where)
 
-    def result(self, state: State, where: str) -> pa.Array:
-        """The list."""
-        return state[0]
-
 
 @dataclass(frozen=True, slots=True)
-class ListAgg:
+class ListAgg(PlainFunction):
     """``listagg``: the texts joined by a delimiter, in the order of the rows."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The text so far."""
@@ -58,10 +50,6 @@ class ListAgg:
         part = _join_texts(FlatLists((values,), owner), len(step), self.spec, step.where)
         both = pc.binary_join_element_wise(before[0], part, self.spec.parameters[0])
         return [pc.coalesce(both, before[0], part)]
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The text."""
-        return state[0]
 
 
 @dataclass(frozen=True, slots=True)

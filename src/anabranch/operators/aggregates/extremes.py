@@ -19,16 +19,21 @@ from anabranch.operators.aggregates.lists import (
     lengths_of,
     offsets_of,
 )
-from anabranch.operators.aggregates.port import FunctionSpec, Segments, State, numbers, valid
+from anabranch.operators.aggregates.port import (
+    FunctionSpec,
+    PlainFunction,
+    Segments,
+    State,
+    numbers,
+    valid,
+)
 from anabranch.operators.order.sort_columns import codes
 from anabranch.records.layout import nullable
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class Extreme(PlainFunction):
     """``min``, ``max``, and ``bool_and``, ``bool_or``, which are the same for booleans."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The value."""
@@ -43,10 +48,6 @@ class Extreme:
         return [
             reduce.greater(before[0], reduce.greatest_of_segments(step.values, step.shape.starts))
         ]
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The value."""
-        return state[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,8 @@ _BITS: dict[str, tuple[int, _Reduceat, Callable[..., pa.Array]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class BitwiseExtreme:
+class BitwiseExtreme(PlainFunction):
     """``bit_and``, ``bit_or``, ``bit_xor``."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The bits."""
@@ -121,7 +120,3 @@ class BitwiseExtreme:
         none = reduce.count(column, starts, step.shape.rows) == 0
         part = pa.array(reduceat(dense, starts), type=self.spec.kind, mask=none)
         return [pc.coalesce(both(before[0], part), before[0], part)]
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The bits."""
-        return state[0]

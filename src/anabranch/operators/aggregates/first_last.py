@@ -7,17 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from anabranch.operators.aggregates.port import FunctionSpec, Mask, Segments, State, valid
+from anabranch.operators.aggregates.port import Mask, PlainFunction, Segments, State, valid
 
 
 @dataclass(frozen=True, slots=True)
-class FirstOrLast:
+class FirstOrLast(PlainFunction):
     """The first or the last value; ``any_value`` is the first.
 
     Unless NULLs are ignored, NULL is a value, and ``seen`` distinguishes it from no value.
     """
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The value and, unless NULLs are ignored, whether there is one."""
@@ -42,10 +40,6 @@ class FirstOrLast:
         if self.spec.parameters[0]:
             return [value]
         return [value, pa.array(self._has_value(before) | some)]
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The value."""
-        return state[0]
 
     def _counts(self, step: Segments) -> Mask:
         """Which rows count."""

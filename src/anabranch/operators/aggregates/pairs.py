@@ -41,10 +41,8 @@ class Pairs:
 
     def advance(self, before: State, step: Segments) -> list[pa.Array]:
         """Merge the step's moments into the state."""
-        old = [numbers(column) for column in before]
         with np.errstate(all="ignore"):
-            new = self._of_step(step)
-            merged = _merge(old, new)
+            merged = _merge([numbers(column) for column in before], self._of_step(step))
         return [pa.array(merged[0].astype(np.int64)), *map(pa.array, merged[1:])]
 
     def result(self, state: State, where: str) -> pa.Array:

@@ -101,6 +101,17 @@ class Function(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlainFunction:
+    """The base of functions whose first state column is their result."""
+
+    spec: FunctionSpec
+
+    def result(self, state: State, where: str) -> pa.Array:
+        """The first state column."""
+        return state[0]
+
+
 Make: TypeAlias = Callable[[FunctionSpec], Function]
 
 

@@ -9,14 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.port import FunctionSpec, Segments, State
+from anabranch.operators.aggregates.port import FunctionSpec, PlainFunction, Segments, State
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(PlainFunction):
     """A sum, kept in the result type."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The sum."""
@@ -26,10 +24,6 @@ class Sum:
         """Add the step's sum."""
         part = reduce.sum_segments(step.values, step.shape.starts, self.spec.result, step.where)
         return [reduce.add_columns(before[0], part, step.where)]
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The sum."""
-        return state[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,6 @@ class Collection:
             raise ValueError(f"all {self.instances} instances have passed already")
         self.counted += 1
 
-    def states_of(self, operator: str) -> dict[Hashable, bytes]:
-        """The state that an operator has left so far."""
-        return dict(self._states.get(operator, {}))
-
     @property
     def is_complete(self) -> bool:
         """Whether every instance has passed."""

@@ -39,12 +39,8 @@ class RowOrder:
 
     def padded(self, digits: int) -> RowOrder:
         """The order padded with zeros to ``digits`` digits after the reader's columns."""
-        width = READER_COLUMNS + digits
-        return (
-            self
-            if len(self.columns) >= width
-            else RowOrder(tuple(_digit(self, place) for place in range(width)))
-        )
+        width = max(READER_COLUMNS + digits, len(self.columns))
+        return RowOrder(tuple(_digit(self, place) for place in range(width)))
 
     def permutation(self) -> Int64s | None:
         """The places of the rows in order; None if they are in order already.
@@ -60,19 +56,19 @@ class RowOrder:
         falls = np.flatnonzero(~self._rising()) + 1
         if len(falls) == 0:
             return None
-        return self._sort_sequences(falls) if self._apart(falls) else _lexsort(self.columns)
+        places = self._sort_sequences(falls)
+        return _lexsort(self.columns) if places is None else places
 
     def smallest(self, order: Int64s, starts: Int64s) -> RowOrder:
         """The smallest order in each segment of ``order``; segment *i* begins at ``starts[i]``."""
-        ranks = np.empty(len(self), dtype=np.int64)
-        sorted_places = self.permutation()
-        if sorted_places is None:
-            ranks = np.arange(len(self), dtype=np.int64)
-            sorted_places = ranks
+        places = self.permutation()
+        ranks = np.arange(len(self), dtype=np.int64)
+        if places is None:
+            places = ranks
         else:
-            ranks[sorted_places] = np.arange(len(self), dtype=np.int64)
+            ranks[places] = ranks.copy()
         least = np.minimum.reduceat(ranks[order], starts) if len(starts) else ranks[:0]
-        return self.take(sorted_places[least])
+        return self.take(places[least])
 
     def _rising(self) -> npt.NDArray[np.bool_]:
         """Whether each row but the first is not less than the previous row."""
@@ -82,24 +78,17 @@ class RowOrder:
             rising = (ahead > behind) | ((ahead == behind) & rising)
         return rising
 
-    def _bounds(self, falls: Int64s) -> tuple[Int64s, Int64s]:
-        starts = np.concatenate(([0], falls))
-        return starts, np.concatenate((falls, [len(self)]))
-
-    def _apart(self, falls: Int64s) -> bool:
-        """Whether the sorted sequences do not overlap, so that concatenating them sorts all."""
+    def _sort_sequences(self, falls: Int64s) -> Int64s | None:
+        """The places of the rows, sequence after sequence; None if these are many or overlap."""
         if len(falls) > len(self) // 8:
-            return False
-        starts, ends = self._bounds(falls)
+            return None
+        starts, ends = np.concatenate(([0], falls)), np.concatenate((falls, [len(self)]))
         by_first = _lexsort(tuple(column[starts] for column in self.columns))
         edges = np.empty(2 * len(starts), dtype=np.int64)
         edges[0::2] = starts[by_first]
         edges[1::2] = ends[by_first] - 1
-        return bool(self.take(edges)._rising().all())
-
-    def _sort_sequences(self, falls: Int64s) -> Int64s:
-        starts, ends = self._bounds(falls)
-        by_first = _lexsort(tuple(column[starts] for column in self.columns))
+        if not self.take(edges)._rising().all():
+            return None
         return np.concatenate([np.arange(starts[i], ends[i]) for i in by_first])
 
 
