@@ -40,11 +40,6 @@ class View:
     def entries(self, hashes: Any, keys: pa.RecordBatch) -> Entries:
         return self.state.entries(hashes, keys, self.now_ns)
 
-    def entries_of(
-        self, hashes: Any, keys: pa.RecordBatch, subkeys: pa.RecordBatch
-    ) -> LookupResult:
-        return self.state.entries_of(hashes, keys, subkeys, self.now_ns)
-
 
 class Kept:
     """The states of one operator, as a directory would have them."""

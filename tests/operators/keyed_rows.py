@@ -89,11 +89,6 @@ class DictState:
     def entries(self, hashes: Any, keys: pa.RecordBatch) -> Entries:
         raise AssertionError("this state has no entries")
 
-    def entries_of(
-        self, hashes: Any, keys: pa.RecordBatch, subkeys: pa.RecordBatch
-    ) -> LookupResult:
-        raise AssertionError("this state has no entries")
-
     def write(self, changes: StateChanges) -> None:
         """Keep what an operator changed; it must have known what was there before."""
         changed = changes.changed

@@ -165,10 +165,8 @@ class KindStore:
         groups = group_keys(*self._asked(keys))
         state = self.state()
         entries = state.entries(groups.hashes, groups.keys, self.clock)
-        change = entries.forgotten(groups.hashes, groups.keys)
-        assert change.tombstone.all()
-        assert change.subkeys is not None
-        named = zip(to_dicts(change.keys), to_dicts(change.subkeys), strict=True)
+        keys_of_entries = groups.keys.take(pa.array(entries.places))
+        named = zip(to_dicts(keys_of_entries), to_dicts(entries.subkeys), strict=True)
         return [Put(tuple(k.values()), None, tuple(s.values())) for k, s in named]
 
     def check(self, absent: Sequence[Key] = ()) -> None:

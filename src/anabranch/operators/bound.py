@@ -83,7 +83,7 @@ class BoundValue(ValueState):
     """A value per key."""
 
     def __init__(self, context: HandleContext) -> None:
-        """Nothing is looked up yet."""
+        """Bind to the keys of a step; state is looked up on first use."""
         self._context = context
         self._normalize = context.normalizer()
         self._values: list[Any] | None = None
@@ -145,7 +145,7 @@ class BoundList(ListState):
     """A list per key."""
 
     def __init__(self, context: HandleContext) -> None:
-        """Nothing is looked up yet."""
+        """Bind to the keys of a step; state is looked up on first use."""
         self._context = context
         self._normalize = context.normalizer()
         self._entries: Entries | None = None
@@ -234,7 +234,7 @@ class BoundMap(MapState):
     """A dictionary per key."""
 
     def __init__(self, context: HandleContext, subkeys: StateCodec) -> None:
-        """Nothing is looked up yet."""
+        """Bind to the keys of a step; state is looked up on first use."""
         self._context = context
         self._normalize = context.normalizer()
         self._subkeys = subkeys

@@ -34,7 +34,7 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
             return StatefulBatches(node.name, node.function, value, output, node.ttl_ns)
         case ProcessNode():
             handles = tuple(_handle(node.name, handle) for handle in typed.handles(node.id))
-            return ProcessOperator(node.name, node.process, handles, _saved(node), output)
+            return ProcessOperator(node.name, node.process, handles, _saved_spec(node), output)
 
 
 def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
@@ -48,7 +48,7 @@ def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
     )
 
 
-def _saved(node: ProcessNode) -> HandleSpec | None:
+def _saved_spec(node: ProcessNode) -> HandleSpec | None:
     """The state that a class keeps outside its handles, by ``save``."""
     if not overrides(node.process, "save"):
         return None

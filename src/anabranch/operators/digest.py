@@ -67,11 +67,11 @@ def _words(array: pa.Array) -> UInt64s:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _texts(array)
     if pa.types.is_boolean(kind):
-        return _filled(array.cast(pa.int8()))
+        return _integer_words(array.cast(pa.int8()))
     if pa.types.is_decimal128(kind):
         return _pairs(array)
     width = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[kind.bit_width // _WORD]
-    return _filled(array.view(width))
+    return _integer_words(array.view(width))
 
 
 def _nested(array: pa.Array) -> UInt64s:
@@ -122,7 +122,7 @@ def _without_floats(value: object) -> object:
             return value
 
 
-def _filled(array: pa.Array) -> UInt64s:
+def _integer_words(array: pa.Array) -> UInt64s:
     dense = pc.fill_null(array, 0) if array.null_count else array
     numbers: npt.NDArray[np.int64] = dense.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers.view(np.uint64)

@@ -259,7 +259,7 @@ class ProcessCalls:
         try:
             return self._operator.process()
         except Exception as error:
-            raise self._failed("__init__", None, error) from error
+            raise self._function_error("__init__", None, error) from error
 
     def _bind(
         self, spec: HandleSpec, states: Mapping[str, KeyedEntries]
@@ -277,7 +277,7 @@ class ProcessCalls:
             made = self._result(method, place, key, arguments)
         except Exception as error:
             if self._dead is None:
-                raise self._failed(method, key, error) from error
+                raise self._function_error(method, key, error) from error
             for handle in self._bound.values():
                 handle.undo(place)
             rows = arguments[0] if arguments else [None]
@@ -323,14 +323,14 @@ class ProcessCalls:
             try:
                 self._load(place, key)
             except Exception as error:
-                raise self._failed("load", key, error) from error
+                raise self._function_error("load", key, error) from error
 
     def notify(self, method: str, argument: Any) -> None:
         """Call the method that handles a message."""
         try:
             getattr(self._object, method)(argument)
         except Exception as error:
-            raise self._failed(method, None, error) from error
+            raise self._function_error(method, None, error) from error
 
     def _load(self, place: int, key: Any) -> None:
         if self._saved is None or place in self._loaded:
@@ -339,7 +339,7 @@ class ProcessCalls:
             self._object.load(key, saved)
         self._loaded.add(place)
 
-    def _failed(self, method: str, key: Any, error: Exception) -> UserFunctionFailed:
+    def _function_error(self, method: str, key: Any, error: Exception) -> UserFunctionFailed:
         operator = self._operator
         function = getattr(operator.process, method)
         named = "" if key is None else f", {short(key)}"

@@ -93,12 +93,6 @@ class KeyedEntries(KeyedState, Protocol):
         """All entries of each key, if the state has sub-keys."""
         ...
 
-    def entries_of(
-        self, hashes: UInt64s, keys: pa.RecordBatch, subkeys: pa.RecordBatch
-    ) -> LookupResult:
-        """Single entries: pairs of key and sub-key, sorted by hash and unique."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class StateChanges:

@@ -59,7 +59,7 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
             kind = f"aggregate({', '.join(columns)})"
             return (StateShape(name, kind, operator.state, _NONE, expires),)
         case StatefulMap(codec=codec):
-            packed = _packed(codec)
+            packed = _packed_columns(codec)
             return (StateShape(name, "stateful_map", codec.schema, _NONE, expires, packed),)
         case StatefulBatches():
             return (StateShape(name, "stateful_batches", operator.state, _NONE, expires),)
@@ -96,9 +96,9 @@ def _of_handle(handle: HandleSpec) -> StateShape:
         handle.codec.schema,
         handle.subkey_columns,
         handle.ttl_ns is not None,
-        _packed(handle.codec),
+        _packed_columns(handle.codec),
     )
 
 
-def _packed(codec: StateCodec) -> tuple[str, ...]:
+def _packed_columns(codec: StateCodec) -> tuple[str, ...]:
     return tuple(codec.schema.names) if isinstance(codec, AnyValue) else ()

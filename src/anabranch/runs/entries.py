@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from anabranch.records.bins import Hashes, Mask, bin_of
 from anabranch.records.layout import EXPIRY, Layout
-from anabranch.runs.changes import KeyChanges
 from anabranch.runs.expiry import expired_rows
 from anabranch.runs.keys import Index, to_mask
 from anabranch.runs.rows import newest_entries
@@ -52,25 +51,6 @@ class Entries:
     def places(self) -> Index:
         """The place of each entry's key in the look-up."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-
-    def forgotten(self, hashes: Hashes, keys: pa.RecordBatch) -> KeyChanges:
-        """The changes that clear all keys of the look-up.
-
-        Every entry was held, so the ``found`` of their write is all true.
-        """
-        places = self.places
-        return KeyChanges(
-            hashes[places],
-            keys.take(pa.array(places)),
-            _nulls(self.layout.values, len(places)),
-            np.ones(len(places), dtype=np.bool_),
-            self.subkeys,
-        )
-
-
-def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    columns = [pa.nulls(rows, column.type) for column in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def entries_of_keys(

@@ -110,7 +110,7 @@ class RegionState:
         offsets, rows = entries_of_keys(
             layout, self._stack.members, self.bins, hashes, one_batch(keys), now_ns
         )
-        rows = self._filled(rows)
+        rows = self._fill_blobs(rows)
         return Entries(layout, rows.select(range(1 + len(layout.keys), rows.num_columns)), offsets)
 
     def entries_of(
@@ -186,9 +186,9 @@ class RegionState:
 
     def scan(self, now_ns: int | None = None) -> pa.Table:
         """All live rows, sorted, with the layout's columns except blob and tombstone."""
-        batches = [self._filled(rows) for rows in self._live(self.owned, now_ns)]
+        batches = [self._fill_blobs(rows) for rows in self._live(self.owned, now_ns)]
         nothing = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
-        return pa.Table.from_batches(batches, schema=self._filled(nothing).schema)
+        return pa.Table.from_batches(batches, schema=self._fill_blobs(nothing).schema)
 
     def keys(self, now_ns: int | None, bins: BinSet) -> pa.Table:
         """Hash and key of all live rows in some owned bins, sorted; a key may occur repeatedly."""
@@ -227,7 +227,7 @@ class RegionState:
             return held
         return replace(held, values=read_blobs(self._files, held.values, held.blob))
 
-    def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _fill_blobs(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """State rows with the values of their blobs, without the columns blob and tombstone."""
         layout = self.layout
         last = layout.blob_column if layout.blobs else layout.tombstone_column

@@ -51,7 +51,7 @@ def group_keys(hashes: Hashes, keys: pa.Table | pa.RecordBatch) -> Groups:
     check_hashes(hashes)
     check_key_types(keys.schema)
     keys = one_batch(keys)
-    order, first = _ordered(_order_by_hash(hashes), hashes, keys)
+    order, first = _sort_by_key(_order_by_hash(hashes), hashes, keys)
     starts = np.flatnonzero(first)
     group_of_row = np.empty(len(order), dtype=np.int64)
     group_of_row[order] = np.cumsum(first) - 1
@@ -77,7 +77,7 @@ def merge_rows(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatc
         return whole
     # NumPy's stable sort merges the sorted parts, in a third of the time of ``_order_by_hash``.
     order = np.argsort(hashes, kind="stable")
-    order, first = _ordered(order, hashes, whole.select(layout.key_columns))
+    order, first = _sort_by_key(order, hashes, whole.select(layout.key_columns))
     return whole.take(pa.array(order[first]))
 
 
@@ -92,7 +92,7 @@ def _merge_entries(layout: Layout, parts: Sequence[pa.RecordBatch]) -> pa.Record
 
 def newest_entries(groups: Hashes, keys: pa.RecordBatch) -> Index:
     """The last row of every key, ordered by (group, key), in a batch of a few sorted parts."""
-    order, first = _ordered(np.argsort(groups, kind="stable"), groups, keys)
+    order, first = _sort_by_key(np.argsort(groups, kind="stable"), groups, keys)
     return order[np.roll(first, -1)]
 
 
@@ -182,7 +182,7 @@ def _lookup_result(
     )
 
 
-def _ordered(order: Index, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Index, Mask]:
+def _sort_by_key(order: Index, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Index, Mask]:
     """Sort by (hash, key), stably; also return which rows, in this order, are first of their key.
 
     ``order`` is the stable order by hash. It is changed in place where hashes collide.

@@ -266,10 +266,10 @@ class store_errors:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, OSError):
-            raise _translated(error, self._path, self._doing) from error
+            raise _store_error(error, self._path, self._doing) from error
 
 
-def _translated(error: OSError, path: Path | str, doing: str) -> StoreError:
+def _store_error(error: OSError, path: Path | str, doing: str) -> StoreError:
     reason = error.strerror or str(error)
     where = str(path)
     if isinstance(error, FileExistsError):

@@ -58,13 +58,6 @@ class TimedState:
         with self._timed():
             return self._state.entries(hashes, keys, self._now_ns)
 
-    def entries_of(
-        self, hashes: Hashes, keys: pa.RecordBatch, subkeys: pa.RecordBatch
-    ) -> LookupResult:
-        """Single entries of the keys."""
-        with self._timed():
-            return self._state.entries_of(hashes, keys, subkeys, self._now_ns)
-
     @contextmanager
     def _timed(self) -> Iterator[None]:
         started = time.perf_counter()

@@ -76,7 +76,7 @@ class BestBy:
         upwards = by if self.spec.function == "min_by" else ~by
         order = np.lexsort((upwards, owner))
         place = np.arange(len(order)) - offsets_of(owner, len(step))[owner[order]]
-        return everything.take(order[place < self._wanted]).lists(len(step), step.where)
+        return everything.take(order[place < self._limit]).lists(len(step), step.where)
 
     def result(self, state: State, where: str) -> pa.Array:
         """The values, or the only one; NULL if there are none."""
@@ -89,7 +89,7 @@ class BestBy:
         )
 
     @property
-    def _wanted(self) -> int:
+    def _limit(self) -> int:
         number = self.spec.parameters[0]
         assert not isinstance(number, tuple | str)
         return max(int(number), 1)

@@ -73,7 +73,7 @@ class ProcessStep:
             return 0
         argument = self._argument(view)
         self._calls.notify(METHODS[type(message)], argument)
-        return argument.count if isinstance(argument, _Register | _Arriving | _Leaving) else 0
+        return argument.count if isinstance(argument, _KeyRegister | _Acquired | _Collected) else 0
 
     def changes(self) -> dict[str, StateChanges]:
         """The changes of each state."""
@@ -90,16 +90,16 @@ class ProcessStep:
         """The argument of the user's method."""
         match view:
             case Interrogation():
-                return _Register(self, view)
+                return _KeyRegister(self, view)
             case Acquisition():
-                return self._arriving(view)
+                return self._acquire(view)
             case Collection():
-                return self._leaving(view)
+                return self._collect(view)
             case ScaleUp() | ScaleDown():
                 return _NewShares(self, view)
         return view.step if isinstance(view, Barrier) else getattr(view, "worker", None)
 
-    def _arriving(self, view: Acquisition) -> _Arriving:
+    def _acquire(self, view: Acquisition) -> _Acquired:
         if not view.is_known(self._operator.name):
             states: dict[Hashable, bytes] = {}
             for place in self._places_in(view.message.bins):
@@ -107,14 +107,14 @@ class ProcessStep:
                 if saved is not None:
                     states[self._keys[place]] = saved
             view.put(self._operator.name, states)
-        return _Arriving(self, view)
+        return _Acquired(self, view)
 
-    def _leaving(self, view: Collection) -> _Leaving:
+    def _collect(self, view: Collection) -> _Collected:
         bins = view.message.bins
         places = [p for p in self._places_in(bins) if self._calls.saved(p) is not None]
         keys = tuple(self._keys[place] for place in places)
         self._calls.load(places, keys)
-        return _Leaving(self, view, keys)
+        return _Collected(self, view, keys)
 
     def _places_in(self, bins: BinSet) -> list[int]:
         wanted = np.array(list(bins), dtype=np.int64)
@@ -148,7 +148,7 @@ class ProcessStep:
         return int(self._bins[self._place[key]])
 
 
-class _Register:
+class _KeyRegister:
     """``Interrogate``, for one operator."""
 
     def __init__(self, at: ProcessStep, view: Interrogation) -> None:
@@ -162,7 +162,7 @@ class _Register:
         self._at.register(self._view, keys)
 
 
-class _Arriving:
+class _Acquired:
     """``Acquire``, for one operator."""
 
     def __init__(self, at: ProcessStep, view: Acquisition) -> None:
@@ -174,7 +174,7 @@ class _Arriving:
         return states
 
 
-class _Leaving:
+class _Collected:
     """``Collect``, for one operator."""
 
     def __init__(self, at: ProcessStep, view: Collection, keys: tuple[Any, ...]) -> None:

@@ -84,11 +84,11 @@ class Passage:
 
     def before_data(self, node: int) -> Iterator[tuple[Message, MessageView]]:
         """The messages before the operator's first row, once per input."""
-        return self._passing(node, after=False)
+        return self._pass(node, after=False)
 
     def after_data(self, node: int) -> Iterator[tuple[Message, MessageView]]:
         """The messages after the operator's last row, once per input."""
-        return self._passing(node, after=True)
+        return self._pass(node, after=True)
 
     def mark_handled(self, node: int, message: Message, keys: int) -> None:
         """Record that an operator handled a message that concerned ``keys`` keys."""
@@ -115,7 +115,7 @@ class Passage:
                 )
         return tuple(found)
 
-    def _passing(self, node: int, *, after: bool) -> Iterator[tuple[Message, MessageView]]:
+    def _pass(self, node: int, *, after: bool) -> Iterator[tuple[Message, MessageView]]:
         for message, view in self._views:
             if isinstance(message, AFTER_DATA) is not after:
                 continue
