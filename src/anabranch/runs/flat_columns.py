@@ -29,7 +29,7 @@ _WIDEST = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSelection:
-    """Row numbers across all batches, ascending, and how many of them each batch has."""
+    """Row numbers across all batches, not descending, and how many of them each batch has."""
 
     positions: Index
     counts: Index

@@ -74,7 +74,7 @@ class SortedRows:
             chunk += 1
 
     def take(self, positions: Index, columns: Sequence[int] | None = None) -> pa.RecordBatch:
-        """The rows at these ascending positions; all columns, or some."""
+        """The rows at these positions, which must not descend; all columns, or some."""
         columns = range(len(self.schema)) if columns is None else columns
         edges = np.searchsorted(positions, self.starts)
         selection = RowSelection(positions, np.diff(edges))
