@@ -1,8 +1,8 @@
 """The dataflow as data: one frozen node per operator, in the order the user wrote them.
 
-A node's ``id`` is its place in ``Graph.nodes``; its inputs always come before it, so one pass from
-left to right sees every producer before its consumers. Nodes hold what the user said and nothing
-that follows from it: types, keys and regions are in ``Typed``.
+A node's ``id`` is its place in ``Graph.nodes``. Its inputs come before it, so one pass from left to
+right sees every producer before its consumers. Nodes hold only what the user wrote; the types, keys
+and regions derived from it are in ``Typed``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BatchFunction: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """Where rows come from. The only node without an input."""
+    """A source of rows. It has no input."""
 
     kind: ClassVar[str] = "source"
     id: int
@@ -53,7 +53,7 @@ class WhereNode:
 class SplitNode:
     """One output of a split: the rows for which its condition is the first true one.
 
-    ``conditions`` are those of the outputs before it, and its own as the last.
+    ``conditions`` are those of the earlier outputs, then its own.
     """
 
     kind: ClassVar[str] = "split"
@@ -65,10 +65,10 @@ class SplitNode:
 
 @dataclass(frozen=True, slots=True)
 class UnionNode:
-    """The rows of several streams as one. Columns go by name.
+    """Merges several streams. Columns are matched by name.
 
-    ``tag`` is a column that says which input a row is from, and the text for each input; with it
-    a column that an input lacks is NULL in its rows. None: all inputs have the same columns.
+    ``tag`` is a column that names the input of each row, and the text for each input; with it,
+    columns that an input lacks are NULL in its rows. None: all inputs have the same columns.
     """
 
     kind: ClassVar[str] = "union"
@@ -92,7 +92,7 @@ class MapBatchesNode:
 
 @dataclass(frozen=True, slots=True)
 class TransformNode:
-    """Calls the user's Spark code with a DataFrame of a step's rows; Catalyst plans the result."""
+    """Calls the user's Spark code with a step's rows as a DataFrame; Catalyst plans the result."""
 
     kind: ClassVar[str] = "transform"
     id: int
@@ -123,9 +123,9 @@ class WithColumnsNode:
 
 @dataclass(frozen=True, slots=True)
 class KeyByNode:
-    """Computes a key beside the row: (name, SQL expression). Moves nothing.
+    """Computes a key beside the row: (name, SQL expression). Does not move rows.
 
-    The name is empty where the user gave an expression without one; validation says so.
+    The name is empty if the user gave none; validation reports it.
     """
 
     kind: ClassVar[str] = "key_by"
@@ -136,7 +136,7 @@ class KeyByNode:
 
 @dataclass(frozen=True, slots=True)
 class DistributeNode:
-    """Sends rows to the owners of their keys: opens a region, named after it."""
+    """Sends rows to the owners of their keys. Opens a region of the same name."""
 
     kind: ClassVar[str] = "distribution"
     id: int
@@ -155,7 +155,7 @@ class LocalNode:
 
 @dataclass(frozen=True, slots=True)
 class AggregateNode:
-    """Keeps aggregates per key: (name, aggregate text)."""
+    """Maintains aggregates per key: (name, aggregate text)."""
 
     kind: ClassVar[str] = "aggregate"
     id: int
@@ -170,7 +170,7 @@ class AggregateNode:
 class StatefulMapNode:
     """Calls the user's function for each row with the state of the row's key.
 
-    ``state`` and ``output`` are schema texts; ``state`` None takes any value.
+    ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state.
     """
 
     kind: ClassVar[str] = "stateful_map"
@@ -187,7 +187,7 @@ class StatefulMapNode:
 
 @dataclass(frozen=True, slots=True)
 class StatefulBatchesNode:
-    """Calls the user's function with Arrow tables: rows, and the state of their keys."""
+    """Calls the user's function with two Arrow tables: rows, and the state of their keys."""
 
     kind: ClassVar[str] = "stateful_batches"
     id: int
@@ -203,7 +203,7 @@ class StatefulBatchesNode:
 
 @dataclass(frozen=True, slots=True)
 class ProcessNode:
-    """Calls the methods of the user's class for each key with its rows."""
+    """Calls the methods of the user's class with the rows of each key."""
 
     kind: ClassVar[str] = "process"
     id: int
@@ -217,9 +217,9 @@ class ProcessNode:
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """Where rows go. Has no consumers. The one without an input takes the dead letters.
+    """A sink of rows. It has no consumers. The one without an input takes the dead letters.
 
-    ``letters``: its rows are dead letters, in which tasks write down the step.
+    ``letters``: its rows are dead letters, and tasks fill in the step.
     """
 
     kind: ClassVar[str] = "sink"
@@ -248,7 +248,7 @@ GraphNode: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A whole dataflow at one moment; adding to the ``Dataflow`` later does not change it."""
+    """A snapshot of a dataflow; adding to the ``Dataflow`` later does not change it."""
 
     name: str
     nodes: tuple[GraphNode, ...]
@@ -270,15 +270,15 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
 
     def dead_letters(self) -> SinkNode | None:
-        """Where rows go that could not be processed, if the user said so."""
+        """The sink for rows that could not be processed, if there is one."""
         return next((sink for sink in self.sinks() if not sink.inputs), None)
 
     def stateful(self) -> tuple[StatefulNode, ...]:
-        """The operators that keep state, in order."""
+        """The stateful operators, in order."""
         return tuple(node for node in self.nodes if isinstance(node, StatefulNode))
 
     def describe(self) -> list[dict[str, object]]:
-        """The picture as plain values: one entry per node with its id, kind, name and inputs."""
+        """The graph as plain values: the id, kind, name and inputs of each node."""
         return [
             {
                 "id": node.id,

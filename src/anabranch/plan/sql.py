@@ -19,7 +19,13 @@ from anabranch.dataflow.graph import (
     WhereNode,
     WithColumnsNode,
 )
-from anabranch.dataflow.sql.sql_text import identifier, quote, split_alias, sql_literal
+from anabranch.dataflow.sql.sql_text import (
+    identifier,
+    parenthesize,
+    quote,
+    split_alias,
+    sql_literal,
+)
 from anabranch.dataflow.types.schema import type_to_ddl
 from anabranch.plan.boundary import (
     FROM,
@@ -258,9 +264,9 @@ class _Chain:
         """Apply one operator."""
         match node:
             case WhereNode():
-                self._where(_bracketed(node.condition))
+                self._where(parenthesize(node.condition))
             case SplitNode():
-                *before, own = map(_bracketed, node.conditions)
+                *before, own = map(parenthesize, node.conditions)
                 earlier = "".join(f"when {condition} then false " for condition in before)
                 self._where(f"case {earlier}else {own} end" if before else own)
             case UnionBranch():
@@ -270,7 +276,7 @@ class _Chain:
             case WithColumnsNode():
                 given = {name.lower(): text for name, text in node.columns}
                 values = [
-                    self._own(_bracketed(given[name.lower()]))
+                    self._own(parenthesize(given[name.lower()]))
                     if name.lower() in given
                     else quote(name)
                     for name in schema.names
@@ -286,7 +292,7 @@ class _Chain:
         if edge.arguments is None:
             values = [quote(self._source[name]) for name in self._names]
         else:
-            values = [self._own(_bracketed(text)) for _, text in edge.arguments]
+            values = [self._own(parenthesize(text)) for _, text in edge.arguments]
         packed = [
             f"cast({value} as {type_to_ddl(column.type)}) as {value_name(edge, i)}"
             for i, (value, column) in enumerate(zip(values, edge.columns, strict=True))
@@ -338,7 +344,7 @@ class _Chain:
     def _key(self, node: KeyByNode) -> None:
         made = []
         for place, ((_, text), column) in enumerate(zip(node.keys, self._edge.keys, strict=True)):
-            value = self._own(_bracketed(text))
+            value = self._own(parenthesize(text))
             made.append(f"cast({value} as {type_to_ddl(column.type)}) as {_KEY.format(place)}")
         self._replace([*(quote(self._source[name]) for name in self._names), *made])
         self._keys = [_KEY.format(i) for i in range(len(made))]
@@ -352,13 +358,8 @@ def _value(text: str, kind: pa.DataType) -> str:
     """
     expression, name = split_alias(text)
     if name is not None or identifier(text) is not None:
-        return _bracketed(expression)
+        return parenthesize(expression)
     return f"cast(struct(\n{text}\n) as struct<x: {type_to_ddl(kind)}>).x"
-
-
-def _bracketed(text: str) -> str:
-    """An expression of the user's as part of a larger one; a comment at its end stays harmless."""
-    return f"(\n{text}\n)"
 
 
 def _listed(columns: Iterable[str]) -> str:
