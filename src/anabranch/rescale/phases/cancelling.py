@@ -1,4 +1,4 @@
-"""Bins stay where they are, but for those in hand-over."""
+"""The phase in which a rescale is cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class Cancelling(msgspec.Struct, frozen=True, tag="cancelling"):
-    """Nothing more is handed over; what was collected arrives at its new owner."""
+    """No more bins move; those already collected arrive at their new owners."""
 
     request: TargetRequest
     origin: tuple[Shares, ...]
@@ -21,15 +21,15 @@ class Cancelling(msgspec.Struct, frozen=True, tag="cancelling"):
 
     @property
     def pending(self) -> bool:
-        """A step or two are needed to end it."""
+        """True: it takes a step or two to end."""
         return True
 
     def plan(self, view: MigrationView) -> Intent:
-        """Nothing new."""
+        """Move nothing more."""
         return Intent()
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Cancelling | Settled:
-        """Over, as soon as a step has collected nothing."""
+        """Settled as soon as a step collects nothing."""
         return (
             self if moves.collect else Settled(self.request, RescaleOutcome.CANCELLED, self.moved)
         )

@@ -1,4 +1,4 @@
-"""Nothing moves."""
+"""The phase without a rescale."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class Steady(msgspec.Struct, frozen=True, tag="steady"):
-    """Nothing moves, and nothing is wanted."""
+    """No bins move, and no rescale is requested."""
 
     @property
     def pending(self) -> bool:
-        """No step is needed."""
+        """False: it needs no step."""
         return False
 
     def plan(self, view: MigrationView) -> Intent:
-        """Nothing."""
+        """Move nothing."""
         return Intent()
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Steady:
-        """The same."""
+        """Stay steady."""
         return self
