@@ -1,4 +1,4 @@
-"""What users see of a rescale: how far it is, what is left of it, what a wish would come to."""
+"""What users see of a rescale: its progress, what is left of it, and forecasts of requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Inner = Steady | Settled | Interrogating | Moving | RollingBack | Cancelling
 
 
 def forecast_of(memory: Memory, request: TargetRequest) -> Forecast:
-    """What a wish would come to from where the bins are now; ``OperationRefused``."""
+    """Predict the effect of a request from where the bins are now; ``OperationRefused``."""
     commit = memory.journal.commit
     if commit is None:
         raise OperationRefused(
