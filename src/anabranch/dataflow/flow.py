@@ -63,8 +63,7 @@ class Dataflow:
         return self._add_separating(name, cast("Separating", source), sink)
 
     def _add_source(self, name: str, source: Source) -> Stream:
-        node = SourceNode(self._recorder.next_id, (), name, source)
-        return Stream(self._recorder, self._recorder.add(node))
+        return Stream(self._recorder, self._recorder.add(SourceNode, (), name, source))
 
     def union(self, tag: str, /, **streams: Stream) -> Stream:
         """Merge streams with any columns into one: ``flow.union("input", a=…, b=…)``.
@@ -84,7 +83,7 @@ class Dataflow:
         """
         require_text("dead_letters", "a name", name)
         require_sink("dead_letters", sink)
-        self._recorder.add(SinkNode(self._recorder.next_id, (), name, sink, letters=True))
+        self._recorder.add(SinkNode, (), name, sink, letters=True)
 
     def _add_separating(self, name: str, source: Separating, sink: Sink) -> Stream:
         """The well-formed rows of a source; the malformed ones go to the sink."""
@@ -95,10 +94,7 @@ class Dataflow:
         letters = rows.where(f"{quote(raw)} is not null").select(
             *malformed_letters(name, quote(raw), quote(file), unread_columns(columns))
         )
-        node = SinkNode(
-            self._recorder.next_id, (letters._id,), f"{name}-malformed", sink, letters=True
-        )
-        self._recorder.add(node)
+        self._recorder.add(SinkNode, (letters._id,), f"{name}-malformed", sink, letters=True)
         return rows.where(f"{quote(raw)} is null").select(*(quote(column) for column in columns))
 
     def graph(self) -> Graph:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from anabranch.dataflow.dead_letters import OnError, check_on_error
 from anabranch.dataflow.functions import DriverFunction
@@ -41,6 +41,8 @@ from anabranch.dataflow.sql.sql_text import own_name
 if TYPE_CHECKING:
     from anabranch.protocol.sinks import Sink
 
+P = ParamSpec("P")
+
 
 @dataclass(slots=True)
 class GraphBuilder:
@@ -48,15 +50,16 @@ class GraphBuilder:
 
     nodes: list[GraphNode] = field(default_factory=list)
 
-    @property
-    def next_id(self) -> int:
-        """The id of the next node."""
-        return len(self.nodes)
-
-    def add(self, node: GraphNode) -> int:
-        """Record a node made with ``next_id`` and return its id."""
-        self.nodes.append(node)
-        return node.id
+    def add(
+        self,
+        kind: Callable[Concatenate[int, tuple[int, ...], P], GraphNode],
+        inputs: tuple[int, ...],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> int:
+        """Record a node of this kind and return its id."""
+        self.nodes.append(kind(len(self.nodes), inputs, *args, **kwargs))
+        return len(self.nodes) - 1
 
 
 class Stream:
@@ -80,7 +83,7 @@ class Stream:
         Catalyst plans it, and pushes it down into file formats that can skip rows.
         """
         require_text("where", "a condition", condition)
-        return self._then(WhereNode(self._recorder.next_id, (self._id,), condition))
+        return self._then(WhereNode, condition)
 
     def select(self, *expressions: str) -> Stream:
         """Replace the columns by Spark SQL expressions, e.g. ``"id", "amount * 2 as twice"``.
@@ -89,7 +92,7 @@ class Stream:
         """
         for expression in expressions:
             require_text("select", "an expression", expression)
-        return self._then(SelectNode(self._recorder.next_id, (self._id,), expressions))
+        return self._then(SelectNode, expressions)
 
     def with_columns(self, /, **columns: str) -> Stream:
         """Add or replace columns, e.g. ``twice="amount * 2"``.
@@ -97,7 +100,7 @@ class Stream:
         All expressions see the columns as they were. A replaced column keeps its place.
         """
         pairs = named_texts("with_columns", columns)
-        return self._then(WithColumnsNode(self._recorder.next_id, (self._id,), pairs))
+        return self._then(WithColumnsNode, pairs)
 
     def split(self, /, **conditions: str) -> dict[str, Stream]:
         """Split into one stream per condition, by name: ``big="amount > 100", rest="true"``.
@@ -109,9 +112,7 @@ class Stream:
         pairs = named_texts("split", conditions)
         texts = tuple(text for _, text in pairs)
         return {
-            output: self._then(
-                SplitNode(self._recorder.next_id, (self._id,), output, texts[: place + 1])
-            )
+            output: self._then(SplitNode, output, texts[: place + 1])
             for place, (output, _) in enumerate(pairs)
         }
 
@@ -137,11 +138,8 @@ class Stream:
         require_text("map_batches", "a name", name)
         require_function("map_batches", function)
         require_text("map_batches", "an output schema", output)
-        inputs = (self._id,)
         check_on_error("map_batches", on_error)
-        return self._then(
-            MapBatchesNode(self._recorder.next_id, inputs, name, function, output, on_error)
-        )
+        return self._then(MapBatchesNode, name, function, output, on_error)
 
     def transform(self, name: str, function: Callable[[Any], Any]) -> Stream:
         """Call ``function(df)`` with each step's rows; the DataFrame it returns is the result.
@@ -154,7 +152,7 @@ class Stream:
         require_text("transform", "a name", name)
         require_function("transform", function)
         code = DriverFunction.of(function)
-        return self._then(TransformNode(self._recorder.next_id, (self._id,), name, code))
+        return self._then(TransformNode, name, code)
 
     def key_by(self, /, *columns: str, **named: str) -> Stream:
         """Give rows a key: columns, or named expressions such as ``day="date(at)"``.
@@ -169,7 +167,7 @@ class Stream:
             *((own_name(text) or "", text) for text in columns),
             *named_texts("key_by", named),
         )
-        return self._then(KeyByNode(self._recorder.next_id, (self._id,), keys))
+        return self._then(KeyByNode, keys)
 
     def distribute_by_key(self, name: str) -> Stream:
         """Send rows to the owners of their keys from ``key_by``. This opens a region.
@@ -177,7 +175,7 @@ class Stream:
         The name is the region's: assignments, metrics and files use it.
         """
         require_text("distribute_by_key", "a name", name)
-        return self._then(DistributeNode(self._recorder.next_id, (self._id,), name))
+        return self._then(DistributeNode, name)
 
     def key_distribute(self, name: str, /, *columns: str, **named: str) -> Stream:
         """``key_by`` and ``distribute_by_key`` in one. This opens a region of this name."""
@@ -186,7 +184,7 @@ class Stream:
 
     def local(self) -> Stream:
         """Leave the region: only stateless operators and sinks may follow."""
-        return self._then(LocalNode(self._recorder.next_id, (self._id,)))
+        return self._then(LocalNode)
 
     def aggregate(
         self,
@@ -205,10 +203,8 @@ class Stream:
         """
         require_text("aggregate", "a name", name)
         pairs = named_texts("aggregate", columns)
-        inputs, by = (self._id,), order_columns("aggregate", order_by)
-        return self._then(
-            AggregateNode(self._recorder.next_id, inputs, name, pairs, ttl_ns(ttl), by)
-        )
+        by = order_columns("aggregate", order_by)
+        return self._then(AggregateNode, name, pairs, ttl_ns(ttl), by)
 
     def stateful_map(
         self,
@@ -239,12 +235,8 @@ class Stream:
         if state is not None:
             require_text("stateful_map", "a state schema or None", state)
         check_on_error("stateful_map", on_error)
-        inputs, lives, by = (self._id,), ttl_ns(ttl), order_columns("stateful_map", order_by)
-        return self._then(
-            StatefulMapNode(
-                self._recorder.next_id, inputs, name, function, state, output, lives, on_error, by
-            )
-        )
+        lives, by = ttl_ns(ttl), order_columns("stateful_map", order_by)
+        return self._then(StatefulMapNode, name, function, state, output, lives, on_error, by)
 
     def stateful_batches(
         self,
@@ -274,12 +266,8 @@ class Stream:
         require_text("stateful_batches", "a state schema", state)
         require_text("stateful_batches", "an output schema", output)
         check_on_error("stateful_batches", on_error)
-        inputs, lives, by = (self._id,), ttl_ns(ttl), order_columns("stateful_batches", order_by)
-        return self._then(
-            StatefulBatchesNode(
-                self._recorder.next_id, inputs, name, function, state, output, lives, on_error, by
-            )
-        )
+        lives, by = ttl_ns(ttl), order_columns("stateful_batches", order_by)
+        return self._then(StatefulBatchesNode, name, function, state, output, lives, on_error, by)
 
     def process(
         self,
@@ -301,19 +289,22 @@ class Stream:
             raise TypeError(f"process takes a class derived from Process, not {process!r}")
         require_text("process", "an output schema", output)
         check_on_error("process", on_error)
-        inputs, by = (self._id,), order_columns("process", order_by)
-        return self._then(
-            ProcessNode(self._recorder.next_id, inputs, name, process, output, on_error, by)
-        )
+        by = order_columns("process", order_by)
+        return self._then(ProcessNode, name, process, output, on_error, by)
 
     def sink(self, name: str, sink: Sink) -> None:
         """Write the rows to a sink. A stream may have several."""
         require_text("sink", "a name", name)
         require_sink("sink", sink)
-        self._recorder.add(SinkNode(self._recorder.next_id, (self._id,), name, sink))
+        self._recorder.add(SinkNode, (self._id,), name, sink)
 
-    def _then(self, node: GraphNode) -> Stream:
-        return Stream(self._recorder, self._recorder.add(node))
+    def _then(
+        self,
+        kind: Callable[Concatenate[int, tuple[int, ...], P], GraphNode],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Stream:
+        return Stream(self._recorder, self._recorder.add(kind, (self._id,), *args, **kwargs))
 
 
 def union(
@@ -325,8 +316,7 @@ def union(
             raise TypeError(f"union takes streams, not {type(stream).__name__}")
         if stream._recorder is not recorder:
             raise ValueError(f"union takes streams of one dataflow: {stream} is from another")
-    node = UnionNode(recorder.next_id, tuple(stream._id for stream in streams), tag)
-    return Stream(recorder, recorder.add(node))
+    return Stream(recorder, recorder.add(UnionNode, tuple(each._id for each in streams), tag))
 
 
 def require_function(operator: str, function: object) -> None:

@@ -138,7 +138,9 @@ class Aggregate(Messaged):
 
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:
     """An aggregate's columns as its operator wants them."""
-    return tuple(_column(place, column) for place, column in enumerate(typed.aggregates(node)))
+    return tuple(
+        _column(place, column) for place, column in enumerate(typed.nodes[node].aggregates)
+    )
 
 
 def _column(place: int, column: TypedColumn) -> AggregateColumn:

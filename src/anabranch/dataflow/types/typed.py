@@ -90,25 +90,9 @@ class Typed:
         """The id of the distribution that opened the region of a node's output, or None."""
         return self.nodes[id].region
 
-    def value(self, id: int) -> pa.Schema | None:
-        """The state schema of a ``stateful_map``; None for any value."""
-        return self.nodes[id].value
-
-    def aggregates(self, id: int) -> tuple[TypedAggregate, ...]:
-        """The columns of an ``aggregate``, in order."""
-        return self.nodes[id].aggregates
-
-    def handles(self, id: int) -> tuple[TypedHandle, ...]:
-        """The handles of a ``process``, in order."""
-        return self.nodes[id].handles
-
     def ordered(self, id: int) -> bool:
         """Whether the order of a node's output is known."""
         return self.nodes[id].ordered
-
-    def regions(self) -> tuple[int, ...]:
-        """The ids of the distributions that open regions, in order."""
-        return tuple(typed.node.id for typed in self.nodes if typed.region == typed.node.id)
 
     def _known(self, id: int, row: RowType) -> pa.Schema:
         schema = row.schema()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from anabranch.protocol.rescale_history import MovedTotals, RescaleOutcome
@@ -15,14 +17,10 @@ from anabranch.rescale.step_moves import StepMoves
 class Cancelling(msgspec.Struct, frozen=True, tag="cancelling"):
     """No more bins move; those already collected arrive at their new owners."""
 
+    pending: ClassVar[bool] = True
     request: TargetRequest
     origin: tuple[Shares, ...]
     moved: MovedTotals
-
-    @property
-    def pending(self) -> bool:
-        """True: it takes a step or two to end."""
-        return True
 
     def plan(self, view: MigrationView) -> Intent:
         """Move nothing more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import msgspec
 
@@ -22,15 +23,11 @@ class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
     ``origin`` is the assignment to roll back to: the last settled one.
     """
 
+    pending: ClassVar[bool] = True
     request: TargetRequest
     origin: tuple[Shares, ...]
     answered: bool = False
     waited: int = 0
-
-    @property
-    def pending(self) -> bool:
-        """True: it takes a step to ask and a step to begin."""
-        return True
 
     def plan(self, view: MigrationView) -> Intent:
         """Ask; once all have answered, or after ``answer_steps``, compute the target."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from anabranch.protocol.rescale_history import RescaleOutcome
@@ -15,14 +17,10 @@ from anabranch.rescale.step_moves import StepMoves
 class Moving(msgspec.Struct, frozen=True, tag="moving"):
     """Bins move to the target; ``origin`` is the assignment to roll back to."""
 
+    pending: ClassVar[bool] = True
     request: TargetRequest
     origin: tuple[Shares, ...]
     migration: Migration
-
-    @property
-    def pending(self) -> bool:
-        """True: it needs steps even without input."""
-        return True
 
     def plan(self, view: MigrationView) -> Intent:
         """Plan the next round."""

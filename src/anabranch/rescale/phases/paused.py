@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from anabranch.rescale.migration import Intent, MigrationView, Reports
@@ -15,12 +17,8 @@ from anabranch.rescale.step_moves import StepMoves
 class Paused(msgspec.Struct, frozen=True, tag="paused"):
     """No more bins move until the rescale is resumed; those already collected arrive."""
 
+    pending: ClassVar[bool] = False
     inner: Interrogating | Moving | RollingBack
-
-    @property
-    def pending(self) -> bool:
-        """False: it needs no step."""
-        return False
 
     def plan(self, view: MigrationView) -> Intent:
         """Move nothing more."""

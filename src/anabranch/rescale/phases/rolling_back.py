@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from anabranch.protocol.rescale_history import RescaleOutcome
@@ -14,13 +16,9 @@ from anabranch.rescale.step_moves import StepMoves
 class RollingBack(msgspec.Struct, frozen=True, tag="rolling_back"):
     """Bins return to their origin, by a migration whose target is the origin."""
 
+    pending: ClassVar[bool] = True
     request: TargetRequest
     migration: Migration
-
-    @property
-    def pending(self) -> bool:
-        """True: it needs steps even without input."""
-        return True
 
     def plan(self, view: MigrationView) -> Intent:
         """Plan the next round."""

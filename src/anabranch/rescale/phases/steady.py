@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from anabranch.rescale.migration import Intent, MigrationView, Reports
@@ -11,10 +13,7 @@ from anabranch.rescale.step_moves import StepMoves
 class Steady(msgspec.Struct, frozen=True, tag="steady"):
     """No bins move, and no rescale is requested."""
 
-    @property
-    def pending(self) -> bool:
-        """False: it needs no step."""
-        return False
+    pending: ClassVar[bool] = False
 
     def plan(self, view: MigrationView) -> Intent:
         """Move nothing."""
