@@ -163,10 +163,7 @@ class Stream:
         for column in columns:
             require_text("key_by", "a column", column)
         # Validation reports an expression without a name.
-        keys = (
-            *((own_name(text) or "", text) for text in columns),
-            *named_texts("key_by", named),
-        )
+        keys = (*((own_name(text) or "", text) for text in columns), *named_texts("key_by", named))
         return self._then(KeyByNode, keys)
 
     def distribute_by_key(self, name: str) -> Stream:
@@ -187,13 +184,7 @@ class Stream:
         return self._then(LocalNode)
 
     def aggregate(
-        self,
-        name: str,
-        /,
-        *,
-        ttl: TimeToLive = None,
-        order_by: OrderBy = None,
-        **columns: str,
+        self, name: str, /, *, ttl: TimeToLive = None, order_by: OrderBy = None, **columns: str
     ) -> Stream:
         """Maintain aggregates per key, e.g. ``n="count(*)", total="sum(amount)"``.
 

@@ -12,13 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from anabranch.dataflow.graph import (
-    KeyByNode,
-    SelectNode,
-    SplitNode,
-    WhereNode,
-    WithColumnsNode,
-)
+from anabranch.dataflow.graph import KeyByNode, SelectNode, SplitNode, WhereNode, WithColumnsNode
 from anabranch.dataflow.sql.sql_text import (
     identifier,
     parenthesize,

@@ -128,10 +128,7 @@ def _sizes(assignment: Assignment, loads: Loads) -> list[int]:
 
 
 def _balance(
-    placement: Sequence[Assignment],
-    staying: dict[str, tuple[int, ...]],
-    by: Balance,
-    loads: Loads,
+    placement: Sequence[Assignment], staying: dict[str, tuple[int, ...]], by: Balance, loads: Loads
 ) -> tuple[Shares, ...]:
     found = []
     for each in placement:

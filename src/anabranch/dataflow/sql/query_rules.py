@@ -11,12 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from anabranch.errors import (
-    ForbiddenFunction,
-    ForbiddenRelation,
-    NotAQuery,
-    UnknownOperator,
-)
+from anabranch.errors import ForbiddenFunction, ForbiddenRelation, NotAQuery, UnknownOperator
 
 RANGE_ROWS = 10_000_000
 """The most rows that ``range(…)`` may produce."""
@@ -147,8 +142,7 @@ def check_leaves(leaves: Iterable[Leaf], operators: Collection[str]) -> None:
                 continue
             case _:
                 raise ForbiddenRelation(
-                    f"The query reads {leaf.view or leaf.kind}, which is not state",
-                    do=_ONLY_STATE,
+                    f"The query reads {leaf.view or leaf.kind}, which is not state", do=_ONLY_STATE
                 )
 
 
@@ -201,8 +195,7 @@ def _names_state(name: Name, operators: Collection[str], common: Collection[str]
     """Whether a relation is an operator's state, as opposed to a common table of the query."""
     if len(name) > 1:
         raise ForbiddenRelation(
-            f"{_dotted(name)} is a file or a table, not the state of an operator",
-            do=_ONLY_STATE,
+            f"{_dotted(name)} is a file or a table, not the state of an operator", do=_ONLY_STATE
         )
     if name[0].lower() in operators:
         return True

@@ -32,9 +32,7 @@ class Resolved:
     def __add__(self, other: Resolved) -> Resolved:
         """Concatenate both results."""
         return Resolved(
-            self.columns + other.columns,
-            self.open or other.open,
-            self.findings + other.findings,
+            self.columns + other.columns, self.open or other.open, self.findings + other.findings
         )
 
 
