@@ -95,11 +95,11 @@ class Boundary:
         """The transforms that run here."""
         return self.physical.transforms_before(self.level.number)
 
-    def transformed(self) -> set[int]:
+    def transform_producers(self) -> set[int]:
         """The producers whose rows a transform gets here."""
         return {edge.producer for transform in self.transforms for edge in transform.inputs}
 
-    def wanted(self) -> list[int]:
+    def needed_producers(self) -> list[int]:
         """The producers whose rows the level or a transform before it needs."""
         found = (e.producer for transform in self.transforms for e in transform.inputs)
         return list(dict.fromkeys([*self.producers(), *found]))
@@ -111,7 +111,7 @@ class Boundary:
             found.setdefault(edge.producer, []).append(edge)
         return found
 
-    def keyed(self) -> dict[str, list[int]]:
+    def keyed_edges(self) -> dict[str, list[int]]:
         """The edges whose rows are routed by bin, by the group they lead to."""
         found: dict[str, list[int]] = {}
         for group in self.level.groups:
@@ -123,7 +123,7 @@ class Boundary:
     def task_producers(self) -> list[int]:
         """The producers whose rows come from tasks of the level before."""
         outside = (self.physical.is_read, self.physical.is_transform)
-        return [p for p in self.wanted() if not any(check(p) for check in outside)]
+        return [p for p in self.needed_producers() if not any(check(p) for check in outside)]
 
     def carried_keys(self, producer: int) -> pa.Schema:
         """The key columns that a producer's rows carry for an edge inside the region."""
@@ -132,7 +132,7 @@ class Boundary:
                 return edge.keys
         return pa.schema([])
 
-    def arriving(self) -> pa.Schema:
+    def arriving_schema(self) -> pa.Schema:
         """The schema of the rows that the level's tasks get."""
         fields = [pa.field(PART, pa.int32()), *_reserved(TO, self.order)]
         for edge in self.edges:
@@ -142,9 +142,9 @@ class Boundary:
 
     def is_narrow(self) -> bool:
         """Whether every data row has a few bytes; notes are rare and do not count."""
-        return all(field.name == NOTE or _is_fixed(field.type) for field in self.arriving())
+        return all(field.name == NOTE or _is_fixed(field.type) for field in self.arriving_schema())
 
-    def made(self, producers: Sequence[int]) -> pa.Schema:
+    def emitted_schema(self, producers: Sequence[int]) -> pa.Schema:
         """The schema in which Python tasks emit the rows of these producers."""
         fields = [pa.field(PART, pa.int32()), *_reserved(FROM, self.made_order)]
         for producer in producers:

@@ -110,7 +110,7 @@ class Crossing:
         notes are kept.
         """
         boundary = self.boundary
-        if any(producer not in producers for producer in boundary.transformed()):
+        if any(producer not in producers for producer in boundary.transform_producers()):
             marks = _comma_list(map(str, [NOTE_MARK, *map(producer_mark, producers)]))
             table = f"(select * from {table} where {FROM} in ({marks}))"
         reserved = [PART, HASH, *boundary.order, NOTE]
@@ -131,7 +131,7 @@ class Crossing:
         given = {PART: part, TO: f"{NOTE_MARK}", NOTE: message}
         columns = [
             f"cast({given.get(field.name, 'null')} as {type_to_ddl(field.type)}) as {field.name}"
-            for field in self.boundary.arriving()
+            for field in self.boundary.arriving_schema()
         ]
         return f"select {_comma_list(columns)} from {table} where {message} is not null"
 
@@ -146,13 +146,13 @@ class Crossing:
             else field.name
             if field.name in there or field.name == TO
             else f"cast(null as {type_to_ddl(field.type)}) as {field.name}"
-            for field in self.boundary.arriving()
+            for field in self.boundary.arriving_schema()
         )
         if not self.boundary.level.exchange:
             return f"select {with_hash} from {rows}"
         routed = _comma_list(
             f"cast({self._route(there)} as int) as {PART}" if name == PART else name
-            for name in self.boundary.arriving().names
+            for name in self.boundary.arriving_schema().names
         )
         return f"select {routed} from (select {with_hash} from {rows})"
 

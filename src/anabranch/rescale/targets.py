@@ -26,12 +26,12 @@ def check_request(request: TargetRequest, placement: Sequence[Assignment]) -> No
             counts = [count for _, count in request.regions]
             counts += [] if request.workers is None else [request.workers]
             if any(count < 1 for count in counts):
-                raise _refused("a region needs at least one worker")
+                raise _refusal("a region needs at least one worker")
             if not counts and not request.remove:
-                raise _refused("it names neither a number of workers nor workers to remove")
+                raise _refusal("it names neither a number of workers nor workers to remove")
             strange = sorted(set(request.remove) - set(members(placement)))
             if strange:
-                raise _refused(f"there is no worker {strange[0]}")
+                raise _refusal(f"there is no worker {strange[0]}")
             if request.workers is None:
                 _check_left(request, placement)
         case Rebalance():
@@ -41,22 +41,22 @@ def check_request(request: TargetRequest, placement: Sequence[Assignment]) -> No
             for shares in request.shares:
                 assignment = known.get(shares.region)
                 if assignment is not None and len(shares.workers) > len(assignment.workers):
-                    raise _refused(f"{shares.region!r} has {len(assignment.workers)} bins")
+                    raise _refusal(f"{shares.region!r} has {len(assignment.workers)} bins")
                 if any(worker < 0 for worker in shares.workers):
-                    raise _refused("worker numbers cannot be negative")
+                    raise _refusal("worker numbers cannot be negative")
     for region in named:
         if region not in known:
-            raise _refused(f"there is no region {region!r}")
+            raise _refusal(f"there is no region {region!r}")
 
 
 def _check_left(request: Scale, placement: Sequence[Assignment]) -> None:
     counted = {region for region, _ in request.regions}
     for each in placement:
         if each.workers and each.region not in counted and set(each.workers) <= set(request.remove):
-            raise _refused(f"{each.region!r} would be left without a worker")
+            raise _refusal(f"{each.region!r} would be left without a worker")
 
 
-def _refused(why: str) -> OperationRefused:
+def _refusal(why: str) -> OperationRefused:
     return OperationRefused(f"This rescale cannot be done: {why}", do="Nothing was changed.")
 
 
