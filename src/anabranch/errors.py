@@ -212,7 +212,7 @@ class FutureFormat(DirectoryError):
 
 
 class PastFormat(DirectoryError):
-    """The directory was written by an older version of Anabranch, in a format that has changed."""
+    """An older version of Anabranch wrote the directory, in a format that has since changed."""
 
     code = "directory.past_format"
 

@@ -97,10 +97,7 @@ class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
 
 
 class Question(msgspec.Struct, frozen=True, tag="question"):
-    """A question of a committed part: every worker that gets it answers with the same ``body``.
-
-    So the part knows who has seen it.
-    """
+    """A committed part asks which workers it reaches: each answers with the same ``body``."""
 
     part: str
     body: bytes = b""
@@ -293,4 +290,4 @@ encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Note).decode
 
 decode_message = msgspec.json.Decoder(Message).decode
-"""A message that stands in a plan."""
+"""Decode a message from a plan."""

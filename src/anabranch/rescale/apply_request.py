@@ -25,7 +25,7 @@ from anabranch.protocol.rescale_requests import (
 )
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members, reassigned, shares_of
-from anabranch.rescale.controller import Rescale, arrived, history_with_settled
+from anabranch.rescale.controller import Rescale, history_with_settled, next_placement
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.migration import Migration
 from anabranch.rescale.moved_counts import moved_of
@@ -64,7 +64,7 @@ def apply_request(
 
 def _start(rescale: Rescale, request: TargetRequest, placement: Sequence[Assignment]) -> Rescale:
     """Start a rescale from the current placement; it replaces the one under way."""
-    placement = arrived(rescale, placement)
+    placement = next_placement(rescale, placement)
     check_request(request, placement)
     phase = _active_phase(rescale)
     history = history_with_settled(rescale, placement)
@@ -128,7 +128,7 @@ def _refusal(why: str) -> OperationRefused:
     return OperationRefused(f"This cannot be done now: {why}")
 
 
-def reopened(
+def apply_at_once(
     rescale: Rescale, request: TargetRequest, placement: Sequence[Assignment], loads: Loads
 ) -> tuple[Rescale, tuple[Assignment, ...]]:
     """Apply a request at once while nothing runs: a start with another number of workers.
@@ -137,7 +137,7 @@ def reopened(
     store, where the new owners find it. A rescale that was under way is replaced.
     """
     asked = _start(rescale, request, placement)
-    now = arrived(rescale, placement)
+    now = next_placement(rescale, placement)
     target = target_for(request, now, loads)
     changes = (
         (shares.region, number, worker)

@@ -52,7 +52,7 @@ def source_shares(
 
 
 def later_than(now: Sequence[Assignment], planned: Sequence[Assignment]) -> tuple[Assignment, ...]:
-    """Assignments for a revision of a plan: other owners than were planned are a generation on."""
+    """Assignments for a revision of a plan: a change of the planned owners is a new generation."""
     known = {each.region: each for each in planned}
     return tuple(_later(each, known.get(each.region)) for each in now)
 

@@ -67,7 +67,7 @@ def plan_step(
     Planning again, after a crash or for another revision, is safe: nothing depends on a plan that
     was not committed.
     """
-    now = arrived(rescale, placement)
+    now = next_placement(rescale, placement)
     intent = rescale.phase.plan(MigrationView(now, loads, recent, settings, rescale.costs))
     return StepMoves(
         turn=rescale.turn,
@@ -97,7 +97,7 @@ def joining_next(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[tup
     return joiners(moves_between(placement, target, _UNKNOWN))
 
 
-def arrived(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[Assignment, ...]:
+def next_placement(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[Assignment, ...]:
     """The placement of the next step, with bins in hand-over at their new owners."""
     return reassigned(placement, (move.end for move in rescale.handing))
 

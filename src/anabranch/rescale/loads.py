@@ -88,7 +88,7 @@ def _spread(listed: Listed, live: Sequence[int]) -> Iterable[tuple[int, int]]:
             yield blob.bin, blob.bytes
 
 
-def observed(loads: Loads, answers: Iterable[WorkerLoad]) -> Loads:
+def update_loads(loads: Loads, answers: Iterable[WorkerLoad]) -> Loads:
     """The loads updated by a step's reports, which may come in any order.
 
     Rows and seconds are smoothed over recent steps; a step without rows for a region does not
@@ -126,8 +126,8 @@ def _smooth(old: BinLoad, new: BinLoad | None, known: bool) -> BinLoad:
     )
 
 
-def completed(measured: Loads, held: Loads) -> Loads:
-    """Combine the reports of workers (``observed``) with the content of bins (``from_states``)."""
+def combine_loads(measured: Loads, held: Loads) -> Loads:
+    """Combine measured loads (``update_loads``) with the content of bins (``from_states``)."""
     return Loads(tuple(_combine(measured.of(each.region), each) for each in held.regions))
 
 

@@ -116,10 +116,10 @@ class StepMoves(msgspec.Struct, frozen=True):
 
 
 class RescaleReport(msgspec.Struct, frozen=True):
-    """What a step reports of a rescale, beside the loads of its workers.
+    """A step's report on a rescale, apart from the loads of its workers.
 
-    ``prefetched`` are the bins that their next owners have copied, ``moving_seconds`` is what
-    moving cost the worker that spent most on it.
+    ``prefetched`` are the bins that their next owners copied, ``moving_seconds`` is the time of the
+    worker that spent most on moving.
     """
 
     prefetched: tuple[Prefetched, ...] = ()
@@ -127,6 +127,6 @@ class RescaleReport(msgspec.Struct, frozen=True):
 
 
 def moves_of(plan: Plan) -> StepMoves | None:
-    """What a plan says of a rescale; None while nothing moves."""
+    """The rescale part of a plan; None if nothing moves."""
     part = plan.parts.get(PART)
     return None if part is None else msgspec.json.decode(part.planned, type=StepMoves)
