@@ -218,10 +218,9 @@ class Process:
     One object serves all keys of a worker for one step. Keep what the next step needs in a handle,
     or return it from ``save`` and take it back in ``load``.
 
-    The methods from ``on_acquire`` on receive control messages. Overriding them is optional: in a
-    rescale, saved state moves with its key either way. They are called once per input of the
-    operator, emit no rows, and must not influence any: whether and when they are called depends on
-    the placement.
+    The methods from ``on_acquire`` on receive control messages. Overriding them is optional: saved
+    state moves with its key either way. They are called once per input of the operator, emit no
+    rows, and must not influence any: whether and when they are called depends on the placement.
     """
 
     def on_rows(self, key: Any, rows: list[Any]) -> Any:

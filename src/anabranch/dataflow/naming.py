@@ -75,8 +75,7 @@ def supported_row(row: RowType) -> RowType:
 def distinct_row(columns: Sequence[Column], *, open: bool = False) -> tuple[RowType, list[Finding]]:
     """The row of these columns, and a finding for each duplicate name.
 
-    A reference to a duplicate name is ambiguous: one column stays, with an unknown type, so that
-    it is not reported again.
+    A reference to a duplicate name is ambiguous: one column stays, with an unknown type.
     """
     kept: list[Column] = []
     findings = []

@@ -119,8 +119,7 @@ class Stream:
     def union(self, *others: Stream) -> Stream:
         """Merge this stream with others that have the same columns, in any column order.
 
-        Each key's rows are ordered by source. ``Dataflow.union`` merges streams with different
-        columns.
+        Each key's rows are ordered by source. ``Dataflow.union`` merges any columns.
         """
         return union(self._recorder, [self, *others], None)
 
@@ -157,8 +156,8 @@ class Stream:
     def key_by(self, /, *columns: str, **named: str) -> Stream:
         """Give rows a key: columns, or named expressions such as ``day="date(at)"``.
 
-        This does not move rows; ``distribute_by_key`` does. The key is computed here, so later
-        operators may drop its columns.
+        The key is computed here, so later operators may drop its columns. Rows do not move until
+        ``distribute_by_key``.
         """
         for column in columns:
             require_text("key_by", "a column", column)

@@ -41,8 +41,7 @@ class Column:
 class RowType:
     """The columns of a stream's rows, in order.
 
-    ``open`` means there may be more columns than those listed. Names are case-insensitive, as in
-    Spark.
+    ``open``: there may be more columns than those listed. Names are case-insensitive, as in Spark.
     """
 
     columns: tuple[Column, ...]

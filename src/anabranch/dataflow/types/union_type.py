@@ -53,8 +53,7 @@ def union_row(rows: Sequence[RowType], tag: str | None) -> tuple[RowType, list[F
 def union_key(inputs: Sequence[TypedNode], after: TypedNode) -> tuple[TypedNode, list[Finding]]:
     """The union with the key and region that all inputs share, if they do.
 
-    A union of inputs from several regions is in none. A key that is not distributed yet is kept if
-    all inputs have it.
+    A union across regions is in none. A key not distributed yet is kept if all inputs have it.
     """
     first = inputs[0]
     together = all(typed.region == first.region for typed in inputs)
