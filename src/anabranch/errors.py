@@ -1,19 +1,19 @@
-"""Every error that Anabranch raises, in one tree.
+"""The tree of all errors that Anabranch raises.
 
     AnabranchError
-    ├── BuildError                what the user wrote cannot run
+    ├── BuildError                the user's dataflow cannot run
     │   ├── InvalidDataflow       dataflow.invalid
     │   ├── InvalidAggregate      aggregate.invalid
     │   ├── InvalidSchema         schema.invalid
     │   └── FlowNotFound          build.flow_not_found
-    ├── DirectoryError            the pipeline's directory does not fit
+    ├── DirectoryError            the pipeline's directory does not match
     │   ├── OtherDataflow         directory.other_dataflow
     │   ├── ChangedDataflow       directory.changed_dataflow
     │   ├── DirectoryInUse        directory.in_use
     │   ├── FutureFormat          directory.future_format
     │   ├── PastFormat            directory.past_format
     │   └── NoPipeline            directory.no_pipeline
-    ├── StoreError                files that hold the truth
+    ├── StoreError                files of the pipeline's store
     │   ├── DiskFull              store.disk_full
     │   ├── StoreUnavailable      store.unavailable
     │   ├── NameTaken             store.name_taken
@@ -54,7 +54,7 @@
     │   ├── QueryTimeout          query.timeout
     │   ├── QueryTooLarge         query.too_large
     │   └── QueryFailed           query.failed
-    ├── RequestError              a call over HTTP that was not carried out
+    ├── RequestError              an HTTP call that was not carried out
     │   ├── InvalidRequest        request.invalid
     │   ├── UnknownPath           request.unknown
     │   ├── Unauthorized          request.unauthorized
@@ -62,9 +62,9 @@
     │   ├── RequestTooLarge       request.too_large
     │   ├── RequestTooSlow        request.too_slow
     │   └── TooManyRequests       request.too_many
-    ├── OperationError            something that was asked of a pipeline and not done
+    ├── OperationError            an operation that a pipeline did not carry out
     │   └── OperationRefused      operation.refused
-    ├── CoordinatorError          the coordinator as others see it
+    ├── CoordinatorError          the coordinator as its clients see it
     │   ├── CoordinatorUnreachable  coordinator.unreachable
     │   ├── CoordinatorStarting   coordinator.starting
     │   ├── TokenMissing          coordinator.token_missing
@@ -76,7 +76,7 @@
     │   └── NodeUnreachable       node.unreachable
     └── SparkUnavailable          spark.unavailable
 
-Catch by branch. Each class has a stable ``code``, which logs, the shell and HTTP print too.
+Catch by branch. Each class has a stable ``code``, which logs, the CLI and HTTP print too.
 """
 
 from __future__ import annotations
@@ -89,14 +89,13 @@ from typing import ClassVar
 class AnabranchError(Exception):
     """The root of the tree: what happened, where, and what to do about it.
 
-    The text is one readable paragraph. The parts stay available as attributes, so that another
-    edge can print them its own way.
+    The message is one readable paragraph; the parts are available as attributes.
     """
 
     code: ClassVar[str] = "anabranch"
 
     def __init__(self, what: str, *, where: str | None = None, do: str | None = None) -> None:
-        """Keep the parts; the message is put together in ``__str__``."""
+        """Keep the parts; ``__str__`` joins them."""
         super().__init__(what)
         self.what = what
         self.where = where
@@ -109,7 +108,7 @@ class AnabranchError(Exception):
         return f"[{self.code}] {self.what}{place}.{advice}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive pickling: tasks raise these in other processes."""
+        """Support pickling: tasks raise these in other processes."""
         return (_rebuild, (type(self), self.what, self.where, self.do))
 
 
@@ -120,31 +119,31 @@ def _rebuild(
 
 
 class BuildError(AnabranchError):
-    """What the user wrote cannot run. Nothing was started."""
+    """The user's dataflow cannot run. Nothing was started."""
 
     code = "build"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a dataflow: at which operator, what, and what to do."""
+    """One problem of a dataflow: the operator, what is wrong, and what to do."""
 
     operator: str
     what: str
     do: str
 
     def __str__(self) -> str:
-        """One line."""
+        """Format the problem as one line."""
         return f"{self.operator}: {self.what}. {self.do}"
 
 
 class InvalidDataflow(BuildError):
-    """A dataflow with problems; the text lists all of them, one a line."""
+    """The dataflow has problems; the message lists each on a line."""
 
     code = "dataflow.invalid"
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
-        """Keep the problems, in the order of the graph."""
+        """Keep the problems, in graph order."""
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__(f'Dataflow "{name}" has {count}')
         self.name = name
@@ -153,55 +152,55 @@ class InvalidDataflow(BuildError):
     def __str__(self) -> str:
         """A header with the dataflow's name, then the problems.
 
-        One that has travelled (``failures.error_of``) has the whole text in ``what`` instead.
+        An error rebuilt by ``failures.error_of`` has the whole text in ``what`` instead.
         """
         if not self.problems:
             return f"[{self.code}] {self.what}"
         return "\n  ".join([f"[{self.code}] {self.what}:", *map(str, self.problems)])
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive pickling, problems included."""
+        """Support pickling, problems included."""
         return (type(self), (self.name, self.problems))
 
 
 class InvalidAggregate(BuildError):
-    """An aggregate that is not supported, or not defined for its argument's type."""
+    """The aggregate is not supported, or not for this argument type."""
 
     code = "aggregate.invalid"
 
 
 class InvalidSchema(BuildError):
-    """A schema text that cannot be read."""
+    """The schema text cannot be parsed."""
 
     code = "schema.invalid"
 
 
 class FlowNotFound(BuildError):
-    """There is no dataflow under this name, or its module cannot be imported."""
+    """No dataflow has this name, or its module cannot be imported."""
 
     code = "build.flow_not_found"
 
 
 class DirectoryError(AnabranchError):
-    """The pipeline's directory does not fit what is to run in it. Nothing in it was changed."""
+    """The pipeline's directory does not match the pipeline. Nothing in it was changed."""
 
     code = "directory"
 
 
 class OtherDataflow(DirectoryError):
-    """The directory holds the state of a dataflow of another name."""
+    """The directory belongs to a dataflow with another name."""
 
     code = "directory.other_dataflow"
 
 
 class ChangedDataflow(DirectoryError):
-    """The dataflow no longer fits the state: an operator is gone or has another state schema."""
+    """The dataflow no longer matches the state: an operator is gone or its state schema changed."""
 
     code = "directory.changed_dataflow"
 
 
 class DirectoryInUse(DirectoryError):
-    """Another live process runs this pipeline."""
+    """Another process is running this pipeline."""
 
     code = "directory.in_use"
 
@@ -213,61 +212,61 @@ class FutureFormat(DirectoryError):
 
 
 class PastFormat(DirectoryError):
-    """The directory was written by an older version of Anabranch, in a format that has changed."""
+    """An older version of Anabranch wrote the directory, in a format that has since changed."""
 
     code = "directory.past_format"
 
 
 class NoPipeline(DirectoryError):
-    """There is no pipeline in the directory."""
+    """The directory holds no pipeline."""
 
     code = "directory.no_pipeline"
 
 
 class StoreError(AnabranchError):
-    """A file that holds the truth could not be written or read."""
+    """A file of the pipeline's store could not be written or read."""
 
     code = "store"
 
 
 class DiskFull(StoreError):
-    """There is no space left. The unfinished file was removed; nothing was committed."""
+    """The disk is full. The unfinished file was removed; nothing was committed."""
 
     code = "store.disk_full"
 
 
 class StoreUnavailable(StoreError):
-    """A directory is missing, read-only or not permitted."""
+    """A directory is missing or read-only, or access is denied."""
 
     code = "store.unavailable"
 
 
 class NameTaken(StoreError):
-    """A file that was to be created exists already. It was left as it is."""
+    """A file to be created already exists. It was left unchanged."""
 
     code = "store.name_taken"
 
 
 class MissingRun(StoreError):
-    """A run or a blob that a commit names is not in the store."""
+    """A committed run or blob is not in the store."""
 
     code = "store.missing_run"
 
 
 class CorruptRun(StoreError):
-    """The bytes of a run or a blob are not those that were committed."""
+    """The bytes of a run or blob differ from those committed."""
 
     code = "store.corrupt_run"
 
 
 class CorruptStaged(StoreError):
-    """A staged output file's bytes are not those that were committed."""
+    """The bytes of a staged output file differ from those committed."""
 
     code = "store.corrupt_staged"
 
 
 class MissingEntry(StoreError):
-    """A journal entry that must be there is not."""
+    """A required journal entry is missing."""
 
     code = "store.missing_entry"
 
@@ -285,25 +284,25 @@ class SourceError(AnabranchError):
 
 
 class SourceUnavailable(SourceError):
-    """The place a source reads from is not there."""
+    """The location that a source reads from does not exist."""
 
     code = "source.unavailable"
 
 
 class FileChanged(SourceError):
-    """An input file is not the one that was planned: its size or time of change differs."""
+    """An input file changed after it was planned: its size or modification time differs."""
 
     code = "source.file_changed"
 
 
 class FileGone(SourceError):
-    """An input file that was planned is not there any more."""
+    """A planned input file no longer exists."""
 
     code = "source.file_gone"
 
 
 class UnreadableFile(SourceError):
-    """An input file has a name under which Spark cannot open it."""
+    """An input file has a name that Spark cannot open."""
 
     code = "source.unreadable_file"
 
@@ -315,7 +314,7 @@ class StreamFailed(SourceError):
 
 
 class ReadFailed(SourceError):
-    """A source's own code failed while it read."""
+    """A source's own code failed while reading."""
 
     code = "source.read_failed"
 
@@ -327,67 +326,67 @@ class SinkError(AnabranchError):
 
 
 class TargetTaken(SinkError):
-    """The place a sink writes to holds the output of another pipeline or sink."""
+    """The target of a sink already holds the output of another pipeline or sink."""
 
     code = "sink.target_taken"
 
 
 class PublishFailed(SinkError):
-    """A sink refused a committed step's output."""
+    """A sink rejected the output of a committed step."""
 
     code = "sink.publish_failed"
 
 
 class CallbackFailed(SinkError):
-    """A function of the user's that was given a committed step raised."""
+    """The user's callback raised for a committed step."""
 
     code = "sink.callback"
 
 
 class StepError(AnabranchError):
-    """A step could not be committed. Its plan stays in the journal and runs again on restart."""
+    """A step could not be committed. Its plan stays in the journal and is retried on restart."""
 
     code = "step"
 
 
 class UserFunctionFailed(StepError):
-    """A function of the user's raised."""
+    """A user function raised."""
 
     code = "step.user_function"
 
 
 class OutputMismatch(StepError):
-    """A function of the user's returned something that does not fit its schema."""
+    """A user function returned a value that does not fit its schema."""
 
     code = "step.output_mismatch"
 
 
 class AttemptsDisagree(StepError):
-    """Tasks used different attempts of one another, or executors were lost, again and again."""
+    """Tasks kept using different attempts of each other, or executors kept getting lost."""
 
     code = "step.attempts_disagree"
 
 
 class Overflow(StepError):
-    """A number left the range of its column's type."""
+    """A number is out of range for its column's type."""
 
     code = "step.overflow"
 
 
 class StepTimeout(StepError):
-    """A step was not over in time, and was cancelled."""
+    """A step exceeded its time limit and was cancelled."""
 
     code = "step.timeout"
 
 
 class StepDiverged(StepError):
-    """A replayed step came to something else than the first time."""
+    """A replayed step gave a different result from the first run."""
 
     code = "step.diverged"
 
 
 class StepCancelled(StepError):
-    """The step was given up because that was asked for."""
+    """The step was cancelled on request."""
 
     code = "step.cancelled"
 
@@ -399,43 +398,43 @@ class StepFailed(StepError):
 
 
 class QueryError(AnabranchError):
-    """State could not be read or queried. The pipeline is not touched by it."""
+    """State could not be read or queried. The pipeline is not affected."""
 
     code = "query"
 
 
 class InvalidQuery(QueryError):
-    """Spark cannot make sense of the query."""
+    """Spark cannot parse or analyze the query."""
 
     code = "query.invalid"
 
 
 class SeveralStatements(QueryError):
-    """There is more than one statement."""
+    """The text holds more than one statement."""
 
     code = "query.several_statements"
 
 
 class NotAQuery(QueryError):
-    """The statement does something else than give rows."""
+    """The statement does something other than return rows."""
 
     code = "query.not_a_query"
 
 
 class ForbiddenRelation(QueryError):
-    """The query reads something that is not state: a file, a table, an outside relation."""
+    """The query reads something other than state: a file, a table, an external relation."""
 
     code = "query.forbidden_relation"
 
 
 class ForbiddenFunction(QueryError):
-    """The query calls a function that reaches outside, or one that is not built into Spark."""
+    """The query calls a function with outside effects, or one that is not built into Spark."""
 
     code = "query.forbidden_function"
 
 
 class UnknownOperator(QueryError):
-    """There is no stateful operator of this name."""
+    """No stateful operator has this name."""
 
     code = "query.unknown_operator"
 
@@ -447,37 +446,37 @@ class UnknownStep(QueryError):
 
 
 class SnapshotExpired(QueryError):
-    """The files of an older step have been removed."""
+    """The files of this older step have been removed."""
 
     code = "query.snapshot_expired"
 
 
 class QueryTimeout(QueryError):
-    """The query took longer than its limit and was cancelled."""
+    """The query exceeded its time limit and was cancelled."""
 
     code = "query.timeout"
 
 
 class QueryTooLarge(QueryError):
-    """The result has more rows or bytes than its limit."""
+    """The result exceeds its limit of rows or bytes."""
 
     code = "query.too_large"
 
 
 class QueryFailed(QueryError):
-    """Spark understood the query and could not compute it."""
+    """Spark accepted the query but could not run it."""
 
     code = "query.failed"
 
 
 class RequestError(AnabranchError):
-    """A call over HTTP was not carried out. Nothing was changed by it."""
+    """An HTTP call was not carried out. It changed nothing."""
 
     code = "request"
 
 
 class InvalidRequest(RequestError):
-    """The call's parameters, body or headers are not what the call takes."""
+    """The call's parameters, body or headers are invalid."""
 
     code = "request.invalid"
 
@@ -489,19 +488,19 @@ class UnknownPath(RequestError):
 
 
 class Unauthorized(RequestError):
-    """The call lacks the token, or has another one."""
+    """The token of the call is missing or wrong."""
 
     code = "request.unauthorized"
 
 
 class Forbidden(RequestError):
-    """The call comes from a page of another origin, or by another host's name."""
+    """The call comes from another origin, or uses another host name."""
 
     code = "request.forbidden"
 
 
 class RequestTooLarge(RequestError):
-    """The call's body is larger than any that is taken."""
+    """The call's body exceeds the size limit."""
 
     code = "request.too_large"
 
@@ -513,13 +512,13 @@ class RequestTooSlow(RequestError):
 
 
 class TooManyRequests(RequestError):
-    """As many calls of this kind are under way as are carried out at a time."""
+    """The limit of concurrent calls of this kind is reached."""
 
     code = "request.too_many"
 
 
 class OperationError(AnabranchError):
-    """Something that was asked of a pipeline was not done."""
+    """A pipeline did not carry out an operation."""
 
     code = "operation"
 
@@ -531,31 +530,31 @@ class OperationRefused(OperationError):
 
 
 class CoordinatorError(AnabranchError):
-    """The coordinator cannot be reached, or cannot answer."""
+    """The coordinator is unreachable or cannot answer."""
 
     code = "coordinator"
 
 
 class CoordinatorUnreachable(CoordinatorError):
-    """No coordinator answers: no pipeline runs there, or its process cannot be reached."""
+    """No coordinator answers: no pipeline is running there, or its process is unreachable."""
 
     code = "coordinator.unreachable"
 
 
 class CoordinatorStarting(CoordinatorError):
-    """The coordinator has not met its node yet and cannot say this."""
+    """The coordinator is not connected to its node yet and cannot answer."""
 
     code = "coordinator.starting"
 
 
 class TokenMissing(CoordinatorError):
-    """Listening elsewhere than on loopback needs a token, and there is none."""
+    """Listening beyond loopback requires a token, and none is set."""
 
     code = "coordinator.token_missing"
 
 
 class TokenInvalid(CoordinatorError):
-    """The token is empty, or has characters that no header of a call could carry."""
+    """The token is empty, or has characters that are not allowed in a header."""
 
     code = "coordinator.token_invalid"
 
@@ -567,30 +566,30 @@ class AddressTaken(CoordinatorError):
 
 
 class DeadlinePassed(CoordinatorError):
-    """Something that was waited for did not come in time."""
+    """A wait exceeded its deadline."""
 
     code = "coordinator.deadline"
 
 
 class Fenced(CoordinatorError):
-    """Another coordinator has taken over. Nothing that this one does counts any more."""
+    """Another coordinator has taken over. This one can no longer commit anything."""
 
     code = "coordinator.fenced"
 
 
 class NodeError(AnabranchError):
-    """The process that runs steps does not do what it was asked for."""
+    """The node, which runs steps, did not carry out a request."""
 
     code = "node"
 
 
 class NodeUnreachable(NodeError):
-    """The node does not answer, or does not have what it was asked for."""
+    """The node does not answer, or lacks what was requested."""
 
     code = "node.unreachable"
 
 
 class SparkUnavailable(AnabranchError):
-    """Spark could not be started. Nothing was run."""
+    """Spark could not be started. Nothing ran."""
 
     code = "spark.unavailable"

@@ -1,8 +1,8 @@
-"""Everything that travels between tasks beside the data: read this and you know the protocol.
+"""The protocol between tasks: everything that travels beside the data.
 
-Messages to a worker come in one *control row* per worker and step, before its data. Answers go the
-same way as the data, downstream, as *report rows*: the full report to one task of the next level,
-the number of the attempt to all of them, so that everyone can say which attempt it has used.
+A worker gets its messages in one *control row* per step, before its data. Answers travel downstream
+with the data, as *report rows*: the full report goes to one task of the next level, the attempt
+number to all of them, so that each can say which attempt it used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.records.staged_file import StagedFile
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """State arrives: the runs of an operator's bins, and how many live keys each bin has."""
+    """Load state: the runs of an operator's bins, and the number of live keys per bin."""
 
     operator: str
     runs: RunList
@@ -28,10 +28,9 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 
 class Acquire(msgspec.Struct, frozen=True, tag="acquire"):
-    """Bins arrive: this worker has their state, as of the step before, ahead of its first row (R2).
+    """Take over bins: this worker has their state of the step before ahead of its first row (R2).
 
-    An operator that keeps state outside its handles takes it with ``take_state`` of the
-    ``Acquisition`` that stands for this message in a task.
+    An operator with state outside its handles takes it with ``Acquisition.take_state``.
     """
 
     region: str
@@ -40,7 +39,7 @@ class Acquire(msgspec.Struct, frozen=True, tag="acquire"):
 
 
 class Hold(msgspec.Struct, frozen=True, tag="hold"):
-    """These bins are being copied by their next owner: they are not merged meanwhile."""
+    """Do not compact these bins: their next owner is copying them."""
 
     region: str
     generation: int
@@ -48,9 +47,9 @@ class Hold(msgspec.Struct, frozen=True, tag="hold"):
 
 
 class Interrogate(msgspec.Struct, frozen=True, tag="interrogate"):
-    """The question which keys, bytes, rows and seconds this worker has in each bin.
+    """Report the keys, bytes, rows and seconds of each bin.
 
-    Operators answer with ``add_keys`` of the ``Interrogation`` that stands for it in a task.
+    Operators answer with ``Interrogation.add_keys``.
     """
 
     region: str
@@ -58,7 +57,7 @@ class Interrogate(msgspec.Struct, frozen=True, tag="interrogate"):
 
 
 class ScaleUp(msgspec.Struct, frozen=True, tag="scale_up"):
-    """The region's bins are shared anew, among as many workers or more; these can stay."""
+    """Announce a reassignment of the region's bins to as many workers or more; these can stay."""
 
     region: str
     generation: int
@@ -66,7 +65,7 @@ class ScaleUp(msgspec.Struct, frozen=True, tag="scale_up"):
 
 
 class ScaleDown(msgspec.Struct, frozen=True, tag="scale_down"):
-    """The region's bins are shared anew, among fewer workers; these can stay."""
+    """Announce a reassignment of the region's bins to fewer workers; these can stay."""
 
     region: str
     generation: int
@@ -74,10 +73,9 @@ class ScaleDown(msgspec.Struct, frozen=True, tag="scale_down"):
 
 
 class Collect(msgspec.Struct, frozen=True, tag="collect"):
-    """Bins leave: after the data of this step, their state is another worker's.
+    """Hand over bins: after the data of this step, another worker owns their state.
 
-    Operators give what they keep outside their handles with ``add_state`` of the ``Collection``
-    that stands for it in a task.
+    Operators with state outside their handles hand it over with ``Collection.add_state``.
     """
 
     region: str
@@ -86,10 +84,10 @@ class Collect(msgspec.Struct, frozen=True, tag="collect"):
 
 
 class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
-    """Bins will arrive: their files, as of the step before, are copied to this worker's home.
+    """Copy the files of bins that will arrive, as of the step before, to this worker's home.
 
-    It comes in every step until they are acquired, so that only the last step is left to copy.
-    ``allowance`` is how many bytes of large values the step may copy, None without a bound.
+    It is sent in every step until they are acquired, so that only the last step is left to copy.
+    ``allowance`` is how many bytes of large values the step may copy; None is unlimited.
     """
 
     region: str
@@ -99,10 +97,7 @@ class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
 
 
 class Question(msgspec.Struct, frozen=True, tag="question"):
-    """A question of a committed part: every worker that gets it answers with the same ``body``.
-
-    So the part knows who has seen it.
-    """
+    """A committed part asks which workers it reaches: each answers with the same ``body``."""
 
     part: str
     body: bytes = b""
@@ -115,13 +110,13 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """The input has ended, and everything before this operator has: its keys get their end."""
+    """The input and all operators before this one have ended: call ``on_end`` for its keys."""
 
     operator: str
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    """A worker has no bins any more: this step is its last."""
+    """A worker has no bins left: this step is its last."""
 
     worker: int
 
@@ -142,16 +137,16 @@ Message: TypeAlias = (
 )
 
 BEFORE_DATA = (Load, Acquire, Hold)
-"""What an operator sees before the first row of a step (R2)."""
+"""The messages before the first row of a step (R2)."""
 
 AFTER_DATA = (End, Interrogate, ScaleUp, ScaleDown, Collect, Prefetch, Question, Barrier, Shutdown)
-"""What it sees after the last, in this order."""
+"""The messages after the last row, in this order."""
 
 _ORDER: dict[type, int] = {kind: place for place, kind in enumerate((*BEFORE_DATA, *AFTER_DATA))}
 
 
 def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages of a step in the only order; those of one kind stay in theirs.
+    """The messages of a step in protocol order; messages of one kind keep their order.
 
     >>> [type(each).__name__ for each in in_order([Shutdown(3), Barrier(7), Interrogate("r", 1)])]
     ['Interrogate', 'Barrier', 'Shutdown']
@@ -160,17 +155,16 @@ def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 FileTags: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
-"""By a source's number: how its rows name their files."""
+"""By source number: the tags by which rows name their files."""
 
 
 class Control(msgspec.Struct, frozen=True, tag="control"):
-    """A worker's messages for one step, and which step it is.
+    """The control row: a worker's messages for one step.
 
-    ``level`` and ``partition`` say which task it is for; a task passes on what is for a deeper
-    level. ``tags`` numbers the files of each source, as their rows name them, in planned order; a
-    task that gets no rows of files has none. ``next_partitions`` is the number of partitions behind
-    the exchange that follows, None where rows stay in their partition. ``profile`` is how the task
-    is to be looked at, None for not at all.
+    ``level`` and ``partition`` address a task; tasks pass on rows for deeper levels. ``tags`` lists
+    the files of each source by the tags in their rows, in planned order; it is empty for tasks that
+    get no rows of files. ``next_partitions`` is the number of partitions after the next exchange,
+    None if rows stay in their partition. ``profile`` is how to profile the task, None for not.
     """
 
     level: int
@@ -188,7 +182,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
 
 
 class Attempt(msgspec.Struct, frozen=True, tag="attempt"):
-    """Which execution of a task some rows are from: its place, and 128 random bits."""
+    """The execution of a task that rows come from: its place, and 128 random bits."""
 
     level: int
     group: str
@@ -197,7 +191,7 @@ class Attempt(msgspec.Struct, frozen=True, tag="attempt"):
 
 
 class StateReport(msgspec.Struct, frozen=True):
-    """What a task did to one operator's state: the new run list of the bins it owns."""
+    """A task's changes to one operator's state: the new run list of the bins it owns."""
 
     operator: str
     owned: BinSet
@@ -207,7 +201,7 @@ class StateReport(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """How many rows passed a place (an edge or a sink), and their hash, by bin.
+    """The number of rows that passed a place (an edge or a sink), and their hash, by bin.
 
     Places without a key have one entry, bin 0.
     """
@@ -219,9 +213,9 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """How a message of a rescale has passed a task: by which operators, and who handled it.
+    """A rescale message that passed through a task: its operators, and those that handled it.
 
-    ``keys`` is how many keys were registered, collected or taken.
+    ``keys`` is the number of keys registered, collected or taken.
     """
 
     message: str
@@ -232,7 +226,7 @@ class Passed(msgspec.Struct, frozen=True):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """How many keys of each bin an operator has registered when it was interrogated."""
+    """The number of keys per bin that an operator registered when it was interrogated."""
 
     region: str
     operator: str
@@ -241,7 +235,7 @@ class Registered(msgspec.Struct, frozen=True):
 
 
 class PartitionRead(msgspec.Struct, frozen=True):
-    """What a read task has read of one partition of a source: rows, and where it began."""
+    """What a read task read from one partition of a source: row count and start position."""
 
     source: str
     partition: int
@@ -250,7 +244,7 @@ class PartitionRead(msgspec.Struct, frozen=True):
 
 
 class BinCopied(msgspec.Struct, frozen=True):
-    """All that a bin had at the step before is in the home of the task's worker."""
+    """A bin is fully copied to the home of the task's worker, as of the step before."""
 
     region: str
     bin: int
@@ -268,10 +262,10 @@ class PartAnswer(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """A task's answer: what it wrote, what it counted, and whose work it has used.
+    """The report row: what a task wrote and counted, and the attempts it consumed.
 
-    ``passed`` and ``registered`` are there while a rescale is under way, ``read`` is a read task's,
-    ``profile`` is there if it was requested, ``answers`` are those to questions of parts.
+    ``passed`` and ``registered`` are set during a rescale, ``read`` by read tasks, ``profile`` if
+    one was requested, ``answers`` by the questions of parts.
     """
 
     attempt: Attempt
@@ -290,10 +284,10 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
 
 
 Note: TypeAlias = Control | Attempt | Report
-"""What a row that is not data holds."""
+"""The content of a row that is not data."""
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Note).decode
 
 decode_message = msgspec.json.Decoder(Message).decode
-"""A message that stands in a plan."""
+"""Decode a message from a plan."""

@@ -1,4 +1,4 @@
-"""Profiles that are asked for: which step carries the wish, and who is told what of it."""
+"""Profiles that are asked for: which step carries the request, and who is told what of it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def committed(bench: Bench, made: Plan, profiles: tuple[TaskProfile, ...] = ()) 
     return bench.send(CommitWritten(commit(made.step), ours=True))
 
 
-def test_the_next_plan_carries_the_wish_and_its_commit_answers() -> None:
+def test_the_next_plan_carries_the_request_and_its_commit_answers() -> None:
     bench = at_step_7()
     assert not answers(bench.send(Asked(1, ProfileWorker(TIME))))
     made = planned(bench, 8)
@@ -71,11 +71,11 @@ def test_the_next_plan_carries_the_wish_and_its_commit_answers() -> None:
     assert planned(bench, 9).profile is msgspec.UNSET
 
 
-def test_a_plan_without_a_wish_does_not_mention_it() -> None:
+def test_a_plan_without_a_request_does_not_mention_it() -> None:
     body = encode(plan(8))
     assert b"profile" not in body
-    wished = msgspec.structs.replace(plan(8), profile=HEAP)
-    assert decode_plan(encode(wished)) == wished
+    requested = msgspec.structs.replace(plan(8), profile=HEAP)
+    assert decode_plan(encode(requested)) == requested
     assert decode_plan(body).profile is msgspec.UNSET
 
 
@@ -89,7 +89,7 @@ def test_a_step_that_reads_nothing_is_not_looked_at() -> None:
     assert planned(bench, 9).profile == TIME
 
 
-def test_one_wish_a_step_and_equal_ones_together() -> None:
+def test_one_request_a_step_and_equal_ones_together() -> None:
     bench = at_step_7()
     for number, request in ((1, TIME), (2, HEAP), (3, TIME)):
         bench.send(Asked(number, ProfileWorker(request)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.coordinator.rescaling import rescale_progress
 from anabranch.protocol.rescale_requests import CancelRescale, PauseRescale, Scale
 from anabranch.protocol.status import RescaleStatus
-from anabranch.rescale.controller import arrived, is_pending
+from anabranch.rescale.controller import is_pending, next_placement
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.rescale.pipeline import Pipeline
 from tests.rescale.placed import REGION, placed
@@ -20,7 +20,7 @@ def moving() -> Pipeline:
 
 
 def status(seen: Pipeline) -> RescaleStatus:
-    now = arrived(seen.rescale, seen.placement)
+    now = next_placement(seen.rescale, seen.placement)
     return rescale_progress(seen.rescale, now, seen.loads(), (0.1, 0.2), seen.settings)
 
 

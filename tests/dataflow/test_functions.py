@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.dataflow.functions import describe_function, function_finding
+from anabranch.dataflow.functions import (
+    STATEFUL_MAP_SIGNATURE,
+    describe_function,
+    function_finding,
+)
 
 
 def three(key: Any, row: Any, state: Any) -> Any: ...
@@ -46,7 +50,7 @@ LINE = three.__code__.co_firstlineno
     ],
 )
 def test_what_takes_three_arguments_is_accepted(function: Callable[..., Any]) -> None:
-    assert function_finding(function) is None
+    assert function_finding(function, STATEFUL_MAP_SIGNATURE) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,7 @@ def test_what_takes_three_arguments_is_accepted(function: Callable[..., Any]) ->
     ],
 )
 def test_what_cannot_be_called_so_is_refused(function: Callable[..., Any], what: str) -> None:
-    finding = function_finding(function)
+    finding = function_finding(function, STATEFUL_MAP_SIGNATURE)
     assert finding is not None
     assert what in finding.what
     assert finding.do

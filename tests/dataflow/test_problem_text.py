@@ -41,12 +41,12 @@ no such condition: amout > 0. Correct the expression; the columns are: customer,
   key of distribution "by-amount": key "amount" has type double, which cannot be a key. \
 Floats are not exactly equal: use e.g. cast(amount as decimal(18,2)).
   aggregate "totals": column "share": "sum(amount) / count(*)" is not one aggregate function. \
-Give each function a column of its own and combine them with select after it; \
+Give each function its own column and combine them in a later select; \
 only "filter (where …)" may follow a call, as in count(*) filter (where paid).
   aggregate "totals": column "middle": aggregate function "histogram_numeric" in \
 "histogram_numeric(amount, 5)" is not supported. \
 Use approx_percentile(x, percentage) or percentile(x, percentage).
-  stateful_map "running": it keeps state, and its rows are not distributed by a key. \
+  stateful_map "running": it keeps state, but its rows are not distributed by key. \
 Call .key_distribute("name", "column") before it.
   stateful_map "running": function two ({__file__}:{two.__code__.co_firstlineno}) \
 cannot be called with 3 positional arguments. \

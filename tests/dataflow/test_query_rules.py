@@ -13,7 +13,7 @@ from anabranch.dataflow.sql.query_rules import (
     Parsed,
     check_leaves,
     has_several_statements,
-    mentioned,
+    operators_in_query,
 )
 from anabranch.errors import (
     ForbiddenFunction,
@@ -56,7 +56,7 @@ def test_the_operators_that_are_named_are_found_whatever_their_case() -> None:
         table_functions={("RANGE",), ("builtin", "explode")},
     )
     operators = ["running-total", "counts", "other"]
-    assert mentioned(said, operators, GROUPS.get) == {"running-total", "counts"}
+    assert operators_in_query(said, operators, GROUPS.get) == {"running-total", "counts"}
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_the_operators_that_are_named_are_found_whatever_their_case() -> None:
 )
 def test_everything_else_is_refused(said: Parsed, kind: type[QueryError]) -> None:
     with pytest.raises(kind) as raised:
-        mentioned(said, ["counts"], GROUPS.get)
+        operators_in_query(said, ["counts"], GROUPS.get)
     assert raised.value.do
 
 
 def test_the_statement_is_named_as_its_writer_knows_it() -> None:
-    with pytest.raises(NotAQuery, match="it holds create table as select"):
-        mentioned(parsed(root="CreateTableAsSelect", nodes={"Append"}), [], GROUPS.get)
+    with pytest.raises(NotAQuery, match="it contains create table as select"):
+        operators_in_query(parsed(root="CreateTableAsSelect", nodes={"Append"}), [], GROUPS.get)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ ADVICE = ", which a transform before it does not return"
     [
         (
             lambda s: mapped(s.transform("t", same)),
-            [('stateful_map "m"', "it keeps state, and its rows are not distributed by a key")],
+            [('stateful_map "m"', "it keeps state, but its rows are not distributed by key")],
         ),
         (
             lambda s: s.key_by("customer").transform("t", same),
@@ -165,7 +165,7 @@ def test_the_node_has_name_and_function_and_tasks_get_neither_code_nor_captives(
     assert node.function(1) == (captive, 1)
     sent = pickle.loads(pickle.dumps(node.function))
     assert sent == DriverFunction(None, node.function.fingerprint)
-    with pytest.raises(AssertionError, match="in a task"):
+    with pytest.raises(AssertionError, match="a task called"):
         sent(1)
 
 

@@ -79,13 +79,12 @@ def test_a_key_waits_from_key_by_to_its_distribution(typed: Typed) -> None:
 def test_a_region_is_named_by_the_distribution_that_opened_it(typed: Typed) -> None:
     expected = [None] * 3 + [3] * 6 + [9] * 2 + [None] * 3
     assert [typed.region(id) for id in range(14)] == expected
-    assert typed.regions() == (3, 9)
 
 
 def test_state_and_aggregates_belong_to_their_operators_alone(typed: Typed) -> None:
-    values = {id: typed.value(id) for id in range(14) if typed.value(id) is not None}
+    values = {id: typed.nodes[id].value for id in range(14) if typed.nodes[id].value is not None}
     assert values == {6: parse_schema("total double, n int")}
-    aggregates = {id: typed.aggregates(id) for id in range(14) if typed.aggregates(id)}
+    aggregates = {id: typed.nodes[id].aggregates for id in range(14) if typed.nodes[id].aggregates}
     assert aggregates == {
         10: (
             TypedAggregate(
@@ -108,7 +107,7 @@ def test_any_value_is_a_state_without_schema() -> None:
     flow = Dataflow("shop")
     stream = flow.source("orders", source()).key_distribute("by", "customer")
     stream.stateful_map("running", add, output="customer string").sink("out", sink())
-    assert validate(flow.graph()).value(3) is None
+    assert validate(flow.graph()).nodes[3].value is None
 
 
 def test_names_are_written_as_the_user_last_wrote_them() -> None:
@@ -132,7 +131,7 @@ def test_unknown_types_are_not_made_up() -> None:
     typed = validate(flow.graph())
     assert typed.schema(0) == parse_schema("customer string, amount double, at timestamp")
     assert typed.key(4) == parse_schema("customer string")
-    count, total = typed.aggregates(4)
+    count, total = typed.nodes[4].aggregates
     assert count.field == pa.field("n", pa.int64(), nullable=False)
     assert total.field is None
     for id in (1, 4, 5):

@@ -69,7 +69,7 @@ def test_a_tagged_union_has_every_column() -> None:
     ("first", "second", "tag", "what"),
     [
         (ROW, "customer string", None, 'input 2 has no column "amount"'),
-        ("customer string", ROW, None, 'input 2 has a column "amount" that input 1 has not'),
+        ("customer string", ROW, None, 'input 2 has a column "amount" that input 1 lacks'),
         (ROW, "customer string, amount int", None, 'column "amount" is bigint in one input and'),
         (ROW, "customer string, amount int", "t", 'column "amount" is bigint in one input and'),
         (ROW, ROW, "amount", 'input 1 has a column "amount", which is the tag\'s name'),
@@ -117,7 +117,7 @@ def _two_regions(a: Stream, b: Stream) -> Stream:
 @pytest.mark.parametrize(
     ("build", "what"),
     [
-        (_one_key, "input 2 has no key, and others have one"),
+        (_one_key, "input 2 has no key, but others have one"),
         (_other_keys, "its inputs have different keys"),
     ],
 )
@@ -134,7 +134,7 @@ def test_inputs_in_two_regions_are_in_none() -> None:
     _two_regions(a, b).stateful_map("m", add, output="n bigint").sink("o", sink())
     with pytest.raises(InvalidDataflow) as error:
         validate(flow.graph())
-    assert "its rows are not distributed by a key" in str(error.value)
+    assert "its rows are not distributed by key" in str(error.value)
 
 
 def test_a_split_gives_a_stream_for_each_condition() -> None:

@@ -193,19 +193,19 @@ PLAIN = [
     ),
     (
         lambda s: s.aggregate("n", n="count(*)").aggregate("m", m="count(*)"),
-        ('aggregate "n"', "it keeps state, and its rows are not distributed by a key"),
+        ('aggregate "n"', "it keeps state, but its rows are not distributed by key"),
     ),
     (
         lambda s: mapped(s.where("amount > 0")),
-        ('stateful_map "running"', "it keeps state, and its rows are not distributed by a key"),
+        ('stateful_map "running"', "it keeps state, but its rows are not distributed by key"),
     ),
     (
         lambda s: mapped(s.key_by("customer")),
-        ('stateful_map "running"', "key_by alone does not bring the rows of a key together"),
+        ('stateful_map "running"', "key_by alone does not bring a key's rows together"),
     ),
     (
         lambda s: mapped(keyed(s).key_by("at")),
-        ('stateful_map "running"', "key_by alone does not bring the rows of a key together"),
+        ('stateful_map "running"', "key_by alone does not bring a key's rows together"),
     ),
     (
         lambda s: mapped(keyed(s).local().where("amount > 0")),
@@ -219,7 +219,7 @@ PLAIN = [
         lambda s: keyed(s).aggregate("n", customer="count(*)"),
         (
             'aggregate "n"',
-            'column "customer" has the name of a key column, which is in the output already',
+            'column "customer" has the name of a key column, which the output already has',
         ),
     ),
     (
@@ -273,8 +273,8 @@ PLAIN = [
         lambda s: mapped(keyed(s), output="total").where("anything"),
         (
             'stateful_map "running"',
-            'output: the schema cannot be read: column "total" has no type: the text ends '
-            '(character 6 of "total")',
+            'output: the schema cannot be read: expected the type of column "total", but the '
+            'text ends (character 6 of "total")',
         ),
     ),
     (

@@ -374,11 +374,11 @@ def test_an_end_that_no_key_would_come_to_is_a_problem_of_the_dataflow() -> None
     class Remembers(Ends):
         value = ab.ValueState("n bigint")
 
-    with pytest.raises(InvalidDataflow, match="Ends has on_end and keeps no state"):
+    with pytest.raises(InvalidDataflow, match="Ends has on_end but keeps no state"):
         operator(Ends)
     assert operator(Remembers).name == "machine"
 
 
 def test_handles_work_only_in_a_task() -> None:
-    with pytest.raises(RuntimeError, match="in on_rows and on_end only"):
+    with pytest.raises(RuntimeError, match="only in on_rows and on_end"):
         Machine().value.get()

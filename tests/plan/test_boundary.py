@@ -45,7 +45,7 @@ READER = [f"{PREFIX}o{i} int64" for i in range(3)]
 
 def test_all_edges_share_one_table_with_columns_of_their_own() -> None:
     found = boundary(flows.two_keyed_consumers, 1)
-    assert text(found.arriving()) == [
+    assert text(found.arriving_schema()) == [
         f"{PART} int32",
         f"{TO} int32",
         *RESERVED,
@@ -56,7 +56,7 @@ def test_all_edges_share_one_table_with_columns_of_their_own() -> None:
         f"{PREFIX}e2_0 string",
         f"{PREFIX}e2_1 double",
     ]
-    assert text(found.made([0])) == [
+    assert text(found.emitted_schema([0])) == [
         f"{PART} int32",
         f"{FROM} int32",
         *RESERVED,
@@ -71,7 +71,7 @@ def test_rows_that_stay_in_their_region_bring_their_key_along() -> None:
     found = boundary(flows.chained_with_where, 2)
     (producer,) = found.producers()
     assert text(found.carried_keys(producer)) == ["customer string"]
-    assert text(found.made([producer]))[-3:] == [
+    assert text(found.emitted_schema([producer]))[-3:] == [
         f"{PREFIX}p{producer}_k0 string",
         f"{PREFIX}p{producer}_0 string",
         f"{PREFIX}p{producer}_1 double",
@@ -91,7 +91,7 @@ def test_where_nobody_needs_the_order_there_are_no_columns_for_it() -> None:
     found = boundary(flows.several_sinks, 2)
     assert found.digits is None
     assert found.order == []
-    assert not any(name.startswith(f"{PREFIX}o") for name in found.arriving().names)
+    assert not any(name.startswith(f"{PREFIX}o") for name in found.arriving_schema().names)
 
 
 @pytest.mark.parametrize("build", flows.ALL, ids=lambda build: build.__name__)
@@ -104,7 +104,7 @@ def test_names_are_unique_and_reserved_and_producers_are_told_from_notes(
         producers = list(found.producers())
         grouped = [edge for edges in found.producers().values() for edge in edges]
         assert sorted(edge.id for edge in grouped) == sorted(edge.id for edge in found.edges)
-        for schema in (found.arriving(), found.made(producers)):
+        for schema in (found.arriving_schema(), found.emitted_schema(producers)):
             assert len(set(schema.names)) == len(schema.names)
             assert all(name.startswith(PREFIX) for name in schema.names)
             assert all(column.nullable for column in schema)

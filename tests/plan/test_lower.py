@@ -504,7 +504,12 @@ def test_rows_for_a_transform_bring_an_order_that_the_level_behind_does_not_need
     assert boundary.made_order == order_names(2)
     made = {name(physical, id) for id in boundary.task_producers()}
     assert made == {"b", "relay"}
-    assert {name(physical, id) for id in boundary.wanted()} == {"outer", "orders", "relay", "b"}
+    assert {name(physical, id) for id in boundary.needed_producers()} == {
+        "outer",
+        "orders",
+        "relay",
+        "b",
+    }
 
 
 def test_operators_reach_their_neighbours_without_leaving_the_task() -> None:

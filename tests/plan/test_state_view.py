@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.plan.state_view import StateView, bin_ranges, shown_names
+from anabranch.plan.state_view import StateView, bin_ranges, reader_names
 from anabranch.records.placed import OperatorShape
 
 names = st.lists(st.sampled_from(["a", "A", "b", "_worker", "_bin", "_BIN_", "state_a", "a_"]))
@@ -21,7 +21,7 @@ def test_no_two_columns_share_a_name_and_keys_keep_theirs(
     keys: list[str], values: list[str]
 ) -> None:
     keys, values = without_case(keys), without_case(values)
-    found = shown_names([*(f"k_{name}" for name in keys), *(f"v_{name}" for name in values)])
+    found = reader_names([*(f"k_{name}" for name in keys), *(f"v_{name}" for name in values)])
     assert len(found) == len(keys) + len(values) + 2
     assert len({name.lower() for name in found}) == len(found)
     assert found[: len(keys)] == keys

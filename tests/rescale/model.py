@@ -4,8 +4,9 @@ One region, three workers, three bins. The world plans, commits, crashes, loses 
 them late, and asks for things; what the controller makes of it is the controller's own doing: its
 functions are the transitions. The world keeps its own account of where the state of each bin is.
 
-Worlds that differ only in the names of workers and bins are one. That is sound because every wish
-is possible and every order of the bins by heat: the controller's choices by number disappear.
+Worlds that differ only in the names of workers and bins are one. That is sound because every
+request is possible and every order of the bins by heat: the controller's choices by number
+disappear.
 """
 
 from __future__ import annotations

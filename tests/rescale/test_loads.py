@@ -15,9 +15,9 @@ from anabranch.rescale.loads import (
     SMOOTHING,
     Loads,
     RegionLoad,
-    completed,
+    combine_loads,
     from_states,
-    observed,
+    update_loads,
     weights,
 )
 
@@ -72,20 +72,20 @@ def answer(worker: int, loads: dict[int, BinLoad], region: str = "a") -> WorkerL
 
 
 def test_rows_and_seconds_are_smoothed_and_keys_are_the_newest() -> None:
-    known = observed(Loads(), [answer(0, {1: BinLoad(5, 0, 100.0, 1.0)})])
+    known = update_loads(Loads(), [answer(0, {1: BinLoad(5, 0, 100.0, 1.0)})])
     assert known.of("a").bin(1) == BinLoad(5, 0, 100.0, 1.0), "the first answer counts whole"
-    known = observed(known, [answer(0, {0: BinLoad(rows=1.0), 1: BinLoad(7, 0, 0.0, 0.0)})])
+    known = update_loads(known, [answer(0, {0: BinLoad(rows=1.0), 1: BinLoad(7, 0, 0.0, 0.0)})])
     assert known.of("a").bin(1) == BinLoad(7, 0, 100 * (1 - SMOOTHING), 1 - SMOOTHING)
     for _ in range(100):
-        known = observed(known, [answer(0, {1: BinLoad(7, 0, 8.0, 0.5)})])
+        known = update_loads(known, [answer(0, {1: BinLoad(7, 0, 8.0, 0.5)})])
     assert known.of("a").bin(1).rows == pytest.approx(8.0)
     assert known.of("a").bin(1).seconds == pytest.approx(0.5)
 
 
 def test_a_region_without_rows_in_a_step_stays_as_it_is() -> None:
-    known = observed(Loads(), [answer(0, {1: BinLoad(0, 0, 100.0, 1.0)})])
+    known = update_loads(Loads(), [answer(0, {1: BinLoad(0, 0, 100.0, 1.0)})])
     other = answer(0, {0: BinLoad(rows=5.0)}, "b")
-    after = observed(known, [answer(0, {1: BinLoad()}), other])
+    after = update_loads(known, [answer(0, {1: BinLoad()}), other])
     assert after.of("a") == known.of("a")
     assert after.of("b").bin(0).rows == 5.0
 
@@ -96,25 +96,27 @@ def test_answers_count_in_any_order() -> None:
         answer(1, {3: BinLoad(2, 2, 2.0, 2.0)}),
         answer(1, {1: BinLoad(3, 3, 3.0, 3.0)}, "b"),
     ]
-    start = observed(Loads(), [answer(0, {0: BinLoad(9, 9, 9.0, 9.0)})])
-    assert len({observed(start, order) for order in permutations(given)}) == 1
+    start = update_loads(Loads(), [answer(0, {0: BinLoad(9, 9, 9.0, 9.0)})])
+    assert len({update_loads(start, order) for order in permutations(given)}) == 1
 
 
 def test_a_bin_that_nobody_reports_stays() -> None:
-    known = observed(Loads(), [answer(0, {0: BinLoad(1, 0, 1.0, 1.0)})])
-    after = observed(known, [answer(1, {2: BinLoad(2, rows=1.0)})])
+    known = update_loads(Loads(), [answer(0, {0: BinLoad(1, 0, 1.0, 1.0)})])
+    after = update_loads(known, [answer(1, {2: BinLoad(2, rows=1.0)})])
     assert after.of("a").bin(0) == BinLoad(1, 0, 1.0, 1.0)
 
 
 def test_r1_two_workers_do_not_report_one_bin() -> None:
     with pytest.raises(ValueError, match="R1"):
-        observed(Loads(), [answer(0, {0: BinLoad()}), answer(1, {0: BinLoad()})])
+        update_loads(Loads(), [answer(0, {0: BinLoad()}), answer(1, {0: BinLoad()})])
 
 
 def test_keys_and_bytes_are_what_a_commit_says_and_registered_keys_come_on_top() -> None:
-    measured = observed(Loads(), [answer(0, {0: BinLoad(3, 0, 1.0, 0.1), 9: BinLoad(rows=2.0)})])
+    measured = update_loads(
+        Loads(), [answer(0, {0: BinLoad(3, 0, 1.0, 0.1), 9: BinLoad(rows=2.0)})]
+    )
     default = from_states(PLACEMENT, (state("x", "a", (5, 6, 7, 8), (26, {0, 1, 2, 3})),))
-    found = completed(measured, default)
+    found = combine_loads(measured, default)
     assert found.of("a").bins == (
         BinLoad(8, 5, 1.0, 0.1),
         BinLoad(6, 6),
@@ -125,7 +127,7 @@ def test_keys_and_bytes_are_what_a_commit_says_and_registered_keys_come_on_top()
 
 
 def test_partitions_that_came_later_are_reported() -> None:
-    known = observed(Loads(), [answer(0, {5: BinLoad(rows=3.0)}, "b")])
+    known = update_loads(Loads(), [answer(0, {5: BinLoad(rows=3.0)}, "b")])
     assert known.of("b").bin(5).rows == 3
     assert known.of("b").bin(4) == BinLoad()
     assert known.of("nowhere").bin(0) == BinLoad()

@@ -145,7 +145,7 @@ def early_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     def everyone(rescale: Rescale, placement: tuple[Assignment, ...]) -> tuple[int, ...]:
         return rescale.workers
 
-    monkeypatch.setattr(controller, "idle", everyone)
+    monkeypatch.setattr(controller, "idle_workers", everyone)
 
 
 def forgotten_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ from anabranch.rescale.rounds import (
     RescaleSettings,
     budget_for,
     next_pace,
-    paced,
     rounds,
+    scale_budget,
     usual_seconds,
 )
 from tests.rescale.placed import REGION, all_told, loads, placed
@@ -209,13 +209,13 @@ def test_a_bin_that_the_target_does_not_know_stays() -> None:
 
 
 def test_the_rate_of_copying_is_learnt() -> None:
-    model = CostModel().learnt([Prefetched("r", 0, 1, 100_000_000, 1.0)])
+    model = CostModel().learn_from([Prefetched("r", 0, 1, 100_000_000, 1.0)])
     assert model.bytes_per_second == 1e8, "before that it was a guess"
     for _ in range(60):
-        model = model.learnt([Prefetched("r", 0, 1, 5_000_000, 1.0)])
+        model = model.learn_from([Prefetched("r", 0, 1, 5_000_000, 1.0)])
     assert model.seconds(10_000_000) == pytest.approx(2.0, rel=0.01)
-    assert model.learnt([Prefetched("r", 0, 1, 10, 1.0)]) == model, "tiny copies say nothing"
-    assert model.learnt([Prefetched("r", 0, 1, 0, 0.0)]) == model
+    assert model.learn_from([Prefetched("r", 0, 1, 10, 1.0)]) == model, "tiny copies say nothing"
+    assert model.learn_from([Prefetched("r", 0, 1, 0, 0.0)]) == model
 
 
 @given(st.floats(0.0, 0.04), st.floats(2e7, 1e9))
@@ -227,10 +227,10 @@ def test_rounds_come_to_what_they_may_cost(fixed: float, rate: float) -> None:
     model, pace, size, allowed, costs = CostModel(), 1.0, 160_000, 0.05, []
     todo = [Move(REGION, bin, 0, 1, 1, size) for bin in range(10_000)]
     for _ in range(40):
-        taken = Purse(paced(Budget(seconds=allowed), pace), model).take(todo, copies=True)
+        taken = Purse(scale_budget(Budget(seconds=allowed), pace), model).take(todo, copies=True)
         costs.append(fixed + len(taken) * size / rate)
         share = costs[-1] / len(taken)
-        model = model.learnt(Prefetched(*move.end, size, share) for move in taken)
+        model = model.learn_from(Prefetched(*move.end, size, share) for move in taken)
         pace = next_pace(pace, costs[-1], allowed)
     assert max(costs) <= 3 * allowed
     assert sum(costs[20:]) / 20 >= 0.6 * allowed

@@ -19,7 +19,7 @@ from anabranch.protocol.rescale_requests import (
 )
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import members
-from anabranch.rescale.apply_request import reopened
+from anabranch.rescale.apply_request import apply_at_once
 from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.phases import Paused, Steady
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
@@ -304,7 +304,7 @@ def test_a_checkpoint_opens_with_another_number_of_workers() -> None:
     for _ in range(5):
         checked.step()
     assert checked.rescale.handing
-    opened, placement = reopened(checked.rescale, Scale(3), checked.placement, checked.loads())
+    opened, placement = apply_at_once(checked.rescale, Scale(3), checked.placement, checked.loads())
     assert len(members(placement)) == 3
     assert not opened.handing
     assert placement[1].generation > checked.placement[1].generation
@@ -313,5 +313,7 @@ def test_a_checkpoint_opens_with_another_number_of_workers() -> None:
 
 def test_a_worker_whose_host_is_gone_is_replaced_at_once() -> None:
     checked = pipeline()
-    _, placement = reopened(checked.rescale, Scale(remove=(0,)), checked.placement, checked.loads())
+    _, placement = apply_at_once(
+        checked.rescale, Scale(remove=(0,)), checked.placement, checked.loads()
+    )
     assert members(placement) == (1,)

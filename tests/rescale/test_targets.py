@@ -19,7 +19,7 @@ from anabranch.rescale import by_load as by_load_module
 from anabranch.rescale import membership
 from anabranch.rescale.by_load import by_load, load_limit
 from anabranch.rescale.loads import Loads, RegionLoad, weights
-from anabranch.rescale.membership import KeptByCount, choose_members, weighed
+from anabranch.rescale.membership import KeptByCount, bins_worth, choose_members
 from anabranch.rescale.targets import check_request, target_for
 from tests.rescale.placed import REGION, loads, moved_bytes, placed
 
@@ -141,7 +141,7 @@ def test_moved_bytes_are_near_the_best_when_balancing_by_load(
     target = target_for(Scale(count, by=Balance.LOAD), placement, known)
     weight = weights(known.of(REGION), len(owners))
     chosen = choose_members(
-        sorted(set(owners)), count, [KeptByCount(owners, weighed(size), count)], range(9)
+        sorted(set(owners)), count, [KeptByCount(owners, bins_worth(size), count)], range(9)
     )
     assert set(members(target)) <= set(chosen)
     assert Balanced(weight, chosen)(target[0].workers)
@@ -217,7 +217,7 @@ def test_the_greedy_choice_of_workers_is_exact_for_one_region(
     bins: list[tuple[int, int]], count: int
 ) -> None:
     owners = tuple(owner for owner, _ in bins)
-    kept = KeptByCount(owners, weighed([size for _, size in bins]), count)
+    kept = KeptByCount(owners, bins_worth([size for _, size in bins]), count)
     staying = sorted(set(owners))
     if len(staying) <= count:
         return
@@ -383,7 +383,7 @@ def test_exactly_these_shares() -> None:
         (Rebalance(("x",)), "no region 'x'"),
         (Assign((Shares("x", (0,)),)), "no region 'x'"),
         (Assign((Shares("a", (0,) * 5),)), "has 4 bins"),
-        (Assign((Shares("a", (-1,)),)), "not negative"),
+        (Assign((Shares("a", (-1,)),)), "cannot be negative"),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked: TargetRequest, why: str) -> None:

@@ -81,23 +81,23 @@ def a_source_partition_is_read_by_both(patch: Patch) -> None:
 
 def cancel_that_forgets_a_bin(patch: Patch) -> None:
     """Whoever cancels drops what is in hand-over."""
-    cancelled = apply_request._cancelled
+    cancel = apply_request._cancel
 
     def forgetting(rescale: Rescale) -> Rescale:
-        made = cancelled(rescale)
+        made = cancel(rescale)
         return msgspec.structs.replace(made, handing=made.handing[1:])
 
-    patch.setattr(apply_request, "_cancelled", forgetting)
+    patch.setattr(apply_request, "_cancel", forgetting)
 
 
 def second_rescale_from_a_stale_assignment(patch: Patch) -> None:
     """A second request goes out from where bins were before those in hand-over left."""
-    wanted = apply_request._wanted
+    start = apply_request._start
 
     def stale(rescale: Rescale, request: Any, placement: Any) -> Rescale:
-        return wanted(msgspec.structs.replace(rescale, handing=()), request, placement)
+        return start(msgspec.structs.replace(rescale, handing=()), request, placement)
 
-    patch.setattr(apply_request, "_wanted", stale)
+    patch.setattr(apply_request, "_start", stale)
 
 
 def crash_between_collect_and_acquire(patch: Patch) -> None:

@@ -323,7 +323,7 @@ def test_only_what_is_saved_can_be_handed_over() -> None:
         def on_collect(self, leaving: ab.LeavingState) -> None:
             return None
 
-    with pytest.raises(InvalidDataflow, match="has on_collect and saves nothing"):
+    with pytest.raises(InvalidDataflow, match="has on_collect but saves nothing"):
         flow_of(Handles, pages(1), ab.MemorySink())
 
 

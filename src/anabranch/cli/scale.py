@@ -31,7 +31,7 @@ _TO = "to"
 
 
 class _NumberOrVerb(TyperGroup):
-    """``scale 4`` is ``scale to 4``: what does not begin with a verb is a wish."""
+    """Reads ``scale 4`` as ``scale to 4``: a command without a verb is a request."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  (as click's)
         """Put the verb in where it was left out."""

@@ -42,10 +42,10 @@ def until_over(
     console: Console,
     request: TargetRequest | None = None,
 ) -> WatchedRescale:
-    """Wait until a rescale is over, or the pipeline, or so many seconds.
+    """Wait until a rescale or the pipeline ends, or for so many seconds.
 
-    It is the newest of the wish, or the newest of all. It may end otherwise than it was wished:
-    ``WatchedRescale.finished``.
+    The rescale is the newest of the request, or the newest of all. Its outcome may differ from the
+    request: ``WatchedRescale.finished``.
     """
     status, until = answer.status, time.monotonic() + seconds
     number = number_of(status, request)
@@ -72,16 +72,16 @@ def until_over(
 
 
 def number_of(status: Status, request: TargetRequest | None = None) -> int:
-    """The newest rescale, or the newest of a wish: it may be over already.
+    """The number of the newest rescale, or the newest of a request; it may have ended already.
 
-    With the wish it is found also where somebody else's request came right behind it.
+    With the request it is found even if somebody else's request came right after it.
     """
     newest_first = (
         [] if status.rescale is None else [(status.rescale.number, status.rescale.request)]
     )
     newest_first += [(each.number, each.request) for each in reversed(status.rescales)]
-    wished = (number for number, found in newest_first if request is None or found == request)
-    return next(wished, newest_first[0][0] if newest_first else 0)
+    requested = (number for number, found in newest_first if request is None or found == request)
+    return next(requested, newest_first[0][0] if newest_first else 0)
 
 
 def _goes_on(status: Status, number: int) -> bool:

@@ -91,7 +91,7 @@ class ProfileWorker:
 
 
 REWIND = 0
-"""The number of the wish to load that came with the start: nothing is started without it."""
+"""The number of the request to load that came with the start: nothing is started without it."""
 
 Operation: TypeAlias = (
     StartPipeline

@@ -25,7 +25,7 @@ from anabranch.records.plan import Input, Plan
 from anabranch.records.profiles import ProfileRequest
 from anabranch.records.shares import members
 from anabranch.rescale.assignments import equal_shares, later_than, source_shares
-from anabranch.rescale.loads import Loads, completed, from_states
+from anabranch.rescale.loads import Loads, combine_loads, from_states
 from anabranch.rescale.step_summary import StepMoved
 
 OPENS = 1_000_000
@@ -91,7 +91,7 @@ def _context(
     revised: tuple[Assignment, ...] = (),
 ) -> PlanContext:
     def loads() -> Loads:
-        return completed(memory.moving.measured, from_states(placed, memory.journal.states))
+        return combine_loads(memory.moving.measured, from_states(placed, memory.journal.states))
 
     recent, settings = tuple(memory.stats.recent), memory.settings
     return PlanContext(memory.step + 1, inputs, placed, loads, recent, settings, revised)

@@ -37,7 +37,7 @@ from anabranch.records.leader import Identity
 from anabranch.records.placed import Assignment
 from anabranch.records.plan import Plan
 from anabranch.records.shares import Shares
-from anabranch.rescale.apply_request import reopened
+from anabranch.rescale.apply_request import apply_at_once
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.phases import Settled
 
@@ -84,7 +84,7 @@ def share_anew(memory: Memory) -> None:
         return
     # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
     request = Assign(tuple(_equal(each, workers) for each in commit.placement))
-    settled, memory.moving.reopened = reopened(
+    settled, memory.moving.reopened = apply_at_once(
         rescale_of(commit), request, commit.placement, Loads()
     )
     shown = Settled(Scale(workers), RescaleOutcome.REOPENED, MovedTotals())

@@ -29,7 +29,7 @@ from anabranch.rescale.apply_request import apply_request
 
 
 def handle_request(memory: Memory, number: int, operation: Operation, now: float) -> list[Effect]:
-    """Take a wish, or refuse it."""
+    """Apply a request, or refuse it."""
     refused = _refused(memory, operation)
     if refused is not None:
         return [Answer(number, refused)]

@@ -1,4 +1,4 @@
-"""What users see of a rescale: how far it is, what is left of it, what a wish would come to."""
+"""What users see of a rescale: its progress, what is left of it, and forecasts of requests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from anabranch.errors import OperationRefused
 from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import RescaleStatus
 from anabranch.records.placed import Assignment
-from anabranch.rescale.controller import Rescale, arrived, is_moving
+from anabranch.rescale.controller import Rescale, is_moving, next_placement
 from anabranch.rescale.forecast import Forecast, duration, forecast
-from anabranch.rescale.loads import Loads, completed, from_states
+from anabranch.rescale.loads import Loads, combine_loads, from_states
 from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.moves import Move, moves_between
 from anabranch.rescale.phases import (
@@ -31,14 +31,14 @@ Inner = Steady | Settled | Interrogating | Moving | RollingBack | Cancelling
 
 
 def forecast_of(memory: Memory, request: TargetRequest) -> Forecast:
-    """What a wish would come to from where the bins are now; ``OperationRefused``."""
+    """Predict the effect of a request from where the bins are now; ``OperationRefused``."""
     commit = memory.journal.commit
     if commit is None:
         raise OperationRefused(
             "There is no committed step yet", do="Ask again after the first one."
         )
     rescale, settings = memory.rescale, memory.settings.moving
-    now = arrived(rescale, bins_to_move(memory))
+    now = next_placement(rescale, bins_to_move(memory))
     return forecast(
         request, now, _loads(memory, now), tuple(memory.stats.recent), settings, rescale.costs
     )
@@ -60,7 +60,7 @@ def rescale_status(memory: Memory) -> RescaleStatus | None:
     rescale = memory.rescale
     if memory.journal.commit is None or not is_moving(rescale):
         return None
-    now = arrived(rescale, where_bins_are(memory))
+    now = next_placement(rescale, where_bins_are(memory))
     loads = _loads(memory, now)
     return rescale_progress(rescale, now, loads, tuple(memory.stats.recent), memory.settings.moving)
 
@@ -72,7 +72,7 @@ def rescale_progress(
     recent: tuple[float, ...],
     settings: RescaleSettings,
 ) -> RescaleStatus:
-    """How far a rescale is. ``now``: bins in hand-over have arrived."""
+    """The progress of a rescale. ``now``: with bins in hand-over at their new owners."""
     phase = rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
     left, moved = _left(phase, now, loads), moved_of(phase)
     migration = phase.migration if isinstance(phase, Moving | RollingBack) else None
@@ -124,4 +124,4 @@ def _more_steps(rescale: Rescale, phase: Inner, left: tuple[Move, ...]) -> int:
 
 
 def _loads(memory: Memory, now: tuple[Assignment, ...]) -> Loads:
-    return completed(memory.moving.measured, from_states(now, memory.journal.states))
+    return combine_loads(memory.moving.measured, from_states(now, memory.journal.states))

@@ -39,7 +39,7 @@ from anabranch.protocol.node import (
 )
 from anabranch.records.commit import Commit
 from anabranch.records.plan import Input, Plan
-from anabranch.rescale.loads import observed
+from anabranch.rescale.loads import update_loads
 from anabranch.rescale.step_moves import moves_of
 from anabranch.rescale.step_summary import moved_in
 
@@ -221,7 +221,7 @@ def _heed_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) -
         memory.parts = memory.parts.after_commit(context)
     else:
         memory.parts = memory.parts.committed(commit)
-    memory.moving.measured = observed(memory.moving.measured, result.loads)
+    memory.moving.measured = update_loads(memory.moving.measured, result.loads)
 
 
 def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:

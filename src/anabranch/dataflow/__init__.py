@@ -1,1 +1,1 @@
-"""What the user says: the graph of a dataflow, the streams it is written with, its validation."""
+"""The user's dataflow: its graph, the streams that build it, and its validation."""

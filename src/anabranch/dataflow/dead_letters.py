@@ -1,4 +1,4 @@
-"""What a dead letter looks like, and what an operator does with rows that it cannot process."""
+"""Dead letters: their columns, and the policy for rows that an operator cannot process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pyarrow as pa
 from anabranch.dataflow.sql.sql_text import sql_literal
 from anabranch.dataflow.types.schema import parse_schema
 
-#: What happens to a row for which a function of the user's raises: the step fails, or the row
-#: becomes a dead letter and the step goes on.
+#: What to do if the user's function raises for a row: fail the step, or make the row a dead letter
+#: and go on.
 OnError: TypeAlias = Literal["fail", "dead-letter"]
 
 DEAD_LETTER_DDL = (
@@ -18,25 +18,25 @@ DEAD_LETTER_DDL = (
     "traceback string, step bigint"
 )
 DEAD_LETTER_SCHEMA: pa.Schema = parse_schema(DEAD_LETTER_DDL)
-"""What a dead letter consists of.
+"""The columns of a dead letter.
 
 =========  ======================================================================================
 operator   the operator or source that met the row
-kind       ``function``: a function of the user's raised; ``malformed``: input did not fit
-key        the key as a JSON object; NULL where there is none
-row        the row as a JSON object; of malformed input the raw text, as it was read
-place      where the row came from, such as a file; NULL where that is not known
-error      type and message of what was raised; of malformed input what is wrong with it
-traceback  the stack from the user's function on; NULL where no code of the user's was involved
+kind       ``function``: the user's function raised; ``malformed``: the input did not fit
+key        the key as a JSON object; NULL if there is none
+row        the row as a JSON object; for malformed input, the raw text
+place      where the row came from, such as a file; NULL if unknown
+error      type and message of the exception; for malformed input, what is wrong with it
+traceback  the stack from the user's function on; NULL if no user code was involved
 step       the step that met the row
 =========  ======================================================================================
 """
 
 
 def malformed_letters(source: str, raw: str, file: str, reason: str) -> tuple[str, ...]:
-    """The columns of a malformed row's letter, from SQL for its text, its file and the reason.
+    """The columns of a malformed row's dead letter, from SQL for its text, file and reason.
 
-    The step is left open: a task knows it.
+    The step is NULL; the task fills it in.
 
     >>> malformed_letters("orders", "r", "f", "'why'")[3:5]
     ('r as row', 'f as place')
@@ -54,6 +54,6 @@ def malformed_letters(source: str, raw: str, file: str, reason: str) -> tuple[st
 
 
 def check_on_error(operator: str, on_error: object) -> None:
-    """Refuse anything but the two policies."""
+    """Raise ``ValueError`` for an unknown policy."""
     if on_error not in ("fail", "dead-letter"):
         raise ValueError(f'{operator}: on_error is "fail" or "dead-letter", not {on_error!r}')

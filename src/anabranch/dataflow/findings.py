@@ -1,4 +1,4 @@
-"""What a check has to say, before it is known at which operator."""
+"""Findings: what a check reports, before it is attached to an operator."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _MOST_NAMES = 12
 
 
 class Finding(NamedTuple):
-    """What is wrong (no full stop) and what to do (a sentence), each on one line."""
+    """What is wrong (no full stop) and what to do about it (a sentence), each on one line."""
 
     what: str
     do: str
 
     def at(self, operator: str) -> Problem:
-        """The finding as a problem of an operator."""
+        """The finding as a problem of this operator."""
         return Problem(one_line(operator), one_line(self.what), one_line(self.do))
 
 
 def from_error(error: AnabranchError, before: str, do: str) -> Finding:
-    """An error's own words as a finding after ``before``; ``do`` where the error has no advice."""
+    """The error's text as a finding, prefixed with ``before``; ``do`` if it has no advice."""
     place = f" ({error.where})" if error.where else ""
     what = error.what[:1].lower() + error.what[1:]
     return Finding(f"{before}{what}{place}", error.do or do)
 
 
 def one_line(text: str) -> str:
-    r"""The text without line breaks, cut where it is long.
+    r"""The text without line breaks, truncated if it is long.
 
     >>> one_line("a  line\n\tand another")
     'a line and another'
@@ -41,7 +41,7 @@ def one_line(text: str) -> str:
 
 
 def choose_among(wanted: str, names: Iterable[str]) -> str:
-    """Advice for a name that does not exist: the one that was probably meant, or all of them."""
+    """Advice for an unknown name: the closest match, or all names."""
     known = list(names)
     if not known:
         return "There are no columns to choose from."

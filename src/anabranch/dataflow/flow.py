@@ -1,4 +1,4 @@
-"""The dataflow: what the user starts from."""
+"""``Dataflow``, the user's starting point."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ABSENT = object()
 
 
 class Dataflow:
-    """A graph of named operators, from sources to sinks. Says what is to be done; does nothing.
+    """A graph of named operators, from sources to sinks. Building it runs nothing.
 
-    The name identifies the pipeline's directory. Operators' names are unique in a dataflow: they
-    name the state on disk, the metric and the log line, so a name that stays keeps its state.
+    The name identifies the pipeline's directory. Operator names are unique in a dataflow: they name
+    the state on disk, the metric and the log line. An operator that keeps its name keeps its state.
     """
 
     __slots__ = ("_recorder", "name")
@@ -39,14 +39,14 @@ class Dataflow:
         return f"<Dataflow {self.name}: {len(self._recorder.nodes)} operators>"
 
     def source(self, name: str, source: Source, *, dead_letter: Sink | None = None) -> Stream:
-        """The rows of a source. The source is not opened.
+        """The rows of a source. This does not open the source.
 
-        The rows that a source with ``malformed="dead-letter"`` cannot read are dead letters: they
-        go to ``dead_letter``, a sink of the source's name with ``-malformed`` after it, and without
-        one to that of ``Dataflow.dead_letters``.
+        Rows that a source with ``malformed="dead-letter"`` cannot read become dead letters. They go
+        to the sink ``dead_letter``, which is named after the source with ``-malformed`` appended,
+        or by default to the sink of ``Dataflow.dead_letters``.
         """
         require_text("source", "a name", name)
-        # Looked at without being computed: a schema that is wrong is validation's to report.
+        # Do not compute the schema: validation reports a wrong one.
         if inspect.getattr_static(source, "schema", _ABSENT) is _ABSENT:
             raise TypeError(f"source takes a source with a schema, not {type(source).__name__}")
         policy = getattr(source, "malformed", "fail")
@@ -58,59 +58,54 @@ class Dataflow:
                     'malformed="dead-letter"'
                 )
         if policy == "fail":
-            return self._recorded(name, source)
+            return self._add_source(name, source)
         sink = dead_letter or (DeadLetterRows() if policy == "dead-letter" else DroppedRows())
-        return self._separated(name, cast("Separating", source), sink)
+        return self._add_separating(name, cast("Separating", source), sink)
 
-    def _recorded(self, name: str, source: Source) -> Stream:
-        node = SourceNode(self._recorder.next_id, (), name, source)
-        return Stream(self._recorder, self._recorder.add(node))
+    def _add_source(self, name: str, source: Source) -> Stream:
+        return Stream(self._recorder, self._recorder.add(SourceNode, (), name, source))
 
     def union(self, tag: str, /, **streams: Stream) -> Stream:
-        """Several streams as one, whatever their columns: ``flow.union("input", a=…, b=…)``.
+        """Merge streams with any columns into one: ``flow.union("input", a=…, b=…)``.
 
-        The column ``tag`` says which stream a row is from; a column that a stream lacks is NULL
-        in its rows. Streams that all have the same key from ``key_by`` keep it.
+        The column ``tag`` names the stream of each row. Columns that a stream lacks are NULL in its
+        rows. If all streams have the same key from ``key_by``, the union keeps it.
         """
         require_text("union", "the name of a column", tag)
         return union(self._recorder, list(streams.values()), (tag, tuple(streams)))
 
     def dead_letters(self, name: str, sink: Sink) -> None:
-        """Where rows go that could not be processed, of all operators and sources.
+        """Write the rows that could not be processed to a sink.
 
-        That is, of operators with ``on_error="dead-letter"``, and of sources with
-        ``malformed="dead-letter"`` and no sink of their own. Each becomes one row that says which
-        operator it was, the key, the row, and the traceback or what was wrong with it.
+        They come from operators with ``on_error="dead-letter"`` and from sources with
+        ``malformed="dead-letter"`` that have no sink of their own. Each becomes one row with the
+        operator, the key, the row, and the traceback or reason.
         """
         require_text("dead_letters", "a name", name)
         require_sink("dead_letters", sink)
-        self._recorder.add(SinkNode(self._recorder.next_id, (), name, sink, letters=True))
+        self._recorder.add(SinkNode, (), name, sink, letters=True)
 
-    def _separated(self, name: str, source: Separating, sink: Sink) -> Stream:
-        """The well-formed rows; the others go to the sink."""
+    def _add_separating(self, name: str, source: Separating, sink: Sink) -> Stream:
+        """The well-formed rows of a source; the malformed ones go to the sink."""
         columns = source.schema.names
         parted = source.separated()
         raw, file = parted.schema.names[-2:]
-        rows = self._recorded(name, parted)
+        rows = self._add_source(name, parted)
         letters = rows.where(f"{quote(raw)} is not null").select(
             *malformed_letters(name, quote(raw), quote(file), unread_columns(columns))
         )
-        node = SinkNode(
-            self._recorder.next_id, (letters._id,), f"{name}-malformed", sink, letters=True
-        )
-        self._recorder.add(node)
+        self._recorder.add(SinkNode, (letters._id,), f"{name}-malformed", sink, letters=True)
         return rows.where(f"{quote(raw)} is null").select(*(quote(column) for column in columns))
 
     def graph(self) -> Graph:
-        """What has been written so far, frozen."""
+        """A frozen copy of the dataflow so far."""
         return Graph(self.name, tuple(self._recorder.nodes))
 
 
 def unread_columns(columns: Sequence[str]) -> str:
-    """SQL for the reason why a row is malformed: the columns that it gave no value for.
+    """SQL for why a row is malformed: the columns without a value.
 
-    It looks at every column of the row: whether a row is malformed can depend on which columns are
-    read, and so all of them always are.
+    It reads every column, because which columns are read can decide whether a row is malformed.
 
     >>> print(unread_columns(["a"])[40:77])
     concat_ws(', ', case when `a` is null

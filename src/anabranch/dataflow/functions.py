@@ -1,4 +1,4 @@
-"""The user's functions: where they are, and whether they can be called as they will be."""
+"""The user's functions: their location, their fingerprint, and checks of their signature."""
 
 from __future__ import annotations
 
@@ -8,21 +8,45 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from anabranch.dataflow.findings import Finding
 
-_SHAPE = "def function(key, row, state): … return output, new_state"
-_BATCHES_SHAPE = "def function(rows, state): … return output, new_state"
-_BATCH_SHAPE = "def function(table): … return table"
-_FRAME_SHAPE = "def function(df): … return df.select(…)"
+
+class Signature(NamedTuple):
+    """How an operator calls the user's function, worded for error messages."""
+
+    arguments: int
+    takes: str
+    example: str
+    returns: str
+
+
+STATEFUL_MAP_SIGNATURE = Signature(
+    3,
+    "key, row and state",
+    "def function(key, row, state): … return output, new_state",
+    "Return (output, new state); several rows are a list of outputs.",
+)
+STATEFUL_BATCHES_SIGNATURE = Signature(
+    2,
+    "rows and state",
+    "def function(rows, state): … return output, new_state",
+    "Return (output, new state), both tables.",
+)
+MAP_BATCHES_SIGNATURE = Signature(
+    1, "a table", "def function(table): … return table", "Return one table."
+)
+TRANSFORM_SIGNATURE = Signature(
+    1, "a DataFrame", "def function(df): … return df.select(…)", "Return one DataFrame."
+)
 
 
 @dataclass(frozen=True)
 class DriverFunction:
-    """A function that only the driver calls: tasks get its fingerprint and not the function.
+    """A function that only the driver calls; tasks get its fingerprint alone.
 
-    It may therefore hold what cannot leave the driver, such as a DataFrame.
+    It may therefore hold things that cannot leave the driver, such as a DataFrame.
     """
 
     function: Callable[[Any], Any] | None
@@ -34,17 +58,17 @@ class DriverFunction:
         return cls(function, code_fingerprint(function))
 
     def __call__(self, given: Any) -> Any:  # noqa: ANN401  (whatever the user's function takes)
-        """Call it; only on the driver."""
-        assert self.function is not None, "a function of the driver was called in a task"
+        """Call the function; only on the driver."""
+        assert self.function is not None, "a task called a function that only the driver has"
         return self.function(given)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Leave the function behind."""
+        """Pickle the fingerprint without the function."""
         return (DriverFunction, (None, self.fingerprint))
 
 
 def code_fingerprint(function: Callable[..., Any]) -> str:
-    """A number of the function's code, the same in every process; other code has another one.
+    """A hash of the function's code, the same in every process.
 
     >>> code_fingerprint(lambda x: x + 1) == code_fingerprint(lambda x: x + 2)
     False
@@ -63,7 +87,7 @@ def _code_text(code: CodeType) -> str:
 def _constant_text(constant: object) -> str:
     if isinstance(constant, CodeType):
         return _code_text(constant)
-    # The order of a set of strings is another one in every process.
+    # The order of a set of strings differs between processes.
     return repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
 
 
@@ -75,66 +99,30 @@ def describe_function(function: Callable[..., Any]) -> str:
     return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
-def function_finding(function: Callable[..., Any]) -> Finding | None:
-    """Why a function cannot be called with key, row and state and give output and state."""
-    where = describe_function(function)
-    if not _takes(function, 3):
+def function_finding(function: Callable[..., Any], signature: Signature) -> Finding | None:
+    """Why a function does not fit a signature: its arguments, or it is async or a generator."""
+    where, example = describe_function(function), signature.example
+    if not _takes(function, signature.arguments):
+        plural = "" if signature.arguments == 1 else "s"
         return Finding(
-            f"function {where} cannot be called with 3 positional arguments",
-            f"Let it take key, row and state: {_SHAPE}.",
+            f"function {where} cannot be called with {signature.arguments} "
+            f"positional argument{plural}",
+            f"Let it take {signature.takes}: {example}.",
         )
-    return _kind_finding(
-        function, _SHAPE, "Return (output, new state); several rows are a list of outputs."
-    )
-
-
-def batch_function_finding(function: Callable[..., Any]) -> Finding | None:
-    """Why a function cannot be called with a table and give a table."""
-    if not _takes(function, 1):
-        return Finding(
-            f"function {describe_function(function)} cannot be called with 1 positional argument",
-            f"Let it take a table: {_BATCH_SHAPE}.",
-        )
-    return _kind_finding(function, _BATCH_SHAPE, f"Return one table: {_BATCH_SHAPE}.")
-
-
-def frame_function_finding(function: Callable[..., Any]) -> Finding | None:
-    """Why a function cannot be called with a DataFrame and give a DataFrame."""
-    if not _takes(function, 1):
-        return Finding(
-            f"function {describe_function(function)} cannot be called with 1 positional argument",
-            f"Let it take a DataFrame: {_FRAME_SHAPE}.",
-        )
-    return _kind_finding(function, _FRAME_SHAPE, f"Return one DataFrame: {_FRAME_SHAPE}.")
-
-
-def batches_function_finding(function: Callable[..., Any]) -> Finding | None:
-    """Why a function cannot be called with two tables and give two."""
-    if not _takes(function, 2):
-        return Finding(
-            f"function {describe_function(function)} cannot be called with 2 positional arguments",
-            f"Let it take rows and state: {_BATCHES_SHAPE}.",
-        )
-    return _kind_finding(function, _BATCHES_SHAPE, "Return (output, new state), both tables.")
-
-
-def _kind_finding(function: Callable[..., Any], shape: str, instead: str) -> Finding | None:
-    """Why a function is of a kind that gives something else than its result when it is called."""
-    where = describe_function(function)
     inner = _innermost(function)
     for candidate in (inner, _call_of(inner)):
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
-            return Finding(f"function {where} is async", f"Use a plain function: {shape}.")
+            return Finding(f"function {where} is async", f"Use a plain function: {example}.")
         if inspect.isgeneratorfunction(candidate):
-            return Finding(f"function {where} is a generator", instead)
+            return Finding(f"function {where} is a generator", signature.returns)
     return None
 
 
 def _takes(function: Callable[..., Any], arguments: int) -> bool:
     try:
-        # The function that is called decides, not the one that a decorator says it wraps.
+        # Check the function that will be called, not the one that a decorator wraps.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # Built-in functions need not tell.
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
         return True
     try:
         signature.bind(*(None,) * arguments)
@@ -144,7 +132,7 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
 
 
 def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function within ``functools.partial`` and bound methods; decorators stay."""
+    """The function inside ``functools.partial`` and bound methods; decorators stay."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -155,5 +143,5 @@ def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _call_of(function: Callable[..., Any]) -> object:
-    """The method that runs when an object of the user's own class is called."""
+    """The ``__call__`` method of a callable object."""
     return getattr(type(function), "__call__", None)  # noqa: B004

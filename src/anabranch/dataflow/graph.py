@@ -1,8 +1,8 @@
 """The dataflow as data: one frozen node per operator, in the order the user wrote them.
 
-A node's ``id`` is its place in ``Graph.nodes``; its inputs always come before it, so one pass from
-left to right sees every producer before its consumers. Nodes hold what the user said and nothing
-that follows from it: types, keys and regions are in ``Typed``.
+A node's ``id`` is its place in ``Graph.nodes``. Its inputs come before it, so one pass from left to
+right sees every producer before its consumers. Nodes hold only what the user wrote; the types, keys
+and regions derived from it are in ``Typed``.
 """
 
 from __future__ import annotations
@@ -29,61 +29,58 @@ BatchFunction: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceNode:
-    """Where rows come from. The only node without an input."""
-
-    kind: ClassVar[str] = "source"
+class _Node:
+    kind: ClassVar[str]
     id: int
     inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode(_Node):
+    """A source of rows. It has no input."""
+
+    kind = "source"
     name: str
     source: Source
 
 
 @dataclass(frozen=True, slots=True)
-class WhereNode:
+class WhereNode(_Node):
     """Keeps the rows for which a SQL condition is true."""
 
-    kind: ClassVar[str] = "where"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "where"
     condition: str
 
 
 @dataclass(frozen=True, slots=True)
-class SplitNode:
+class SplitNode(_Node):
     """One output of a split: the rows for which its condition is the first true one.
 
-    ``conditions`` are those of the outputs before it, and its own as the last.
+    ``conditions`` are those of the earlier outputs, then its own.
     """
 
-    kind: ClassVar[str] = "split"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "split"
     output: str
     conditions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class UnionNode:
-    """The rows of several streams as one. Columns go by name.
+class UnionNode(_Node):
+    """Merges several streams. Columns are matched by name.
 
-    ``tag`` is a column that says which input a row is from, and the text for each input; with it
-    a column that an input lacks is NULL in its rows. None: all inputs have the same columns.
+    ``tag`` is a column that names the input of each row, and the text for each input; with it,
+    columns that an input lacks are NULL in its rows. None: all inputs have the same columns.
     """
 
-    kind: ClassVar[str] = "union"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "union"
     tag: tuple[str, tuple[str, ...]] | None
 
 
 @dataclass(frozen=True, slots=True)
-class MapBatchesNode:
+class MapBatchesNode(_Node):
     """Calls the user's function with Arrow tables of rows; ``output`` is a schema text."""
 
-    kind: ClassVar[str] = "map_batches"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "map_batches"
     name: str
     function: BatchFunction
     output: str
@@ -91,75 +88,61 @@ class MapBatchesNode:
 
 
 @dataclass(frozen=True, slots=True)
-class TransformNode:
-    """Calls the user's Spark code with a DataFrame of a step's rows; Catalyst plans the result."""
+class TransformNode(_Node):
+    """Calls the user's Spark code with a step's rows as a DataFrame; Catalyst plans the result."""
 
-    kind: ClassVar[str] = "transform"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "transform"
     name: str
     function: DriverFunction
 
 
 @dataclass(frozen=True, slots=True)
-class SelectNode:
+class SelectNode(_Node):
     """Replaces the columns by SQL expressions."""
 
-    kind: ClassVar[str] = "select"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "select"
     expressions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class WithColumnsNode:
+class WithColumnsNode(_Node):
     """Adds or replaces columns: (name, SQL expression) over the input's columns."""
 
-    kind: ClassVar[str] = "with_columns"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "with_columns"
     columns: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyByNode:
-    """Computes a key beside the row: (name, SQL expression). Moves nothing.
+class KeyByNode(_Node):
+    """Computes a key beside the row: (name, SQL expression). Does not move rows.
 
-    The name is empty where the user gave an expression without one; validation says so.
+    The name is empty if the user gave none; validation reports it.
     """
 
-    kind: ClassVar[str] = "key_by"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "key_by"
     keys: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DistributeNode:
-    """Sends rows to the owners of their keys: opens a region, named after it."""
+class DistributeNode(_Node):
+    """Sends rows to the owners of their keys. Opens a region of the same name."""
 
-    kind: ClassVar[str] = "distribution"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "distribution"
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class LocalNode:
+class LocalNode(_Node):
     """Ends a region without opening another."""
 
-    kind: ClassVar[str] = "local"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "local"
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateNode:
-    """Keeps aggregates per key: (name, aggregate text)."""
+class AggregateNode(_Node):
+    """Maintains aggregates per key: (name, aggregate text)."""
 
-    kind: ClassVar[str] = "aggregate"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "aggregate"
     name: str
     columns: tuple[tuple[str, str], ...]
     ttl_ns: int | None = None
@@ -167,15 +150,13 @@ class AggregateNode:
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulMapNode:
+class StatefulMapNode(_Node):
     """Calls the user's function for each row with the state of the row's key.
 
-    ``state`` and ``output`` are schema texts; ``state`` None takes any value.
+    ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state.
     """
 
-    kind: ClassVar[str] = "stateful_map"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "stateful_map"
     name: str
     function: StatefulFunction
     state: str | None
@@ -186,12 +167,10 @@ class StatefulMapNode:
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulBatchesNode:
-    """Calls the user's function with Arrow tables: rows, and the state of their keys."""
+class StatefulBatchesNode(_Node):
+    """Calls the user's function with two Arrow tables: rows, and the state of their keys."""
 
-    kind: ClassVar[str] = "stateful_batches"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "stateful_batches"
     name: str
     function: StatefulBatchFunction
     state: str
@@ -202,12 +181,10 @@ class StatefulBatchesNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessNode:
-    """Calls the methods of the user's class for each key with its rows."""
+class ProcessNode(_Node):
+    """Calls the methods of the user's class with the rows of each key."""
 
-    kind: ClassVar[str] = "process"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "process"
     name: str
     process: type[Process]
     output: str
@@ -216,15 +193,13 @@ class ProcessNode:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkNode:
-    """Where rows go. Has no consumers. The one without an input takes the dead letters.
+class SinkNode(_Node):
+    """A sink of rows. It has no consumers. The one without an input takes the dead letters.
 
-    ``letters``: its rows are dead letters, in which tasks write down the step.
+    ``letters``: its rows are dead letters, and tasks fill in the step.
     """
 
-    kind: ClassVar[str] = "sink"
-    id: int
-    inputs: tuple[int, ...]
+    kind = "sink"
     name: str
     sink: Sink
     letters: bool = False
@@ -248,7 +223,7 @@ GraphNode: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A whole dataflow at one moment; adding to the ``Dataflow`` later does not change it."""
+    """A snapshot of a dataflow; adding to the ``Dataflow`` later does not change it."""
 
     name: str
     nodes: tuple[GraphNode, ...]
@@ -270,15 +245,15 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
 
     def dead_letters(self) -> SinkNode | None:
-        """Where rows go that could not be processed, if the user said so."""
+        """The sink for rows that could not be processed, if there is one."""
         return next((sink for sink in self.sinks() if not sink.inputs), None)
 
     def stateful(self) -> tuple[StatefulNode, ...]:
-        """The operators that keep state, in order."""
+        """The stateful operators, in order."""
         return tuple(node for node in self.nodes if isinstance(node, StatefulNode))
 
     def describe(self) -> list[dict[str, object]]:
-        """The picture as plain values: one entry per node with its id, kind, name and inputs."""
+        """The graph as plain values: the id, kind, name and inputs of each node."""
         return [
             {
                 "id": node.id,

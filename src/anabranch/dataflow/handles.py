@@ -1,6 +1,6 @@
-"""What a ``process`` is made of: the class that users derive from, and its handles of state.
+"""``Process``, the base class of a ``process`` operator, and its state handles.
 
-A class says which state it keeps by attributes::
+A class declares its state as attributes::
 
     class Visits(ab.Process):
         pages = ab.ListState("url string", ttl="1 hour")
@@ -10,8 +10,7 @@ A class says which state it keeps by attributes::
                 self.pages.append(row.url)
             return [(key.user, len(self.pages))]
 
-The attributes declare; in a task each of them is replaced by one that works for the key whose rows
-are being processed.
+In a task, each attribute is replaced by a handle for the key whose rows are being processed.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _PART = re.compile(r"\s*(\d+)\s*([a-z]+?)s?\s*(?:,|$|(?=\d))", re.IGNORECASE)
 
 
 def ttl_ns(ttl: TimeToLive) -> int | None:
-    """A time-to-live in nanoseconds; ``ValueError`` for one that cannot be read or is not positive.
+    """A time-to-live in nanoseconds; ``ValueError`` if it cannot be read or is not positive.
 
     >>> ttl_ns("1 hour 30 minutes") == 90 * 60 * 10**9
     True
@@ -46,15 +45,15 @@ def ttl_ns(ttl: TimeToLive) -> int | None:
     if isinstance(ttl, timedelta):
         total = int(ttl / timedelta(microseconds=1)) * 1000
     elif isinstance(ttl, str):
-        total = _parsed(ttl)
+        total = _parse_duration(ttl)
     else:
         raise TypeError(f"a time-to-live is text or a timedelta, not {type(ttl).__name__}")
     if total <= 0:
-        raise ValueError(f"a time-to-live must be more than nothing, not {ttl!r}")
+        raise ValueError(f"a time-to-live must be positive, not {ttl!r}")
     return total
 
 
-def _parsed(text: str) -> int:
+def _parse_duration(text: str) -> int:
     total, place = 0, 0
     while place < len(text):
         found = _PART.match(text, place)
@@ -62,7 +61,7 @@ def _parsed(text: str) -> int:
         if found is None or unit is None:
             raise ValueError(
                 f"{text!r} is not a time: write e.g. '90 seconds' or '1 hour 30 minutes'; "
-                f"there are {', '.join(_UNITS)}"
+                f"the units are {', '.join(_UNITS)}"
             )
         total += int(found[1]) * unit
         place = found.end()
@@ -71,58 +70,58 @@ def _parsed(text: str) -> int:
 
 @dataclass
 class ValueState:
-    """One value per key: of these columns, or any that msgspec can encode.
+    """One value per key, with the columns of ``schema``, or any value that msgspec can encode.
 
-    A value of one column is that value, of several a named tuple.
+    A value with one column is plain; with several it is a named tuple.
     """
 
     schema: str | None = None
     ttl: TimeToLive = None
 
     def get(self) -> Any:
-        """The key's value; None where there is none."""
+        """The key's value, or None."""
         raise _unbound()
 
     def set(self, value: Any) -> None:
-        """Keep a value; None forgets it."""
+        """Set the value; None deletes it."""
         raise _unbound()
 
     def clear(self) -> None:
-        """Forget the key's value."""
+        """Delete the value."""
         raise _unbound()
 
 
 @dataclass
 class ListState:
-    """A list per key. Appending reads nothing, however long the list is."""
+    """A list per key. Appending does not read the list."""
 
     schema: str | None = None
     ttl: TimeToLive = None
 
     def append(self, value: Any) -> None:
-        """Add a value at the end."""
+        """Append a value."""
         raise _unbound()
 
     def get(self) -> list[Any]:
-        """All values, in the order in which they were appended."""
+        """All values, in the order they were appended."""
         raise _unbound()
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Delete all values."""
         raise _unbound()
 
     def __iter__(self) -> Iterator[Any]:
-        """All values in order."""
+        """Iterate over the values in order."""
         return iter(self.get())
 
     def __len__(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return len(self.get())
 
 
 @dataclass
 class MapState:
-    """A dictionary per key: ``key`` is a schema text as of ``key_by``, ``value`` as of a value."""
+    """A dictionary per key. ``key`` is a schema text of key types, ``value`` of any state."""
 
     key: str
     value: str | None = None
@@ -133,35 +132,35 @@ class MapState:
         raise _unbound()
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        """All entries: those of earlier steps by their keys, then those that are new."""
+        """All entries: those of earlier steps in key order, then the new ones."""
         raise _unbound()
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Delete all entries."""
         raise _unbound()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Keep an entry."""
+        """Set an entry."""
         raise _unbound()
 
     def __delitem__(self, key: Any) -> None:
-        """Forget an entry; ``KeyError`` where there is none."""
+        """Delete an entry; ``KeyError`` if there is none."""
         raise _unbound()
 
     def __getitem__(self, key: Any) -> Any:
-        """The value of an entry; ``KeyError`` where there is none."""
+        """The value of an entry; ``KeyError`` if there is none."""
         raise _unbound()
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is an entry."""
+        """Whether there is an entry for the key."""
         raise _unbound()
 
     def __iter__(self) -> Iterator[Any]:
-        """The keys of all entries."""
+        """Iterate over the keys of the entries."""
         return (key for key, _ in self.items())
 
     def __len__(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return sum(1 for _ in self.items())
 
 
@@ -169,107 +168,103 @@ Handle: TypeAlias = ValueState | ListState | MapState
 
 
 class KeyRegister(Protocol):
-    """``Interrogate``, as an operator sees it: where it registers the keys that it has state of."""
+    """``Interrogate`` as an operator sees it: it registers the keys that it holds state for."""
 
     def add_keys(self, keys: Iterable[Any]) -> None:
-        """Register keys; a key that is registered again counts once."""
+        """Register keys; duplicates count once."""
         ...
 
 
 class NewShares(Protocol):
-    """``ScaleUp`` or ``ScaleDown``, as an operator sees it: the bins are going to be shared anew.
-
-    ``fewer``: among fewer workers than now.
-    """
+    """``ScaleUp`` or ``ScaleDown`` as an operator sees it: the bins will be reassigned."""
 
     @property
     def fewer(self) -> bool:
-        """Whether there are going to be fewer workers."""
+        """Whether there will be fewer workers than now."""
         ...
 
     def can_stay(self, key: Any) -> bool:
-        """Whether a key of this step stays where it is; ``KeyError`` for another key."""
+        """Whether a key of this step stays on its worker; ``KeyError`` for any other key."""
         ...
 
 
 class LeavingState(Protocol):
-    """``Collect``, as an operator sees it: keys that are another worker's after this step."""
+    """``Collect`` as an operator sees it: the keys that move to another worker after this step."""
 
     @property
     def keys(self) -> tuple[Any, ...]:
-        """The keys that leave and have something saved."""
+        """The keys that leave and have saved state."""
         ...
 
     def add_state(self, key: Any, state: bytes) -> None:
-        """What to hand over of a key, in place of what was saved; the last word counts."""
+        """Hand over this state for a key instead of what was saved; the last call wins."""
         ...
 
 
 class ArrivingState(Protocol):
-    """``Acquire``, as an operator sees it: keys that were another worker's before this step."""
+    """``Acquire`` as an operator sees it: the keys that another worker owned until this step."""
 
     def take_state(self) -> dict[Any, bytes] | None:
-        """What was saved of each key that has come; None when it was taken, or nothing came.
+        """The saved state of each key that arrived; None if it was taken already or none arrived.
 
-        What is taken is the taker's to apply: ``load`` is not called for these keys in this step.
+        The caller must apply it: ``load`` is not called for these keys in this step.
         """
         ...
 
 
 class Process:
-    """What a user derives from: called for each key with its rows.
+    """The base class of the user's operators: called with the rows of each key.
 
-    One object serves all keys of a worker for one step: what must be there in the next step
-    belongs in a handle, or is given by ``save`` and taken by ``load``.
+    One object serves all keys of a worker for one step. Keep what the next step needs in a handle,
+    or return it from ``save`` and take it back in ``load``.
 
-    The control messages have methods too, from ``on_acquire`` on. Whoever does not override them
-    takes part in a rescale all the same: what was saved goes where its key goes. They are called
-    once for each input of the operator, give no rows, and must not change what rows give: whether
-    and when they are called depends on the placement.
+    The methods from ``on_acquire`` on receive control messages. Overriding them is optional: saved
+    state moves with its key either way. They are called once per input of the operator, emit no
+    rows, and must not influence any: whether and when they are called depends on the placement.
     """
 
     def on_rows(self, key: Any, rows: list[Any]) -> Any:
-        """A key's rows of this step, in order; gives None, a row, or any number of rows."""
+        """Process a key's rows of this step, in order; return None, a row, or several rows."""
         raise NotImplementedError
 
     def on_end(self, key: Any) -> Any:
-        """Called once for every key that has state when the input has ended; gives rows."""
+        """Return the last rows of a key with state; called once when the input has ended."""
         return None
 
     def load(self, key: Any, saved: bytes) -> None:
-        """Take what ``save`` gave for this key in an earlier step."""
+        """Restore what ``save`` returned for this key in an earlier step."""
 
     def save(self, key: Any) -> bytes | None:
-        """What to keep of this key outside the handles; None for nothing."""
+        """The state of this key outside the handles; None if there is none."""
         return None
 
     def on_acquire(self, arriving: ArrivingState) -> None:
-        """Keys have come from another worker; called before the first row of the step."""
+        """Take over keys from another worker; called before the first row of the step."""
         for key, saved in (arriving.take_state() or {}).items():
             self.load(key, saved)
 
     def on_interrogate(self, register: KeyRegister) -> None:
-        """Which keys are held is asked, after the last row; what was saved is known already."""
+        """Register the keys held beyond the saved ones; called after the last row."""
 
     def on_scale(self, shares: NewShares) -> None:
-        """Keys are going to be shared anew; called after the last row of a step."""
+        """Prepare for a reassignment of keys; called after the last row of a step."""
 
     def on_collect(self, leaving: LeavingState) -> None:
-        """Keys go to another worker after this step; called after its last row."""
+        """Hand over keys that move to another worker; called after the last row of a step."""
         for key in leaving.keys:
             saved = self.save(key)
             if saved is not None:
                 leaving.add_state(key, saved)
 
     def on_barrier(self, step: int) -> None:
-        """The data of a step is over."""
+        """Note the end of a step's data."""
 
     def on_shutdown(self, worker: int) -> None:
-        """This worker has no keys any more, and no step after this one."""
+        """Note that this is the worker's last step: it has no keys left."""
 
 
 def handles_of(process: type[Process]) -> dict[str, Handle]:
-    """The handles that a class declares, by name, its bases' first."""
+    """The handles that a class declares, by name, those of its bases first."""
     found: dict[str, Handle] = {}
     for base in reversed(process.__mro__):
         for name, value in vars(base).items():
@@ -279,9 +274,9 @@ def handles_of(process: type[Process]) -> dict[str, Handle]:
 
 
 def overrides(process: type[Process], method: str) -> bool:
-    """Whether a class has a method of its own in place of ``Process``'s."""
+    """Whether a class overrides a method of ``Process``."""
     return getattr(process, method) is not getattr(Process, method)
 
 
 def _unbound() -> RuntimeError:
-    return RuntimeError("state can be used in on_rows and on_end only, through self")
+    return RuntimeError("state is available only in on_rows and on_end, through self")

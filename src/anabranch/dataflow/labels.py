@@ -1,4 +1,4 @@
-"""How operators are called in texts for the user."""
+"""The labels of operators in messages to the user."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LONGEST = 40
 
 
 def label(graph: Graph, node: GraphNode) -> str:
-    """An operator by kind and name; one without a name by its text and the last named one."""
+    """An operator's kind and name; without a name, its text and the nearest named operator."""
     if isinstance(node, NamedNode):
         return f'{node.kind} "{node.name}"'
     if isinstance(node, KeyByNode):
         consumers = graph.consumers(node.id)
-        # Most keys are part of a key_distribute, which the user knows by its name.
+        # Most keys belong to a key_distribute, which the user knows by name.
         if len(consumers) == 1 and isinstance(consumers[0], DistributeNode):
             return f"key of {label(graph, consumers[0])}"
     return f"{node.kind}({_text(node)}) after {_nearest_named(graph, node)}"

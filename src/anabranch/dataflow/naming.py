@@ -1,4 +1,4 @@
-"""Rules for names: of operators, which become file names, and of columns."""
+"""The naming rules for operators, whose names become file names, and for columns."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from anabranch.dataflow.types.row_type import Column, RowType, same_name, unknow
 from anabranch.dataflow.types.schema import type_to_ddl
 from anabranch.errors import InvalidSchema
 
-#: Columns of our own that travel beside the user's start with this.
+#: The prefix of Anabranch's own columns, which travel beside the user's.
 RESERVED_PREFIX = "_ab_"
-#: The column by which a function over batches says which row a row came from.
+#: Names the input row of each output row, for functions over batches.
 ORD = "_ord"
-#: The column by which one with state says which key a row belongs to, and which to forget.
+#: Name the key of each row, and the keys to forget, for stateful functions over batches.
 KEY = "_key"
 FORGET = "_forget"
-#: Names go into file names together with step, worker and attempt, which must stay below 255.
+#: A file name also holds step, worker and attempt, and must stay below 255 characters.
 LONGEST_NAME = 100
 
 _ALLOWED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def name_finding(name: str) -> Finding | None:
-    """What is wrong with the name of a dataflow or an operator."""
+    """What is wrong with the name of a dataflow or an operator; None if it is fine."""
     if not name:
-        return Finding("it has no name", "Give it a unique name: state and metrics go by it.")
+        return Finding("it has no name", "Give it a unique name: state and metrics use it.")
     if not _ALLOWED.fullmatch(name):
         return Finding(
             f"the name {name!r} cannot be a file name",
@@ -40,7 +40,7 @@ def name_finding(name: str) -> Finding | None:
 
 
 def column_findings(columns: Sequence[Column], what: str = "column") -> list[Finding]:
-    """What is wrong with columns that an operator introduces: reserved names, foreign types."""
+    """What is wrong with the columns an operator introduces: reserved names, unsupported types."""
     findings = []
     for column in columns:
         if not column.name:
@@ -67,16 +67,15 @@ def _type_findings(column: Column, what: str) -> list[Finding]:
 
 
 def supported_row(row: RowType) -> RowType:
-    """The row with unknown types in place of those that ``column_findings`` refuses."""
+    """The row with unsupported types replaced by unknown ones."""
     columns = (unknown(c.name) if _type_findings(c, "") else c for c in row.columns)
     return RowType(tuple(columns), open=row.open)
 
 
 def distinct_row(columns: Sequence[Column], *, open: bool = False) -> tuple[RowType, list[Finding]]:
-    """The row of these columns, and a finding for each whose name an earlier one has.
+    """The row of these columns, and a finding for each duplicate name.
 
-    Where names clash, a reference could mean either: one column stays and its type is unknown, so
-    that nothing is said twice about it.
+    A reference to a duplicate name is ambiguous: one column stays, with an unknown type.
     """
     kept: list[Column] = []
     findings = []

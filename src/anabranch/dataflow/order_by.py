@@ -1,4 +1,4 @@
-"""``order_by=``: the columns by which an operator with state takes a key's rows of a step."""
+"""``order_by=``: the columns by which a stateful operator orders a key's rows of a step."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _COMPARABLE = (
 
 @dataclass(frozen=True, slots=True)
 class OrderColumn:
-    """A column of the rows, and whether the greatest value comes first. NULL comes before all."""
+    """A column to order by, and its direction. NULL comes first either way."""
 
     name: str
     descending: bool = False
 
 
 def order_columns(operator: str, order_by: OrderBy) -> tuple[OrderColumn, ...]:
-    """What the user wrote, e.g. ``"at"`` or ``["at desc", "id"]``; ``TypeError`` for no text.
+    """Parse ``order_by``, e.g. ``"at"`` or ``["at desc", "id"]``; ``TypeError`` unless it is text.
 
     >>> order_columns("process", ["at", "n desc"])
     (OrderColumn(name='at', descending=False), OrderColumn(name='n', descending=True))
@@ -62,12 +62,12 @@ def order_findings(row: RowType, columns: Sequence[OrderColumn]) -> list[Finding
             continue
         if known is None:
             what = f'order_by: there is no column "{column.name}"'
-            found.append(Finding(what, f"There are {', '.join(row.names)}."))
+            found.append(Finding(what, f"The columns are {', '.join(row.names)}."))
         elif known.field is not None and not any(is_(known.field.type) for is_ in _COMPARABLE):
             found.append(
                 Finding(
                     f'order_by: column "{column.name}" has type {type_text(known.field.type)}',
-                    "Order by numbers, dates, times and booleans: cast it with .with_columns.",
+                    "Order by numbers, dates, times or booleans: cast it with .with_columns.",
                 )
             )
     return found

@@ -1,7 +1,7 @@
 """Validation: one walk over the graph that types every operator and collects every problem.
 
-A mistake never stops the walk: what it makes unknown is marked so (see ``row_type``), and what
-depends on it is not reported again. The walk asks the analyzer and changes nothing.
+A mistake never stops the walk. Types that depend on it become unknown (see ``row_type``), and are
+not reported again. The walk has no side effects.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import pyarrow as pa
 from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import (
-    batch_function_finding,
+    MAP_BATCHES_SIGNATURE,
+    TRANSFORM_SIGNATURE,
     describe_function,
-    frame_function_finding,
+    function_finding,
 )
 from anabranch.dataflow.graph import (
     AggregateNode,
@@ -52,9 +53,9 @@ from anabranch.dataflow.sql.ports import Analyzer
 from anabranch.dataflow.sql.resolve import Resolver
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, RowType
-from anabranch.dataflow.types.stateful_types import stateful
+from anabranch.dataflow.types.stateful_types import type_stateful
 from anabranch.dataflow.types.typed import Typed, TypedNode
-from anabranch.dataflow.types.union_type import united_key, united_row
+from anabranch.dataflow.types.union_type import union_key, union_row
 from anabranch.dataflow.validation import Validation, new_row, output_row
 from anabranch.errors import InvalidDataflow, InvalidSchema, Problem
 from anabranch.protocol.sinks import DeadLetterRows
@@ -65,15 +66,15 @@ __all__ = ["Problem", "validate"]
 def validate(graph: Graph, analyzer: Analyzer | None = None) -> Typed:
     """The graph with its types, keys and regions; ``InvalidDataflow`` with all problems at once.
 
-    Without an analyzer SQL is not understood: plain column references are checked, and types that
-    depend on more stay unknown (``Typed.schema`` raises for those).
+    Without an analyzer, only plain column references are checked, and types that depend on more
+    stay unknown (``Typed.schema`` raises for those).
     """
     walk = Validation(graph, Resolver(analyzer))
     _check_whole(walk)
     for node in graph.nodes:
         _check_name(walk, node)
         _check_used(walk, node)
-        walk.typed.append(_typed(walk, node))
+        walk.typed.append(_type_node(walk, node))
     if walk.problems:
         raise InvalidDataflow(graph.name, walk.problems)
     return Typed(graph, tuple(walk.typed))
@@ -95,7 +96,7 @@ def _check_name(walk: Validation, node: GraphNode) -> None:
     walk.report(node, [name_finding(node.name)])
     if not node.name:
         return
-    # State views are asked for in SQL and some file systems ignore case: so do names.
+    # Names are case-insensitive, as in SQL and in some file systems.
     earlier = walk.names.setdefault(node.name.lower(), node)
     if earlier is not node:
         other = label(walk.graph, earlier)
@@ -114,13 +115,13 @@ def _check_used(walk: Validation, node: GraphNode) -> None:
 
 
 def _has_dead_letters(node: GraphNode) -> bool:
-    """Whether what it cannot process goes to the dead letters of the dataflow."""
+    """Whether rows it cannot process go to the dataflow's dead letters."""
     if isinstance(node, SinkNode):
         return isinstance(node.sink, DeadLetterRows)
     return getattr(node, "on_error", "fail") == "dead-letter"
 
 
-def _typed(walk: Validation, node: GraphNode) -> TypedNode:
+def _type_node(walk: Validation, node: GraphNode) -> TypedNode:
     match node:
         case SourceNode():
             return TypedNode(node, _source_row(walk, node))
@@ -129,13 +130,13 @@ def _typed(walk: Validation, node: GraphNode) -> TypedNode:
         case SinkNode(inputs=()):
             return _dead_letters(walk, node)
         case _:
-            return _continued(walk, node)
+            return _type_single_input(walk, node)
 
 
-def _continued(walk: Validation, node: GraphNode) -> TypedNode:
-    """An operator with one input."""
+def _type_single_input(walk: Validation, node: GraphNode) -> TypedNode:
+    """Type an operator with one input."""
     assert not isinstance(node, SourceNode | UnionNode)
-    # What an operator does not change it passes on: the row, the key beside it, the region.
+    # By default an operator passes on the row, the key beside it and the region.
     before = walk.typed[node.inputs[0]]
     after = replace(before, node=node, value=None, aggregates=(), handles=())
     match node:
@@ -157,7 +158,7 @@ def _continued(walk: Validation, node: GraphNode) -> TypedNode:
         case LocalNode():
             after = replace(after, key=None, next_key=None, region=None)
         case AggregateNode() | StatefulMapNode() | StatefulBatchesNode() | ProcessNode():
-            after = stateful(walk, node, after)
+            after = type_stateful(walk, node, after)
         case SinkNode():
             walk.report(node, [_refusal(node, before.row)])
         case _:
@@ -226,7 +227,7 @@ def _key(walk: Validation, node: KeyByNode, row: RowType) -> RowType:
     key, clashes = distinct_row(resolved.columns, open=len(named) < len(node.keys))
     walk.report(node, clashes)
     for column in key.columns:
-        # A type that cannot be a key needs no second word about what else it cannot be.
+        # Report a type that cannot be a key only once.
         refused = [] if column.field is None else key_findings(column.field)
         walk.report(node, refused or column_findings([column], "key"))
     return supported_row(key)
@@ -255,17 +256,18 @@ def _union(walk: Validation, node: UnionNode) -> TypedNode:
     if not inputs:
         walk.report(node, [Finding("it unites nothing", "Name streams, e.g. a=…, b=….")])
         return TypedNode(node, UNKNOWN_ROW)
-    row, findings = united_row([typed.row for typed in inputs], node.tag and node.tag[0])
+    row, findings = union_row([typed.row for typed in inputs], node.tag and node.tag[0])
     walk.report(node, findings)
     tagged = [] if node.tag is None else [c for c in row.columns if c.name == node.tag[0]]
     walk.report(node, column_findings(tagged))
-    after, findings = united_key(inputs, TypedNode(node, row))
+    after, findings = union_key(inputs, TypedNode(node, row))
     walk.report(node, findings)
     return after
 
 
 def _map_batches(walk: Validation, node: MapBatchesNode, after: TypedNode) -> TypedNode:
-    walk.report(node, [batch_function_finding(node.function), _early_key(after)])
+    wrong = function_finding(node.function, MAP_BATCHES_SIGNATURE)
+    walk.report(node, [wrong, _early_key(after)])
     row = output_row(walk, node)
     if row.find(ORD) is not None:
         walk.report(node, [Finding(f'output column "{ORD}" names the input row', "Rename it.")])
@@ -273,12 +275,12 @@ def _map_batches(walk: Validation, node: MapBatchesNode, after: TypedNode) -> Ty
 
 
 def _transform(walk: Validation, node: TransformNode, after: TypedNode) -> TypedNode:
-    """The user's code may move rows anywhere: what it gives is in no region."""
+    """Type a transform. Its rows are in no region: the user's code may move them anywhere."""
     function = node.function.function
     assert function is not None
     outside = replace(after, key=None, next_key=None, region=None, row=UNKNOWN_ROW)
-    early, wrong = _early_key(after), frame_function_finding(function)
-    walk.report(node, [early, wrong])
+    wrong = function_finding(function, TRANSFORM_SIGNATURE)
+    walk.report(node, [_early_key(after), wrong])
     if after.row.find(ORD) is not None:
         walk.report(node, [Finding(f'column "{ORD}" names the input row there', "Rename it.")])
         return outside
@@ -288,7 +290,7 @@ def _transform(walk: Validation, node: TransformNode, after: TypedNode) -> Typed
     answer = analyzer.transform(schema, function, ordered=after.ordered)
     if isinstance(answer, str):
         what = f"function {describe_function(function)} cannot be used: {answer}"
-        walk.report(node, [Finding(what, "Correct the function: it is given a step's rows.")])
+        walk.report(node, [Finding(what, "Correct the function: it gets a step's rows.")])
         return outside
     row = new_row(walk, node, RowType.of(answer.columns).columns, after.row)
     return replace(outside, row=row, ordered=answer.ordered)
@@ -297,5 +299,5 @@ def _transform(walk: Validation, node: TransformNode, after: TypedNode) -> Typed
 def _early_key(after: TypedNode) -> Finding | None:
     if after.next_key is None:
         return None
-    advice = "Call .key_by after it: the key is computed from the rows that it gives."
+    advice = "Call .key_by after it: the key is computed from its output."
     return Finding("there is a key_by before it", advice)

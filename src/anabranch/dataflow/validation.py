@@ -1,4 +1,4 @@
-"""One walk over the graph: how far it is, what it has found, and what every rule needs."""
+"""The state of a validation walk over the graph, and the helpers that its rules share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from anabranch.errors import InvalidSchema, Problem
 
 @dataclass(slots=True)
 class Validation:
-    """How far the walk is, and what it has found so far."""
+    """The types, problems and names found so far."""
 
     graph: Graph
     resolver: Resolver
@@ -37,7 +37,7 @@ class Validation:
     names: dict[str, NamedNode] = field(default_factory=dict)
 
     def report(self, node: GraphNode, findings: Iterable[Finding | None]) -> None:
-        """Note what is wrong at a node."""
+        """Record the problems of a node."""
         operator = label(self.graph, node)
         self.problems += [finding.at(operator) for finding in findings if finding is not None]
 
@@ -50,7 +50,7 @@ def new_row(
     *,
     open: bool = False,
 ) -> RowType:
-    """The row an operator gives; columns that it did not introduce are not reported again."""
+    """The output row of an operator; only the columns it introduces are checked."""
     row, clashes = distinct_row(tuple(columns), open=open)
     introduced = [c for c in row.columns if known.find(c.name) != c]
     walk.report(node, [*clashes, *column_findings(introduced)])
@@ -60,13 +60,13 @@ def new_row(
 def output_row(
     walk: Validation, node: StatefulMapNode | StatefulBatchesNode | ProcessNode | MapBatchesNode
 ) -> RowType:
-    """The row that an operator gives whose output the user declared."""
+    """The output row that the user declared."""
     output = read_schema(walk, node, "output", node.output)
     return UNKNOWN_ROW if output is None else distinct_row(RowType.of(output).columns)[0]
 
 
 def read_schema(walk: Validation, node: GraphNode, what: str, text: str) -> pa.Schema | None:
-    """The schema of a text; None after a report that it cannot be read."""
+    """Parse a schema text; reports a problem and returns None if it cannot be parsed."""
     try:
         schema = parse_schema(text)
     except InvalidSchema as error:

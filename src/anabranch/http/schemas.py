@@ -98,7 +98,7 @@ class RebalanceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScaleAnswer(OperationAnswer, frozen=True):
-    """What became of a wish to rescale, and how the pipeline stands now.
+    """The result of a request to rescale, and the current status of the pipeline.
 
     ``done``: a commit knows of it, so it survives a crash. ``forecast`` is there for a dry run.
     """

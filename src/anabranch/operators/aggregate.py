@@ -137,7 +137,9 @@ class Aggregate(MessageHandler):
 
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:
     """The columns of an aggregate node, for its operator."""
-    return tuple(_column(place, column) for place, column in enumerate(typed.aggregates(node)))
+    return tuple(
+        _column(place, column) for place, column in enumerate(typed.nodes[node].aggregates)
+    )
 
 
 def _column(place: int, column: TypedColumn) -> AggregateColumn:

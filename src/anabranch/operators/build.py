@@ -23,7 +23,7 @@ from anabranch.operators.states import StatefulOperator
 
 def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
     """Build the operator of a node."""
-    output, value = typed.schema(node.id), typed.value(node.id)
+    output, value = typed.schema(node.id), typed.nodes[node.id].value
     match node:
         case AggregateNode():
             return Aggregate(node.name, aggregate_columns(typed, node.id), output, node.ttl_ns)
@@ -33,7 +33,7 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
             assert value is not None
             return StatefulBatches(node.name, node.function, value, output, node.ttl_ns)
         case ProcessNode():
-            handles = tuple(_handle(node.name, handle) for handle in typed.handles(node.id))
+            handles = tuple(_handle(node.name, handle) for handle in typed.nodes[node.id].handles)
             return ProcessOperator(node.name, node.process, handles, _saved_spec(node), output)
 
 

@@ -1,1 +1,1 @@
-"""From the dataflow to what runs: levels of tasks, the edges between them, plans and commits."""
+"""The physical plan of a dataflow: levels of tasks, and the edges between them."""

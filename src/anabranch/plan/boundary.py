@@ -1,8 +1,8 @@
-"""The columns of rows between two levels, and in which partition each worker sits.
+"""The columns of rows between two levels, and the partition of each worker.
 
 All inputs of a level travel in one table: reserved columns first, then the columns of every edge,
-NULL in the rows of the others. ``to`` names the edge of a row; 0 marks a *note*, a row that carries
-a message instead of data.
+which are NULL in rows of other edges. ``to`` names the edge of a row; 0 marks a *note*, a row that
+carries a message instead of data.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ PART, TO, FROM, HASH, NOTE = (PREFIX + name for name in ("part", "to", "from", "
 NOTE_MARK = 0
 """The value of ``to`` and ``from`` in rows that carry a note."""
 SOURCE_SHIFT = 32
-"""The first order column is the source's number above the file's or partition's."""
+"""The first order column holds the source's number above these bits, the file's or partition's in
+them."""
 UNNUMBERED = 1 << 62
-"""Stands in the first order column of rows behind a transform that name their file by its tag."""
+"""Marks a first order column, behind a transform, that holds a file's tag instead of its number."""
 
 
 def order_names(digits: int) -> list[str]:
-    """The order columns: the reader's, then one per digit."""
+    """The names of the order columns: the reader's, then one per digit."""
     reader = [f"{PREFIX}o{i}" for i in range(READER_COLUMNS)]
     return reader + [f"{PREFIX}d{i}" for i in range(digits)]
 
 
 def value_name(edge: Edge, place: int) -> str:
-    """The column of an edge's value."""
+    """The name of an edge's value column."""
     return f"{PREFIX}e{edge.id}_{place}"
 
 
 def key_name(edge: Edge, place: int) -> str:
-    """The column of an edge's key."""
+    """The name of an edge's key column."""
     return f"{PREFIX}e{edge.id}_k{place}"
 
 
 def made_value_name(producer: int, place: int) -> str:
-    """The column of a producer's value, as it leaves Python."""
+    """The name of a producer's value column, as it leaves Python."""
     return f"{PREFIX}p{producer}_{place}"
 
 
 def made_key_name(producer: int, place: int) -> str:
-    """The column of the key beside a producer's row, as it leaves Python."""
+    """The name of a key column beside a producer's row, as it leaves Python."""
     return f"{PREFIX}p{producer}_k{place}"
 
 
@@ -60,7 +61,7 @@ def producer_mark(producer: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """What lies between a level and the next one: the edges, and the layout of their rows."""
+    """The boundary before a level: the edges that cross it, and the layout of their rows."""
 
     physical: Physical
     level: Level
@@ -72,7 +73,7 @@ class Boundary:
 
     @property
     def digits(self) -> int | None:
-        """How many order digits rows have here; None where nobody needs the order."""
+        """The number of order digits of rows here; None if nothing needs the order."""
         needed = [edge.digits for edge in self.edges if edge.ordered]
         return max(needed, default=None)
 
@@ -83,7 +84,7 @@ class Boundary:
 
     @property
     def made_order(self) -> list[str]:
-        """The order columns of rows that leave Python: a transform may need more than a level."""
+        """The order columns of rows that leave Python: transforms may need more than the level."""
         needed = [t.given for t in self.transforms if t.given is not None]
         if self.digits is not None:
             needed.append(self.digits)
@@ -94,12 +95,12 @@ class Boundary:
         """The transforms that run here."""
         return self.physical.transforms_before(self.level.number)
 
-    def transformed(self) -> set[int]:
+    def transform_producers(self) -> set[int]:
         """The producers whose rows a transform gets here."""
         return {edge.producer for transform in self.transforms for edge in transform.inputs}
 
-    def wanted(self) -> list[int]:
-        """The producers whose rows are wanted here, by the level or by a transform before it."""
+    def needed_producers(self) -> list[int]:
+        """The producers whose rows the level or a transform before it needs."""
         found = (e.producer for transform in self.transforms for e in transform.inputs)
         return list(dict.fromkeys([*self.producers(), *found]))
 
@@ -110,8 +111,8 @@ class Boundary:
             found.setdefault(edge.producer, []).append(edge)
         return found
 
-    def keyed(self) -> dict[str, list[int]]:
-        """The edges whose rows go where their bins are, by the group that they lead to."""
+    def keyed_edges(self) -> dict[str, list[int]]:
+        """The edges whose rows are routed by bin, by the group they lead to."""
         found: dict[str, list[int]] = {}
         for group in self.level.groups:
             edges = [edge.id for edge in self.edges if edge.consumer in group.operators]
@@ -120,19 +121,19 @@ class Boundary:
         return found
 
     def task_producers(self) -> list[int]:
-        """The producers whose rows tasks of the level before emit."""
+        """The producers whose rows come from tasks of the level before."""
         outside = (self.physical.is_read, self.physical.is_transform)
-        return [p for p in self.wanted() if not any(check(p) for check in outside)]
+        return [p for p in self.needed_producers() if not any(check(p) for check in outside)]
 
     def carried_keys(self, producer: int) -> pa.Schema:
-        """The key columns that a producer's rows bring along: those an edge in the region needs."""
+        """The key columns that a producer's rows carry for an edge inside the region."""
         for edge in self.producers().get(producer, []):
             if not edge.distributes and len(edge.keys):
                 return edge.keys
         return pa.schema([])
 
-    def arriving(self) -> pa.Schema:
-        """The columns as the level's tasks get them."""
+    def arriving_schema(self) -> pa.Schema:
+        """The schema of the rows that the level's tasks get."""
         fields = [pa.field(PART, pa.int32()), *_reserved(TO, self.order)]
         for edge in self.edges:
             fields += [pa.field(key_name(edge, i), c.type) for i, c in enumerate(edge.keys)]
@@ -140,18 +141,18 @@ class Boundary:
         return pa.schema(fields)
 
     def is_narrow(self) -> bool:
-        """Whether a row has a few bytes, whatever is in it; notes are few and do not count."""
-        return all(field.name == NOTE or _is_fixed(field.type) for field in self.arriving())
+        """Whether every data row has a few bytes; notes are rare and do not count."""
+        return all(field.name == NOTE or _is_fixed(field.type) for field in self.arriving_schema())
 
-    def made(self, producers: Sequence[int]) -> pa.Schema:
-        """The columns in which Python tasks emit the rows of these producers."""
+    def emitted_schema(self, producers: Sequence[int]) -> pa.Schema:
+        """The schema in which Python tasks emit the rows of these producers."""
         fields = [pa.field(PART, pa.int32()), *_reserved(FROM, self.made_order)]
         for producer in producers:
             keys = self.carried_keys(producer)
             fields += [pa.field(made_key_name(producer, i), c.type) for i, c in enumerate(keys)]
             columns = self.physical.schemas[producer]
             fields += [
-                # With its metadata: SQL on the way compares a string as its collation says.
+                # Keep the metadata: SQL in the chain compares strings by their collation.
                 pa.field(made_value_name(producer, i), c.type, metadata=c.metadata)
                 for i, c in enumerate(columns)
             ]
@@ -160,9 +161,9 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Seats:
-    """Which partition each worker of a level has: one group's workers after the other's.
+    """The partition of each worker of a level, group by group.
 
-    Workers' numbers may have gaps; seats have none.
+    Worker numbers may have gaps; partitions have none.
     """
 
     groups: tuple[tuple[str, int, tuple[int, ...]], ...]
@@ -170,7 +171,7 @@ class Seats:
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are."""
+        """The number of partitions."""
         return sum(len(workers) for _, _, workers in self.groups)
 
     def first(self, group: str) -> int:
@@ -178,11 +179,11 @@ class Seats:
         return next(first for name, first, _ in self.groups if name == group)
 
     def workers(self, group: str) -> tuple[int, ...]:
-        """The workers of a group, in the order of their seats."""
+        """The workers of a group, in partition order."""
         return next(workers for name, _, workers in self.groups if name == group)
 
     def of(self, group: str) -> dict[int, int]:
-        """Worker → partition, for one group."""
+        """The partition of each worker of a group."""
         first = self.first(group)
         return {
             worker: first + place for worker, place in seat_numbers(self.workers(group)).items()
@@ -205,7 +206,7 @@ def _reserved(mark: str, order: Sequence[str]) -> list[pa.Field]:
 
 
 def seats_of_level(level: Level, plan: Plan) -> Seats:
-    """Seat the workers of a level."""
+    """Assign the workers of a level to partitions."""
     first = 0
     found = []
     for group in level.groups:

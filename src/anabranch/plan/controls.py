@@ -1,4 +1,4 @@
-"""What a worker is told in a step."""
+"""The control messages of a worker in a step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch.records.plan import Plan
 def messages_for(
     plan: Plan, region: str | None, worker: int, loads: Iterable[Load]
 ) -> tuple[Message, ...]:
-    """The messages of one worker, in the only order. Those of a part stay within their region."""
+    """The messages of one worker, in protocol order. Those of a part stay within their region."""
     found: list[Message] = [*loads, Barrier(plan.step)]
     if plan.ending is not None:
         found.append(End(plan.ending))

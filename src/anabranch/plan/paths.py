@@ -1,8 +1,8 @@
-"""The ways of rows: from every operator that runs in a task back to those whose rows it gets.
+"""Row paths: from each operator that runs in a task back to the producers of its rows.
 
-A union has several inputs, so an operator behind it has several ways. One that keeps state has all
-of them at once: its rows come together at their key. Any other runs once per way, each time where
-the rows are; so a union moves nothing by itself.
+Behind a union an operator has several paths. A stateful operator merges all of them, because rows
+meet at their key. A stateless one runs once per path, where the rows are, so a union by itself does
+not move rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from anabranch.plan.physical import ChainNode, Relay, TaskNode, UnionBranch
 
 @dataclass(frozen=True, slots=True)
 class RowPath:
-    """A consumer's way back to a producer: what Catalyst does on it, and where it distributes."""
+    """The path from a producer to a consumer: its Catalyst chain and its distribution, if any."""
 
     producer: int
     chain: tuple[ChainNode, ...] = ()
@@ -42,11 +42,11 @@ class RowPath:
 
 @dataclass(slots=True)
 class RowPaths:
-    """Everything that runs in tasks: its ways, its level and its node, in the order of running.
+    """The paths, level and node of everything that runs in tasks, in execution order.
 
-    The ids are those of the nodes; further copies of a node, and relays, have ids of their own.
-    ``in_region`` says whether the rows of a node are in a region. ``inflows`` are the ways to
-    transforms, which run behind the tasks of their level and before those of the next.
+    Ids are node ids; further copies of a node, and relays, get ids of their own. ``in_region``
+    says whether a node's rows are in a region. ``inflows`` are the paths to transforms, which run
+    after the tasks of their level and before those of the next.
     """
 
     graph: Graph
@@ -67,57 +67,57 @@ class RowPaths:
                 self.levels[node.id] = 0
                 self._copies[node.id] = [node.id]
             elif isinstance(node, StatefulNode):
-                self._stateful(node)
+                self._add_stateful(node)
             elif isinstance(node, TransformNode):
-                self._transform(node)
+                self._add_transform(node)
             elif isinstance(node, MapBatchesNode | SinkNode) and node.inputs:
-                self._stateless(node)
+                self._add_stateless(node)
 
     def consumers(self) -> list[int]:
-        """All that run in tasks, producers before their consumers."""
+        """Everything that runs in tasks, producers before consumers."""
         return list(self.paths)
 
     def after(self, producer: int) -> list[int]:
-        """Who gets the rows of a producer."""
+        """The consumers of a producer's rows."""
         every = {**self.paths, **self.inflows}
         return [c for c, paths in every.items() if any(w.producer == producer for w in paths)]
 
-    def ways_of(self, id: int) -> tuple[RowPath, ...]:
-        """The ways of rows to what runs in a task, or to a transform."""
+    def paths_to(self, id: int) -> tuple[RowPath, ...]:
+        """The paths to a consumer or a transform."""
         return self.inflows[id] if id in self.inflows else self.paths[id]
 
-    def leaves_task(self, consumer: int, way: RowPath) -> bool:
-        """Whether rows leave Python on this way."""
-        return self.levels[consumer] > self.levels[way.producer] or self._made_outside(way)
+    def leaves_task(self, consumer: int, path: RowPath) -> bool:
+        """Whether rows leave Python on this path."""
+        return self.levels[consumer] > self.levels[path.producer] or self._made_outside(path)
 
-    def _stateful(self, node: StatefulNode) -> None:
+    def _add_stateful(self, node: StatefulNode) -> None:
         found = tuple(self._walk(node.inputs[0], RowPath(-1), keyed=False, distributed=True))
-        level = max(self._level_after(node, way) for way in found)
-        self.paths[node.id] = tuple(self._relayed(way, level) for way in found)
+        level = max(self._level_after(node, path) for path in found)
+        self.paths[node.id] = tuple(self._with_relays(path, level) for path in found)
         self.nodes[node.id] = node
         self.levels[node.id] = level
         self._copies[node.id] = [node.id]
-        # The relays were made after the walk had begun: what runs first must stand first.
+        # Relays were added in between, and must come before this node.
         self.paths[node.id] = self.paths.pop(node.id)
 
-    def _transform(self, node: TransformNode) -> None:
-        """A transform gets the rows of all its ways at once, wherever they were before."""
+    def _add_transform(self, node: TransformNode) -> None:
+        """Add a transform, which merges the rows of all its paths."""
         found = tuple(self._walk(node.inputs[0], RowPath(-1), keyed=True, distributed=False))
-        level = max(self.levels[way.producer] for way in found)
-        self.inflows[node.id] = tuple(self._relayed(way, level + 1) for way in found)
+        level = max(self.levels[path.producer] for path in found)
+        self.inflows[node.id] = tuple(self._with_relays(path, level + 1) for path in found)
         self.nodes[node.id] = node
         self.levels[node.id] = level
         self._copies[node.id] = [node.id]
 
-    def _stateless(self, node: MapBatchesNode | SinkNode) -> None:
+    def _add_stateless(self, node: MapBatchesNode | SinkNode) -> None:
         self._copies[node.id] = []
-        # A sink takes rows wherever they are; so does a function, outside a region.
+        # Sinks run where the rows are, and so do functions outside a region.
         distributed = isinstance(node, MapBatchesNode) and self.in_region(node.id)
-        for way in self._walk(node.inputs[0], RowPath(-1), keyed=False, distributed=distributed):
+        for path in self._walk(node.inputs[0], RowPath(-1), keyed=False, distributed=distributed):
             copy = node.id if not self._copies[node.id] else self._new_id()
             self.nodes[copy] = node
-            self.paths[copy] = (way,)
-            self.levels[copy] = self._level_after(node, way)
+            self.paths[copy] = (path,)
+            self.levels[copy] = self._level_after(node, path)
             self._copies[node.id].append(copy)
 
     def _new_id(self) -> int:
@@ -125,68 +125,62 @@ class RowPaths:
         return self._next - 1
 
     def _walk(
-        self, start: int, way: RowPath, *, keyed: bool, distributed: bool
+        self, start: int, path: RowPath, *, keyed: bool, distributed: bool
     ) -> Iterator[RowPath]:
         """Walk up to the next operators that run in Python, or to sources.
 
-        Of several keys on the way only the one counts that the last distribution uses.
+        Of several keys on the path, only that of the last distribution counts.
         """
         node = self.graph.node(start)
         match node:
-            case SourceNode() | AggregateNode() | MapBatchesNode() | TransformNode():
-                yield from (replace(way, producer=copy) for copy in self._copies[node.id])
-                return
             case UnionNode():
                 for place, each in enumerate(node.inputs):
-                    longer = replace(way, chain=(UnionBranch(node, place), *way.chain))
+                    longer = replace(path, chain=(UnionBranch(node, place), *path.chain))
                     yield from self._walk(each, longer, keyed=keyed, distributed=distributed)
                 return
             case DistributeNode():
-                if distributed and way.distribution is None:
-                    way = replace(way, distribution=node.id)
+                if distributed and path.distribution is None:
+                    path = replace(path, distribution=node.id)
             case LocalNode():
                 pass
             case WhereNode() | SplitNode() | SelectNode() | WithColumnsNode():
-                way = replace(way, chain=(node, *way.chain))
+                path = replace(path, chain=(node, *path.chain))
             case KeyByNode():
-                if way.distribution is not None and not keyed:
+                if path.distribution is not None and not keyed:
                     keyed = True
-                    way = replace(way, chain=(node, *way.chain))
+                    path = replace(path, chain=(node, *path.chain))
             case SinkNode():
                 raise AssertionError("a sink has no consumers")
             case _:
-                yield from (replace(way, producer=copy) for copy in self._copies[node.id])
+                yield from (replace(path, producer=copy) for copy in self._copies[node.id])
                 return
-        yield from self._walk(node.inputs[0], way, keyed=keyed, distributed=distributed)
+        yield from self._walk(node.inputs[0], path, keyed=keyed, distributed=distributed)
 
-    def _reads(self, way: RowPath) -> bool:
-        return isinstance(self.nodes[way.producer], SourceNode)
+    def _made_outside(self, path: RowPath) -> bool:
+        """Whether the rows come from outside Python tasks."""
+        return isinstance(self.nodes[path.producer], SourceNode | TransformNode)
 
-    def _made_outside(self, way: RowPath) -> bool:
-        """Whether the rows come from outside of Python tasks."""
-        return isinstance(self.nodes[way.producer], SourceNode | TransformNode)
-
-    def _level_after(self, consumer: TaskNode, way: RowPath) -> int:
-        """The level of a consumer that has this way alone."""
+    def _level_after(self, consumer: TaskNode, path: RowPath) -> int:
+        """The level of a consumer with only this path."""
         crosses = (
-            self._made_outside(way)
-            or bool(way.chain)
-            or way.distribution is not None
+            self._made_outside(path)
+            or bool(path.chain)
+            or path.distribution is not None
             or isinstance(consumer, AggregateNode)
         )
-        return self.levels[way.producer] + (1 if crosses else 0)
+        return self.levels[path.producer] + (1 if crosses else 0)
 
-    def _relayed(self, way: RowPath, level: int) -> RowPath:
-        """The way with a relay on each level that it would skip.
+    def _with_relays(self, path: RowPath, level: int) -> RowPath:
+        """The path with a relay on each level that it would skip.
 
-        Sources need none: they are read where their rows are wanted.
+        Sources need none: they are read where their rows are needed.
         """
-        if self._reads(way):
-            return way
-        for number in range(self.levels[way.producer] + 1, level):
+        if isinstance(self.nodes[path.producer], SourceNode):
+            return path
+        for number in range(self.levels[path.producer] + 1, level):
             relay = self._new_id()
             self.nodes[relay] = Relay(relay)
-            self.paths[relay] = (RowPath(way.producer),)
+            self.paths[relay] = (RowPath(path.producer),)
             self.levels[relay] = number
-            way = replace(way, producer=relay)
-        return way
+            path = replace(path, producer=relay)
+        return path

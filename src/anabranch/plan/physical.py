@@ -1,12 +1,11 @@
-"""What a step consists of: levels of Python tasks with Catalyst chains and exchanges between.
+"""The physical form of a step: levels of Python tasks, with Catalyst chains and exchanges between.
 
-Level 0 reads. Every later level is one Python task per partition, which runs all operators of one
-*group* (a region's operators at that depth, or the sinks of an unkeyed stream). Rows get from an
-operator to the next by an *edge*: straight inside the task where nothing lies between them, or by
-leaving Python for a chain of ``where``/``select``/``with_columns`` that Catalyst runs, with or
-without an exchange. A level is fed by one exchange or by none: all its inputs share it. A
-``transform`` stands between two levels: it produces rows for edges as a source does, out of rows
-that come from sources, from tasks and from other transforms.
+Level 0 reads. Each later level runs one Python task per partition, with all operators of one
+*group*: a region's operators at that depth, or the sinks of an unkeyed stream. Rows pass between
+adjacent operators inside the task. Otherwise they take an *edge*: they leave Python for a chain of
+``where``/``select``/``with_columns`` that Catalyst runs, with or without an exchange. All inputs of
+a level share one exchange, or have none. A ``transform`` runs between two levels: it takes rows
+from sources, tasks and other transforms, and produces rows for edges as a source does.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from anabranch.dataflow.graph import (
 
 @dataclass(frozen=True, slots=True)
 class UnionBranch:
-    """One input of a union: its rows get the union's columns."""
+    """One input of a union: gives its rows the union's columns."""
 
     kind: ClassVar[str] = "union"
     node: UnionNode
@@ -43,13 +42,13 @@ class UnionBranch:
 
     @property
     def id(self) -> int:
-        """The union's."""
+        """The id of the union."""
         return self.node.id
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Passes rows on to a deeper level: of a union, of which one input takes longer."""
+    """Passes rows to a deeper level, for a union whose inputs differ in depth."""
 
     id: int
 
@@ -63,12 +62,12 @@ TaskNode = StatefulNode | MapBatchesNode | SinkNode
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The way of rows from one producer to one consumer.
+    """The path of rows from one producer to one consumer.
 
-    ``columns`` are the value columns as they arrive. ``keys`` is empty where the consumer needs no
-    key. ``arguments`` is a last projection (column name, SQL) for a consumer that wants values
-    computed from the row instead of the row; None elsewhere. ``digits`` counts the order digits
-    that rows carry.
+    ``columns`` are the value columns on arrival. ``keys`` is empty if the consumer needs no key.
+    ``arguments`` is a final projection (column name, SQL) for consumers that take values computed
+    from the row; None for others. ``digits`` is the number of order digits that rows carry. ``way``
+    numbers the edges between the same two operators.
     """
 
     id: int
@@ -86,14 +85,14 @@ class Edge:
 
     @property
     def place(self) -> str:
-        """What counts of its rows are named after; ``way`` tells edges between the same two."""
+        """The name under which its rows are counted."""
         further = f".{self.way}" if self.way else ""
         return f"edge {self.producer}-{self.consumer}{further}"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The operators that one task runs: a region's share of a level, or unkeyed sinks."""
+    """The operators that one task runs: a region's operators on a level, or unkeyed sinks."""
 
     name: str
     region: str | None
@@ -102,7 +101,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One depth of the pipeline: ``inputs`` arrive here, by one exchange or straight."""
+    """One level of tasks; all ``inputs`` arrive through one exchange, or none does."""
 
     number: int
     exchange: bool
@@ -112,11 +111,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """The user's Spark code between two levels: it is run before level ``level``.
+    """The user's Spark code between two levels, run before level ``level``.
 
-    ``inputs`` bring it its rows, united; their consumer is the transform. ``given`` counts the
-    order digits in the ``_ord`` that the function gets, None where it gets none. ``ordered`` says
-    whether the function returns it; then rows have one digit more.
+    It merges its ``inputs``, whose consumer it is. ``given`` is the number of order digits in the
+    ``_ord`` that the function gets, None if it gets none. ``ordered``: the function returns
+    ``_ord``, and its rows have one digit more.
     """
 
     id: int
@@ -128,7 +127,7 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A keyed share of the pipeline: its name, its key and its stateful operators, by name."""
+    """A keyed part of the pipeline: its name, its key and the names of its stateful operators."""
 
     name: str
     keys: pa.Schema
@@ -137,11 +136,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Physical:
-    """The whole pipeline, lowered. Built once; the same for every step.
+    """The whole pipeline, lowered. Built once, for all steps.
 
-    Operators go by the ids of their nodes. A stateless operator after a union runs once for each
-    input, where that input's rows are: ``copies`` says whose copies the further ids are.
-    ``digits`` counts the order digits of what an operator gives, ``given`` those of what it gets.
+    Operators have the ids of their nodes. A stateless operator after a union runs once per input,
+    where that input's rows are; ``copies`` maps the further ids to their nodes. ``digits`` is the
+    number of order digits of an operator's output, ``given`` that of its input.
     """
 
     graph: Graph
@@ -156,28 +155,28 @@ class Physical:
 
     @property
     def first_exchange(self) -> int | None:
-        """The first level behind an exchange: where the control rows come in."""
+        """The first level behind an exchange, where control rows enter."""
         return next((level.number for level in self.levels if level.exchange), None)
 
     def sources(self) -> tuple[SourceNode, ...]:
-        """The sources, in the order of the graph. A source's place here is its number in order."""
-        return tuple(node for node in self.graph.nodes if isinstance(node, SourceNode))
+        """The sources, in graph order. A source's place here is its number in the row order."""
+        return self.graph.sources()
 
     def sinks(self) -> tuple[SinkNode, ...]:
-        """The sinks, in the order of the graph."""
-        return tuple(node for node in self.graph.nodes if isinstance(node, SinkNode))
+        """The sinks, in graph order."""
+        return self.graph.sinks()
 
     def region(self, name: str) -> Region:
         """The region of that name."""
         return next(region for region in self.regions if region.name == name)
 
     def leaving(self, level: int) -> tuple[Edge, ...]:
-        """The edges from this level to the next: empty for the last one."""
+        """The edges from this level to the next; none for the last level."""
         following = level + 1
         return self.levels[following].inputs if following < len(self.levels) else ()
 
     def transforms_before(self, level: int) -> tuple[Transform, ...]:
-        """The transforms between this level and the one before, producers before consumers."""
+        """The transforms right before this level, producers before consumers."""
         return tuple(transform for transform in self.transforms if transform.level == level)
 
     def transform(self, node_id: int) -> Transform:
@@ -185,20 +184,20 @@ class Physical:
         return next(transform for transform in self.transforms if transform.id == node_id)
 
     def emitting(self, level: int) -> set[int]:
-        """The operators of this level whose rows leave Python: for the next level's edges."""
+        """The operators of this level whose rows leave Python."""
         transforms = self.transforms_before(level + 1)
         edges = (*self.leaving(level), *(e for t in transforms for e in t.inputs))
         return {edge.producer for edge in edges}
 
     def is_read(self, node_id: int) -> bool:
-        """Whether its rows come from a source, not from a task or a transform."""
+        """Whether this id is a source."""
         return isinstance(self.node(node_id), SourceNode)
 
     def is_transform(self, node_id: int) -> bool:
-        """Whether its rows come from a transform."""
+        """Whether this id is a transform."""
         return isinstance(self.node(node_id), TransformNode)
 
     def node(self, node_id: int) -> GraphNode | Relay:
-        """What runs under that id."""
+        """The node that runs under this id."""
         copied = self.copies.get(node_id)
         return self.graph.node(node_id) if copied is None else copied

@@ -1,8 +1,8 @@
-"""From the rows of one level to those of the next, as SQL: chains, hash and route.
+"""The SQL between two levels: chains, key hash and route.
 
-Every edge's chain runs over the one table that all edges share. An expression is guarded so that it
-sees only rows of its own edge: foreign rows have NULLs where it looks, and could make it fail. The
-text depends on the dataflow and the seats alone, so it is made once and used in every step.
+All edges share one table, and every edge's chain runs over it. Guards keep an expression off the
+rows of other edges, whose NULLs could make it fail. The SQL depends only on the dataflow and the
+seats, so all steps share it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from anabranch.dataflow.graph import (
-    KeyByNode,
-    SelectNode,
-    SplitNode,
-    WhereNode,
-    WithColumnsNode,
+from anabranch.dataflow.graph import KeyByNode, SelectNode, SplitNode, WhereNode, WithColumnsNode
+from anabranch.dataflow.sql.sql_text import (
+    identifier,
+    parenthesize,
+    quote,
+    split_alias,
+    sql_literal,
 )
-from anabranch.dataflow.sql.sql_text import identifier, quote, split_alias, sql_literal
 from anabranch.dataflow.types.schema import type_to_ddl
 from anabranch.plan.boundary import (
     FROM,
@@ -44,19 +44,19 @@ _KEY = "_ab_key{}"
 
 
 def bin_text(bins: int) -> str:
-    """The bin of a row, by its hash."""
+    """SQL for the bin of a row, from its hash."""
     return f"cast(shiftrightunsigned({HASH}, {HASH_BITS - bin_bits(bins)}) as int)"
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A boundary with the seats of one placement: what the SQL depends on."""
+    """A boundary with the seats of one placement, which together determine the SQL."""
 
     boundary: Boundary
     seats: Seats
 
     def from_source(self, source: int, table: str) -> str:
-        """The rows of a source that the JVM reads, as they arrive at the first level."""
+        """Select the rows of a JVM source for the first level."""
         boundary = self.boundary
         edges = boundary.producers()[source]
         raw = boundary.physical.schemas[source].names
@@ -68,14 +68,14 @@ class Crossing:
             columns = {name: made_value_name(source, i) for i, name in enumerate(raw)}
             renamed = [f"{quote(name)} as {made}" for name, made in columns.items()]
             numbers = ", ".join(str(edge.id) for edge in edges)
-            copied = _listed([*reader, *renamed, f"explode(array({numbers})) as {TO}"])
+            copied = _comma_list([*reader, *renamed, f"explode(array({numbers})) as {TO}"])
             rows = f"(select {copied} from {table})"
-        rows, packed = self._fanned(rows, edges, columns, reader)
+        rows, packed = self._run_chains(rows, edges, columns, reader)
         made = {boundary.order[2]: "monotonically_increasing_id()"} if reader else {}
-        return self._arriving(rows, [*packed, *reader], made)
+        return self._select_arriving(rows, [*packed, *reader], made)
 
     def from_transform(self, transform: int, table: str) -> str:
-        """The rows of a transform, as they arrive at the level behind it."""
+        """Select the rows of a transform for the level after it."""
         boundary = self.boundary
         edges = boundary.producers()[transform]
         physical = boundary.physical
@@ -88,34 +88,30 @@ class Crossing:
         numbers = ", ".join(str(edge.id) for edge in edges)
         to = numbers if len(edges) == 1 else f"explode(array({numbers}))"
         rows = f"(select *, {to} as {TO} from {table})"
-        rows, packed = self._fanned(rows, edges, columns, order)
-        return self._arriving(rows, [*packed, *order], {})
+        rows, packed = self._run_chains(rows, edges, columns, order)
+        return self._select_arriving(rows, [*packed, *order], {})
 
-    def chained(self, rows: str, edge: Edge, columns: dict[str, str], kept: list[str]) -> str:
-        """The rows behind the chain of an edge that has a table of its own."""
-        return self._edge(rows, edge, columns, kept, guarded=False)
-
-    def _fanned(
+    def _run_chains(
         self, rows: str, edges: Sequence[Edge], columns: dict[str, str], order: list[str]
     ) -> tuple[str, list[str]]:
-        """Run the chains of all edges of one table; the rows, and the columns they are in."""
+        """Run the chains of all edges of one table; returns the rows and their columns."""
         packed: list[str] = []
         for edge in edges:
             later = [] if edge is edges[-1] else list(columns.values())
             kept = [TO, *order, *packed, *later]
-            rows = self._edge(rows, edge, columns, kept, guarded=len(edges) > 1)
+            rows = self.run_chain(rows, edge, columns, kept, guarded=len(edges) > 1)
             packed += _packed_names(edge)
         return rows, packed
 
     def from_tasks(self, producers: Sequence[int], table: str) -> str:
-        """The rows that Python tasks emitted, as they arrive at the next level.
+        """Select the rows that Python tasks emitted for the next level.
 
-        ``producers`` are those whose rows the level gets. Rows that only a transform gets are left
-        out; notes never are.
+        ``producers`` are those whose rows the level gets. Rows for a transform alone are left out;
+        notes are kept.
         """
         boundary = self.boundary
-        if any(producer not in producers for producer in boundary.transformed()):
-            marks = _listed(map(str, [NOTE_MARK, *map(producer_mark, producers)]))
+        if any(producer not in producers for producer in boundary.transform_producers()):
+            marks = _comma_list(map(str, [NOTE_MARK, *map(producer_mark, producers)]))
             table = f"(select * from {table} where {FROM} in ({marks}))"
         reserved = [PART, HASH, *boundary.order, NOTE]
         rows = f"(select *, {self._destination(producers)} as {TO} from {table})"
@@ -126,52 +122,52 @@ class Crossing:
             columns = {name: made_value_name(edge.producer, i) for i, name in enumerate(names)}
             later = dict.fromkeys(e.producer for e in edges[place + 1 :])
             kept = [TO, *reserved, *packed, *self._made_data(list(later))]
-            rows = self._edge(rows, edge, columns, kept, guarded=True)
+            rows = self.run_chain(rows, edge, columns, kept, guarded=True)
             packed += _packed_names(edge)
-        return self._arriving(rows, [*packed, *reserved], {})
+        return self._select_arriving(rows, [*packed, *reserved], {})
 
     def controls(self, table: str, part: str, message: str) -> str:
-        """The rows of a table that have a message, and the partition that it goes to."""
+        """Select the messages of a table as notes, each with its partition."""
         given = {PART: part, TO: f"{NOTE_MARK}", NOTE: message}
         columns = [
             f"cast({given.get(field.name, 'null')} as {type_to_ddl(field.type)}) as {field.name}"
-            for field in self.boundary.arriving()
+            for field in self.boundary.arriving_schema()
         ]
-        return f"select {_listed(columns)} from {table} where {message} is not null"
+        return f"select {_comma_list(columns)} from {table} where {message} is not null"
 
-    def _arriving(self, rows: str, there: list[str], made: dict[str, str]) -> str:
-        """The columns of the boundary: what is there, hash and route, NULL for the rest."""
+    def _select_arriving(self, rows: str, there: list[str], made: dict[str, str]) -> str:
+        """Select the boundary's columns: those ``there``, hash and route, NULL for the rest."""
         inherited = HASH in there
         hashed = self._hash(there, inherited)
         made = {**made, HASH: hashed}
-        with_hash = _listed(
+        with_hash = _comma_list(
             f"{made[field.name]} as {field.name}"
             if field.name in made
             else field.name
             if field.name in there or field.name == TO
             else f"cast(null as {type_to_ddl(field.type)}) as {field.name}"
-            for field in self.boundary.arriving()
+            for field in self.boundary.arriving_schema()
         )
         if not self.boundary.level.exchange:
             return f"select {with_hash} from {rows}"
-        routed = _listed(
+        routed = _comma_list(
             f"cast({self._route(there)} as int) as {PART}" if name == PART else name
-            for name in self.boundary.arriving().names
+            for name in self.boundary.arriving_schema().names
         )
         return f"select {routed} from (select {with_hash} from {rows})"
 
     def _route(self, there: list[str]) -> str:
-        """The partition of rows without a key: any. Notes know theirs, and keyed rows need none."""
-        edges = [e for e in self.boundary.edges if _is_there(e, there)]
+        """SQL for the partition of a row: any if it has no key. Notes have one; keys need none."""
+        edges = [e for e in self.boundary.edges if _has_columns(e, there)]
         loose = [edge for edge in edges if edge.region is None]
         if not loose:
             return PART
         if len(edges) == 1 and NOTE not in there:
-            return self._anywhere(loose[0])
-        cases = " ".join(f"when {edge.id} then {self._anywhere(edge)}" for edge in loose)
+            return self._any_partition(loose[0])
+        cases = " ".join(f"when {edge.id} then {self._any_partition(edge)}" for edge in loose)
         return f"case {TO} {cases} else {PART} end"
 
-    def _anywhere(self, edge: Edge) -> str:
+    def _any_partition(self, edge: Edge) -> str:
         group = next(g for g in self.boundary.level.groups if edge.consumer in g.operators)
         first, count = self.seats.first(group.name), len(self.seats.workers(group.name))
         return f"{first} + pmod(spark_partition_id(), {count})"
@@ -179,10 +175,10 @@ class Crossing:
     def _hash(self, there: list[str], inherited: bool) -> str:
         hashed = HASH if inherited else "cast(null as bigint)"
         fresh = [
-            edge for edge in self.boundary.edges if edge.distributes and _is_there(edge, there)
+            edge for edge in self.boundary.edges if edge.distributes and _has_columns(edge, there)
         ]
         for edge in fresh:
-            keys = _listed(key_name(edge, i) for i in range(len(edge.keys)))
+            keys = _comma_list(key_name(edge, i) for i in range(len(edge.keys)))
             value = f"xxhash64({keys})"
             alone = len(self.boundary.edges) == 1 and not inherited
             hashed = (
@@ -191,7 +187,7 @@ class Crossing:
         return hashed
 
     def _destination(self, producers: Sequence[int]) -> str:
-        """``to`` of rows that tasks emitted; a row with several consumers becomes several rows."""
+        """SQL for ``to`` of emitted rows; a row with several consumers becomes several rows."""
         if not producers:
             return f"{NOTE_MARK}"
         by_producer = self.boundary.producers()
@@ -214,13 +210,13 @@ class Crossing:
             names += [made_value_name(producer, i) for i in range(values)]
         return names
 
-    def _edge(
+    def run_chain(
         self, rows: str, edge: Edge, columns: dict[str, str], kept: list[str], *, guarded: bool
     ) -> str:
-        """Run an edge's chain; its result stands in its own columns afterwards.
+        """Run an edge's chain, which puts the result into the edge's own columns.
 
-        ``columns`` says where the user's columns are to be found. ``kept`` stays as it is; what is
-        not named is dropped.
+        ``columns`` maps the user's columns to those of the table. The columns ``kept`` pass
+        through; all others are dropped. ``guarded``: the table holds rows of other edges too.
         """
         chain = _Chain(rows, edge, kept, guarded)
         chain.open(columns, self.boundary.carried_keys(edge.producer))
@@ -230,7 +226,7 @@ class Crossing:
 
 
 class _Chain:
-    """One edge's chain under way: the table, and where the user's columns stand in it."""
+    """One edge's chain under construction: the table, and the user's columns in it."""
 
     def __init__(self, rows: str, edge: Edge, kept: list[str], guarded: bool) -> None:
         self._rows = rows
@@ -258,19 +254,19 @@ class _Chain:
         """Apply one operator."""
         match node:
             case WhereNode():
-                self._where(_bracketed(node.condition))
+                self._where(parenthesize(node.condition))
             case SplitNode():
-                *before, own = map(_bracketed, node.conditions)
+                *before, own = map(parenthesize, node.conditions)
                 earlier = "".join(f"when {condition} then false " for condition in before)
                 self._where(f"case {earlier}else {own} end" if before else own)
             case UnionBranch():
-                self._select(self._aligned(node, schema))
+                self._select(self._union_columns(node, schema))
             case SelectNode():
-                self._select(self._selected(node.expressions, schema))
+                self._select(self._select_list(node.expressions, schema))
             case WithColumnsNode():
                 given = {name.lower(): text for name, text in node.columns}
                 values = [
-                    self._own(_bracketed(given[name.lower()]))
+                    self._guard(parenthesize(given[name.lower()]))
                     if name.lower() in given
                     else quote(name)
                     for name in schema.names
@@ -286,24 +282,24 @@ class _Chain:
         if edge.arguments is None:
             values = [quote(self._source[name]) for name in self._names]
         else:
-            values = [self._own(_bracketed(text)) for _, text in edge.arguments]
+            values = [self._guard(parenthesize(text)) for _, text in edge.arguments]
         packed = [
             f"cast({value} as {type_to_ddl(column.type)}) as {value_name(edge, i)}"
             for i, (value, column) in enumerate(zip(values, edge.columns, strict=True))
         ]
-        return f"(select {_listed([*self._kept, *keys, *packed])} from {self._rows})"
+        return f"(select {_comma_list([*self._kept, *keys, *packed])} from {self._rows})"
 
     def _where(self, condition: str) -> None:
         if self._guarded:
             condition = f"case when {TO} = {self._edge.id} then {condition} else true end"
         self._rows = f"(select * from {self._rows} where {condition})"
 
-    def _aligned(self, branch: UnionBranch, schema: pa.Schema) -> dict[str, str]:
-        """The union's columns: those of this input by name, its tag, NULL for the rest."""
+    def _union_columns(self, branch: UnionBranch, schema: pa.Schema) -> dict[str, str]:
+        """The union's columns: this input's by name, its tag, NULL for the rest."""
         own = {name.lower(): quote(name) for name in self._names}
         if branch.node.tag is not None:
             name, tags = branch.node.tag
-            own[name.lower()] = self._own(sql_literal(tags[branch.place]))
+            own[name.lower()] = self._guard(sql_literal(tags[branch.place]))
         return {
             field.name: own.get(field.name.lower(), f"cast(null as {type_to_ddl(field.type)})")
             for field in schema
@@ -311,9 +307,9 @@ class _Chain:
 
     def _replace(self, columns: list[str]) -> None:
         fixed = dict.fromkeys([*self._kept, *self._keys])
-        self._rows = f"(select {_listed([*fixed, *columns])} from {self._rows})"
+        self._rows = f"(select {_comma_list([*fixed, *columns])} from {self._rows})"
 
-    def _own(self, value: str) -> str:
+    def _guard(self, value: str) -> str:
         if not self._guarded:
             return value
         return f"case when {TO} = {self._edge.id} then {value} end"
@@ -323,7 +319,7 @@ class _Chain:
         self._names = list(columns)
         self._source = {name: name for name in columns}
 
-    def _selected(self, expressions: Sequence[str], schema: pa.Schema) -> dict[str, str]:
+    def _select_list(self, expressions: Sequence[str], schema: pa.Schema) -> dict[str, str]:
         """The value of each column; ``*`` stands for all columns so far."""
         found: dict[str, str] = {}
         fields = iter(schema)
@@ -332,36 +328,30 @@ class _Chain:
                 found |= {next(fields).name: quote(name) for name in self._names}
             else:
                 field = next(fields)
-                found[field.name] = self._own(_value(text, field.type))
+                found[field.name] = self._guard(_value(text, field.type))
         return found
 
     def _key(self, node: KeyByNode) -> None:
         made = []
         for place, ((_, text), column) in enumerate(zip(node.keys, self._edge.keys, strict=True)):
-            value = self._own(_bracketed(text))
+            value = self._guard(parenthesize(text))
             made.append(f"cast({value} as {type_to_ddl(column.type)}) as {_KEY.format(place)}")
         self._replace([*(quote(self._source[name]) for name in self._names), *made])
         self._keys = [_KEY.format(i) for i in range(len(made))]
 
 
 def _value(text: str, kind: pa.DataType) -> str:
-    """An item of a select list as a value that can be given another name.
+    """An item of a select list as a value that can take another alias.
 
-    A name that SQL allows without ``as`` cannot be told from the expression by looking; inside a
-    struct it does no harm.
+    An alias without ``as`` cannot be told from the expression; inside a struct it does no harm.
     """
     expression, name = split_alias(text)
     if name is not None or identifier(text) is not None:
-        return _bracketed(expression)
+        return parenthesize(expression)
     return f"cast(struct(\n{text}\n) as struct<x: {type_to_ddl(kind)}>).x"
 
 
-def _bracketed(text: str) -> str:
-    """An expression of the user's as part of a larger one; a comment at its end stays harmless."""
-    return f"(\n{text}\n)"
-
-
-def _listed(columns: Iterable[str]) -> str:
+def _comma_list(columns: Iterable[str]) -> str:
     return ", ".join(columns)
 
 
@@ -370,7 +360,7 @@ def _packed_names(edge: Edge) -> list[str]:
     return keys + [value_name(edge, i) for i in range(len(edge.columns))]
 
 
-def _is_there(edge: Edge, there: list[str]) -> bool:
+def _has_columns(edge: Edge, there: list[str]) -> bool:
     """Whether an edge's columns are among these."""
     names = _packed_names(edge)
     return not names or names[0] in there

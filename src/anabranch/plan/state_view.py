@@ -1,4 +1,4 @@
-"""An operator's state at one step, as readers see it: key, state, and where a row lives."""
+"""The readers' view of an operator's state at one step: key, state, worker and bin."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PREFIX_LENGTH = len(VALUE_PREFIX)
 
 
 class StateView(msgspec.Struct, frozen=True):
-    """What it takes to read one operator's state: a list of immutable files, and their meaning.
+    """All that is needed to read one operator's state: its immutable files and their schema.
 
     ``workers`` is the worker of each bin, ``clock_ns`` the time of the step. The columns are the
-    key's, the state's, then ``_worker`` and ``_bin``. Names compare as Spark compares them, without
-    case. A state column whose name the key has is called ``state_<name>``; a name that is still
+    key's, the state's, then ``_worker`` and ``_bin``. Names are case-insensitive, as in Spark. A
+    state column with the name of a key column is called ``state_<name>``; a name that is still
     taken gets ``_`` appended.
     """
 
@@ -43,7 +43,7 @@ class StateView(msgspec.Struct, frozen=True):
 
     @property
     def bins(self) -> int:
-        """How many bins the region has."""
+        """The number of bins of the region."""
         return len(self.workers)
 
     def layout(self) -> Layout:
@@ -60,18 +60,18 @@ class StateView(msgspec.Struct, frozen=True):
 
     def schema(self) -> pa.Schema:
         """The columns that readers see."""
-        stored = [column for column in self.layout().schema if is_shown(column.name)]
-        names = shown_names(column.name for column in stored)
+        stored = [column for column in self.layout().schema if is_user_column(column.name)]
+        names = reader_names(column.name for column in stored)
         types = [pa.string() if self._is_packed(c.name) else c.type for c in stored]
         types += [pa.int32()] * (len(names) - len(stored))
         return pa.schema([pa.field(*column) for column in zip(names, types, strict=True)])
 
-    def shown(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of a scan, which begin with their hash, under the columns that readers see."""
+    def reader_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert scanned rows, whose first column is the hash, to the columns that readers see."""
         columns = [
             json_column(column) if self._is_packed(name) else column
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
-            if is_shown(name)
+            if is_user_column(name)
         ]
         numbers = bin_of(to_hashes(rows.column(0)), self.bins)
         workers = np.asarray(self.workers, dtype=np.int32)[numbers]
@@ -82,24 +82,24 @@ class StateView(msgspec.Struct, frozen=True):
         return stored.startswith(VALUE_PREFIX) and user_name(stored) in self.shape.packed
 
 
-def is_shown(stored: str) -> bool:
-    """Whether a column of a run is the user's: those carry a letter and ``_`` before their name.
+def is_user_column(stored: str) -> bool:
+    """Whether a column of a run is the user's: those have a letter and ``_`` as prefix.
 
-    >>> [name for name in ("hash", "k_day", "v_n", "tombstone") if is_shown(name)]
+    >>> [name for name in ("hash", "k_day", "v_n", "tombstone") if is_user_column(name)]
     ['k_day', 'v_n']
     """
     return stored[1:_PREFIX_LENGTH] == "_"
 
 
 def user_name(stored: str) -> str:
-    """The user's name of a column of a run."""
+    """The user's name for a column of a run."""
     return stored[_PREFIX_LENGTH:]
 
 
-def shown_names(stored: Iterable[str]) -> list[str]:
-    """The names for readers: of the user's columns of a run, and of our own two.
+def reader_names(stored: Iterable[str]) -> list[str]:
+    """The names that readers see: the user's columns of a run, then ``_worker`` and ``_bin``.
 
-    >>> shown_names(["k_day", "v_n", "v_Day"])
+    >>> reader_names(["k_day", "v_n", "v_Day"])
     ['day', 'n', 'state_Day', '_worker', '_bin']
     """
     taken: set[str] = set()
@@ -112,7 +112,7 @@ def shown_names(stored: Iterable[str]) -> list[str]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """The name, with as many ``_`` as it takes to be free; it is taken then."""
+    """The name, with ``_`` appended until it is free; adds it to ``taken``."""
     while name.lower() in taken:
         name += "_"
     taken.add(name.lower())
@@ -120,7 +120,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def bin_ranges(bins: int, parts: int) -> list[BinSet]:
-    """All bins, cut into so many ranges of nearly equal length; fewer where there are fewer bins.
+    """All bins in ``parts`` ranges of nearly equal length; fewer if there are fewer bins.
 
     >>> [list(part) for part in bin_ranges(4, 3)]
     [[0], [1], [2, 3]]

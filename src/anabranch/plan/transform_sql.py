@@ -1,8 +1,8 @@
-"""The rows that a transform gets and gives, as SQL: its input with ``_ord``, its output without.
+"""The SQL around a transform: its input with ``_ord``, its output without.
 
-Inside, the order of a row is a list of order columns; the user's function sees them as one opaque
-value. What it returns with each row is taken apart again, and one digit is added: a hash of the
-row's content. So rows with equal ``_ord`` have an order that depends on nothing but the rows (R9).
+The user's function sees a row's order columns as one opaque value. The value it returns with each
+row is split into columns again, and a hash of the row's content is added as one more digit. So the
+order of rows with equal ``_ord`` depends only on the rows (R9).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from anabranch.plan.physical import Edge, Physical, Transform
 from anabranch.plan.sql import Crossing
 
 ORD_TYPE = pa.struct([("at", pa.list_(pa.int64()))])
-"""What the user sees of the order: a value that no column of theirs is by accident."""
+"""The type of ``_ord``, which no column of the user's has by accident."""
 
 _NULL_ORD = (
-    f"transform {{}}: a row has NULL in {ORD}: return the {ORD} of the row that each row came "
-    f"from, or drop the column {ORD} to give up the order"
+    f"transform {{}}: a row has NULL in {ORD}: return each row with the {ORD} of its input row, "
+    f"or drop the column {ORD} to give up the order"
 )
 _MICROSECONDS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 
@@ -38,9 +38,9 @@ _MICROSECONDS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 def inflow(
     crossing: Crossing, transform: Transform, edge: Edge, table: str, *, by_jvm: bool
 ) -> str:
-    """The rows of one of a transform's inputs under the user's names, and their ``_ord``.
+    """Select the rows of one input of a transform, under the user's names, with ``_ord``.
 
-    ``by_jvm``: the table is a source's as the JVM reads it.
+    ``by_jvm``: the table is a source that the JVM reads.
     """
     physical = crossing.boundary.physical
     names = physical.schemas[edge.producer].names
@@ -54,7 +54,7 @@ def inflow(
         parts = _file_order(physical, edge, order)
     else:
         rows = f"(select * from {table} where {FROM} = {producer_mark(edge.producer)})"
-    made = crossing.chained(rows, edge, columns, order)
+    made = crossing.run_chain(rows, edge, columns, order, guarded=False)
     given = [
         f"{value_name(edge, i)} as {quote(column.name)}" for i, column in enumerate(edge.columns)
     ]
@@ -65,7 +65,7 @@ def inflow(
 
 
 def outflow(physical: Physical, transform: Transform, table: str) -> str:
-    """What the user's function gave, as rows of a producer."""
+    """Select the output of the user's function as rows of a producer."""
     schema = physical.schemas[transform.id]
     made = [
         f"{quote(name)} as {made_value_name(transform.id, i)}"
@@ -83,10 +83,10 @@ def outflow(physical: Physical, transform: Transform, table: str) -> str:
 
 
 def content_hash(schema: pa.Schema) -> str:
-    """A number for the content of a row: rows that differ have different ones.
+    """SQL for a hash of a row's content that tells different rows apart.
 
-    Spark's hash passes over NULLs, takes -0.0 for 0.0 and texts for equal that a collation takes
-    for equal; so it is told of NULLs, and gets a text for everything that is not plain.
+    Spark's hash skips NULLs, equates -0.0 and 0.0, and follows collations. So NULLs are hashed
+    explicitly, and everything that is not plain is hashed as text.
     """
     parts: list[str] = []
     for column in schema:
@@ -108,7 +108,7 @@ def _is_plain(column: pa.Field) -> bool:
 
 
 def _file_order(physical: Physical, edge: Edge, reader: list[str]) -> list[str]:
-    """The order of rows of files: the file by its tag, which tasks turn into its number."""
+    """The order of file rows, with the file's tag, which tasks replace by its number."""
     if not reader:
         return []
     number = [node.id for node in physical.sources()].index(edge.producer)

@@ -200,7 +200,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class InputLimit(msgspec.Struct, frozen=True):
-    """The most that the next step should read. None: no wish."""
+    """The most that the next step should read. None: no limit."""
 
     rows: int | None = None
     bytes: int | None = None

@@ -19,7 +19,7 @@ from anabranch.records.slices import RangeSlice, Slice
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that the caller wants of a source in this step. None: no wish.
+    """The most that the caller wants from a source in this step. None: no limit.
 
     It can only tighten the source's own bounds. A source heeds what it can count beforehand (a
     file's rows cannot be) and always hands out at least one slice when there is something, so that

@@ -1,7 +1,7 @@
 """Profiles: what the tasks of a worker spend, in time or in memory, over one step.
 
-Somebody wishes for one, the next plan that reads something carries the wish, and the tasks that it
-is about report what they have found. A profile changes no result; it makes its step slower.
+A user requests one, the next plan that reads something carries the request, and the tasks of the
+worker report what they measured. A profile changes no result; it makes its step slower.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Which worker owns which bin, and how that changes."""
+"""The assignment of bins to workers, and how a rescale changes it."""

@@ -1,4 +1,4 @@
-"""Requests: how what is asked changes a rescale. Refused with a reason where it makes no sense."""
+"""Applies a request to a rescale, or refuses it with a reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from anabranch.protocol.rescale_requests import (
 )
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares, members, reassigned, shares_of
-from anabranch.rescale.controller import Rescale, arrived, finished
+from anabranch.rescale.controller import Rescale, history_with_settled, next_placement
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.migration import Migration
 from anabranch.rescale.moved_counts import moved_of
@@ -47,25 +47,27 @@ def apply_request(
 ) -> Rescale:
     """The rescale after a request; ``placement`` is that of the last commit.
 
-    It holds from the next plan on, and survives a crash from the next commit on.
+    The next plan follows it, and the next commit makes it durable.
     """
     match asked:
         case Scale() | Rebalance() | Assign():
-            return _wanted(rescale, asked, placement)
+            return _start(rescale, asked, placement)
         case PauseRescale():
-            return _paused(rescale)
+            return _pause(rescale)
         case ResumeRescale():
-            return _resumed(rescale)
+            if not isinstance(rescale.phase, Paused):
+                raise _refusal("no rescale is paused")
+            return replace(rescale, phase=rescale.phase.inner)
         case CancelRescale():
-            return _rolled_back(rescale) if asked.roll_back else _cancelled(rescale)
+            return _roll_back(rescale) if asked.roll_back else _cancel(rescale)
 
 
-def _wanted(rescale: Rescale, request: TargetRequest, placement: Sequence[Assignment]) -> Rescale:
-    """A target from where things are; what was wanted before is not wanted any more."""
-    placement = arrived(rescale, placement)
+def _start(rescale: Rescale, request: TargetRequest, placement: Sequence[Assignment]) -> Rescale:
+    """Start a rescale from the current placement; it replaces the one under way."""
+    placement = next_placement(rescale, placement)
     check_request(request, placement)
-    phase = _unpaused(rescale)
-    history = finished(rescale, placement)
+    phase = _active_phase(rescale)
+    history = history_with_settled(rescale, placement)
     origin = shares_of(placement)
     if isinstance(phase, Interrogating | Moving | RollingBack | Cancelling):
         entry = FinishedRescale(
@@ -82,43 +84,37 @@ def _wanted(rescale: Rescale, request: TargetRequest, placement: Sequence[Assign
     )
 
 
-def _paused(rescale: Rescale) -> Rescale:
+def _pause(rescale: Rescale) -> Rescale:
     phase = rescale.phase
     if isinstance(phase, Paused):
         return rescale
     if not isinstance(phase, Interrogating | Moving | RollingBack):
-        raise _refused("no rescale is under way that could be paused")
+        raise _refusal("no rescale is under way that could be paused")
     return replace(rescale, phase=Paused(phase))
 
 
-def _resumed(rescale: Rescale) -> Rescale:
-    if not isinstance(rescale.phase, Paused):
-        raise _refused("no rescale is paused")
-    return replace(rescale, phase=rescale.phase.inner)
-
-
-def _cancelled(rescale: Rescale) -> Rescale:
-    phase = _unpaused(rescale)
+def _cancel(rescale: Rescale) -> Rescale:
+    phase = _active_phase(rescale)
     if isinstance(phase, Cancelling):
         return rescale
     if isinstance(phase, Steady | Settled):
-        raise _refused("no rescale is under way")
+        raise _refusal("no rescale is under way")
     stopped = Cancelling(phase.request, _origin(phase), moved_of(phase))
     return replace(rescale, turn=rescale.turn + 1, phase=stopped)
 
 
-def _rolled_back(rescale: Rescale) -> Rescale:
-    phase = _unpaused(rescale)
+def _roll_back(rescale: Rescale) -> Rescale:
+    phase = _active_phase(rescale)
     if isinstance(phase, RollingBack):
         return replace(rescale, phase=phase)
     if isinstance(phase, Steady | Settled):
-        raise _refused("no rescale is under way")
+        raise _refusal("no rescale is under way")
     usual = phase.migration.usual_seconds if isinstance(phase, Moving) else USUAL_SECONDS
     back = Migration(phase.origin, usual, moved=moved_of(phase))
     return replace(rescale, turn=rescale.turn + 1, phase=RollingBack(phase.request, back))
 
 
-def _unpaused(
+def _active_phase(
     rescale: Rescale,
 ) -> Steady | Settled | Interrogating | Moving | RollingBack | Cancelling:
     return rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
@@ -128,20 +124,20 @@ def _origin(phase: Interrogating | Moving | RollingBack | Cancelling) -> tuple[S
     return phase.migration.target if isinstance(phase, RollingBack) else phase.origin
 
 
-def _refused(why: str) -> OperationRefused:
+def _refusal(why: str) -> OperationRefused:
     return OperationRefused(f"This cannot be done now: {why}")
 
 
-def reopened(
+def apply_at_once(
     rescale: Rescale, request: TargetRequest, placement: Sequence[Assignment], loads: Loads
 ) -> tuple[Rescale, tuple[Assignment, ...]]:
-    """The wish fulfilled at once, while nothing runs: a start with another number of workers.
+    """Apply a request at once while nothing runs: a start with another number of workers.
 
-    Also for a worker whose host is gone: ``Scale(remove=(worker,))``. The state is in the store, so
-    whoever owns a bin finds it there. A rescale that was under way is replaced.
+    It also replaces a worker whose host is gone: ``Scale(remove=(worker,))``. The state is in the
+    store, where the new owners find it. A rescale that was under way is replaced.
     """
-    asked = _wanted(rescale, request, placement)
-    now = arrived(rescale, placement)
+    asked = _start(rescale, request, placement)
+    now = next_placement(rescale, placement)
     target = target_for(request, now, loads)
     changes = (
         (shares.region, number, worker)

@@ -1,4 +1,4 @@
-"""Assignments: bin → worker, region by region."""
+"""The first assignments of bins to workers, region by region."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.records.shares import with_bins
 def equal_shares(
     regions: Sequence[str], bins: int, workers: int, last: Sequence[Assignment]
 ) -> tuple[Assignment, ...]:
-    """Bins in equal, contiguous shares; other shares than ``last`` are a new generation.
+    """Assign bins in equal, contiguous shares; a change from ``last`` is a new generation.
 
     >>> equal_shares(["by-name"], 4, 2, ())[0].workers
     (0, 0, 1, 1)
@@ -34,7 +34,7 @@ def equal_shares(
 def source_shares(
     partitions: Mapping[str, int], workers: int, last: Sequence[Assignment]
 ) -> tuple[Assignment, ...]:
-    """The partitions of each source: as they were, with those that are new.
+    """Assign the partitions of each source: those in ``last`` stay, new ones are added.
 
     >>> source_shares({"in": 3}, 2, ())
     (Assignment(region='in', generation=1, workers=(0, 0, 1), source=True),)
@@ -52,7 +52,7 @@ def source_shares(
 
 
 def later_than(now: Sequence[Assignment], planned: Sequence[Assignment]) -> tuple[Assignment, ...]:
-    """Assignments for a revision of a plan: other owners than were planned are a generation on."""
+    """Assignments for a revision of a plan: a change of the planned owners is a new generation."""
     known = {each.region: each for each in planned}
     return tuple(_later(each, known.get(each.region)) for each in now)
 

@@ -1,27 +1,26 @@
-"""Equal numbers of bins, with the fewest bytes moved."""
+"""Balancing by the number of bins, with the fewest bytes moved."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anabranch.rescale.membership import Owners, weighed
+from anabranch.rescale.membership import Owners, bins_worth
 
 
 def by_count(
     owners: Owners, size: Sequence[int], heat: Sequence[float], members: Sequence[int]
 ) -> Owners:
-    """The owners with bins shared equally among ``members``: numbers differ by one at most.
+    """Share the bins equally among ``members``: counts differ by one at most.
 
-    No other such assignment moves fewer bytes, nor, with as many bytes, fewer bins; one that is
-    equal already stays as it is. What has to leave goes, the hottest first, to the member that
-    has least to do.
+    No other such assignment moves fewer bytes, or as many bytes with fewer bins. A balanced
+    assignment stays as it is. Bins that must move go, hottest first, to the least busy member.
 
     >>> by_count((0, 0, 0, 0), [5, 1, 1, 5], [0, 0, 0, 0], (0, 1))
     (0, 1, 1, 0)
     """
     members = sorted(members)
     floor, extra = divmod(len(owners), len(members))
-    worth = weighed(size)
+    worth = bins_worth(size)
     held: dict[int, list[int]] = {worker: [] for worker in members}
     for number in sorted(range(len(owners)), key=lambda each: (-worth[each], each)):
         if owners[number] in held:
@@ -33,13 +32,13 @@ def by_count(
     found: dict[int, int] = {}
     for worker, bins in held.items():
         found.update((number, worker) for number in bins[: room[worker]])
-    return _filled(found, heat, room, len(owners))
+    return _assign_rest(found, heat, room, len(owners))
 
 
-def _filled(
+def _assign_rest(
     found: dict[int, int], heat: Sequence[float], room: dict[int, int], bins: int
 ) -> Owners:
-    """Give each bin without an owner to the least busy worker that has room."""
+    """Give each bin without an owner to the least busy worker with room."""
     busy = dict.fromkeys(room, 0.0)
     left = dict(room)
     for number, worker in found.items():

@@ -1,12 +1,12 @@
-"""Equal load, with few bytes moved.
+"""Balancing by load, with few bytes moved.
 
-That no worker has more than a limit is easy to say and hard to reach with the fewest bytes: it is
-bin packing. Few bins are searched through; with many, a greedy choice is repaired, which is near
-the best because there are many small bins to choose from.
+Keeping every worker below a limit with the fewest bytes moved is bin packing. Few bins are searched
+exhaustively. With many, a greedy choice is improved; it is near the optimum, because there are many
+small bins to choose from.
 
-A bin that alone is above the limit is *hot*: whoever has it has no other load, and the limit is
-that of the other bins on the other workers. A hot bin is given the weight of the limit, so that
-nothing fits beside it.
+A bin that exceeds the limit alone is *hot*: its worker gets no other load, and the limit is that of
+the other bins on the other workers. A hot bin weighs as much as the limit, so that nothing fits
+beside it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from anabranch.rescale.membership import Owners, weighed
+from anabranch.rescale.membership import Owners, bins_worth
 
 TOLERANCE = 0.1
-"""How much more than the average a worker may have."""
+"""By what share a worker may exceed the average."""
 
 EXACT_BINS = 20
 EXACT_NODES = 30_000
 _ROUNDING = 1e-9
 
 Price: TypeAlias = Callable[[int, float, float], float]
-"""What it costs to move a bin of some worth and weight away from a worker with some excess."""
+"""The price of moving a bin of this worth and weight away from a worker with this excess."""
 
 
 def hot_bins(weight: Sequence[float], workers: int) -> frozenset[int]:
-    """The bins that are more than a tenth above a fair share of what they leave to share.
+    """The bins more than a tenth above a fair share of the load, hotter bins left out.
 
     >>> sorted(hot_bins([10.0, 2.0, 0.5, 0.5], 3))
     [0, 1]
@@ -37,7 +37,7 @@ def hot_bins(weight: Sequence[float], workers: int) -> frozenset[int]:
     left, sharing = sum(weight), workers
     found = set()
     for number in sorted(range(len(weight)), key=lambda each: (-weight[each], each)):
-        # The last worker has what is left, so nothing is above its share.
+        # The last worker gets the rest, so nothing exceeds its share.
         if sharing == 1 or weight[number] <= (1 + TOLERANCE) * left / sharing:
             break
         found.add(number)
@@ -46,10 +46,10 @@ def hot_bins(weight: Sequence[float], workers: int) -> frozenset[int]:
 
 
 def load_limit(weight: Sequence[float], workers: int) -> float:
-    """What no worker without a hot bin should exceed: a tenth above the average of the others.
+    """The load limit of workers without a hot bin: a tenth above their average.
 
-    Where bins are few that cannot always be reached; then it is what is reached by giving each
-    bin, the heaviest first, to whoever has least.
+    With few bins that may be unreachable; then it is what a greedy spread reaches: each bin, the
+    heaviest first, goes to the worker with the least load.
 
     >>> load_limit([1.0, 1.0, 1.0], 2)
     2.0
@@ -66,9 +66,9 @@ def load_limit(weight: Sequence[float], workers: int) -> float:
 def by_load(
     owners: Owners, size: Sequence[int], weight: Sequence[float], members: Sequence[int]
 ) -> Owners:
-    """The owners with hot bins apart and no other member above the limit, and a bin for everybody.
+    """Assign hot bins apart, no other member above the limit, and a bin to every member.
 
-    An assignment that is so already stays as it is. With fewer bins than members, each bin has a
+    An assignment that meets this stays as it is. With fewer bins than members, each bin gets a
     member of its own.
 
     >>> by_load((0, 0, 0, 1), [9, 1, 1, 1], [1.0, 1.0, 1.0, 1.0], (0, 1))
@@ -76,22 +76,19 @@ def by_load(
     """
     members = sorted(members)
     workers = min(len(members), len(owners))
-    # Where hot bins have all the load, any limit keeps them apart.
+    # If hot bins have all the load, any limit keeps them apart.
     limit, hot = load_limit(weight, workers) or 1.0, hot_bins(weight, workers)
     limit *= 1 + _ROUNDING
     weight = [limit if number in hot else each for number, each in enumerate(weight)]
-    worth = weighed(size)
-    relieved = [
-        _joined(owners, _relieved(owners, worth, weight, members, limit, price), worth, members)
-        for price in _PRICES
-    ]
-    spread = _relabelled(owners, _spread(weight, members), worth, members)
+    worth = bins_worth(size)
+    relieved = [_relieve(owners, worth, weight, members, limit, price) for price in _PRICES]
+    spread = _relabel(owners, _spread(weight, members), worth, members)
     found = [
-        _returned(owners, each, worth, weight, members, limit)
-        for each in (*relieved, spread)
+        _undo_needless_moves(owners, each, worth, weight, members, limit)
+        for each in (*(_fill_members(owners, each, worth, members) for each in relieved), spread)
         if max(_loads(each, weight, members).values()) <= limit
     ]
-    best = min(found, key=lambda each: _moved(owners, each, worth))
+    best = min(found, key=lambda each: _worth_moved(owners, each, worth))
     if len(owners) > EXACT_BINS:
         return best
     return _Search(owners, worth, weight, members, limit, best).run()
@@ -106,12 +103,12 @@ def _loads(
     return found
 
 
-def _moved(owners: Owners, other: Owners, worth: Sequence[int]) -> int:
+def _worth_moved(owners: Owners, other: Owners, worth: Sequence[int]) -> int:
     return sum(w for w, a, b in zip(worth, owners, other, strict=True) if a != b)
 
 
 def _spread(weight: Sequence[float], members: Sequence[int]) -> Owners:
-    """Each bin, the heaviest first, to the member that has least: load, then bins."""
+    """Give each bin, the heaviest first, to the member with the least load, then fewest bins."""
     busy = dict.fromkeys(members, 0.0)
     have = dict.fromkeys(members, 0)
     found = [0] * len(weight)
@@ -123,10 +120,8 @@ def _spread(weight: Sequence[float], members: Sequence[int]) -> Owners:
     return tuple(found)
 
 
-def _relabelled(
-    owners: Owners, other: Owners, worth: Sequence[int], members: Sequence[int]
-) -> Owners:
-    """The same shares, given to the members that have most of them already."""
+def _relabel(owners: Owners, other: Owners, worth: Sequence[int], members: Sequence[int]) -> Owners:
+    """Give each share to the member that already owns most of it."""
     common: dict[tuple[int, int], int] = {}
     for number, (now, then) in enumerate(zip(owners, other, strict=True)):
         if now in members:
@@ -151,14 +146,14 @@ def _by_worth(worth: int, weight: float, excess: float) -> float:
 
 
 def _by_fit(worth: int, weight: float, excess: float) -> float:
-    """The one that is just enough, else the heaviest."""
+    """Prefer the bin that just suffices, else the heaviest."""
     return weight - excess if weight >= excess else 1 / weight + 1e300
 
 
 _PRICES: tuple[Price, ...] = (_by_ratio, _by_worth, _by_fit)
 
 
-def _relieved(
+def _relieve(
     owners: Owners,
     worth: Sequence[int],
     weight: Sequence[float],
@@ -166,7 +161,7 @@ def _relieved(
     limit: float,
     price: Price,
 ) -> Owners:
-    """Move bins away from whoever is above the limit, the cheapest relief first, while they fit."""
+    """Move bins away from members above the limit, the cheapest first, while they fit."""
     found = list(owners)
     busy = _loads(owners, weight, members)
     homeless = [number for number, owner in enumerate(owners) if owner not in members]
@@ -191,8 +186,10 @@ def _relieved(
         busy[least] += weight[number]
 
 
-def _joined(owners: Owners, found: Owners, worth: Sequence[int], members: Sequence[int]) -> Owners:
-    """Give every member a bin of those that have several: one that moves anyway, or a cheap one."""
+def _fill_members(
+    owners: Owners, found: Owners, worth: Sequence[int], members: Sequence[int]
+) -> Owners:
+    """Give every member a bin, from members with several: one that moves anyway, or a cheap one."""
     result, have = list(found), Counter(found)
     for worker in members:
         spare = [number for number, owner in enumerate(result) if have[owner] > 1]
@@ -205,7 +202,7 @@ def _joined(owners: Owners, found: Owners, worth: Sequence[int], members: Sequen
     return tuple(result)
 
 
-def _returned(
+def _undo_needless_moves(
     owners: Owners,
     found: Owners,
     worth: Sequence[int],
@@ -213,7 +210,7 @@ def _returned(
     members: Sequence[int],
     limit: float,
 ) -> Owners:
-    """Take back every move that is not needed, the most expensive first."""
+    """Undo every needless move, the most expensive first."""
     result, have = list(found), Counter(found)
     busy = _loads(found, weight, members)
     moved = (n for n, owner in enumerate(owners) if owner in members and found[n] != owner)
@@ -230,9 +227,9 @@ def _returned(
 
 
 class _Search:
-    """All assignments within the limit that are cheaper than the best known, depth first.
+    """A depth-first search for assignments within the limit that are cheaper than the best known.
 
-    All members have a bin in them, or where there are fewer bins, all bins a member of their own.
+    Every member gets a bin, or with fewer bins than members, every bin a member of its own.
     """
 
     def __init__(
@@ -246,8 +243,8 @@ class _Search:
     ) -> None:
         self._owners, self._worth, self._weight = owners, worth, weight
         self._members, self._limit = members, limit
-        self._best, self._best_cost = best, _moved(owners, best, worth)
-        # What costs most is decided first, so that dear branches are left early.
+        self._best, self._best_cost = best, _worth_moved(owners, best, worth)
+        # Decide the most expensive bins first, to prune early.
         self._order = sorted(range(len(owners)), key=lambda each: (-worth[each], each))
         self._busy = dict.fromkeys(members, 0.0)
         self._have = dict.fromkeys(members, 0)
@@ -256,7 +253,7 @@ class _Search:
         self._nodes = 0
 
     def run(self) -> Owners:
-        """The cheapest, or the best that was found when the search was given up."""
+        """The cheapest assignment, or the best found within ``EXACT_NODES``."""
         self._visit(0, 0)
         return self._best
 

@@ -1,18 +1,18 @@
-"""The controller of rescaling: what a step does of it, and what follows from a commit.
+"""The controller of rescaling: what each step does, and what follows from its commit.
 
-``Rescale`` is a value. It is stored in the journal with every commit, so that whoever reads the
-journal goes on with the rescale where it was. Between two commits there are three moments:
+``Rescale`` is a value. Every commit stores it in the journal, so that a restarted coordinator
+continues the rescale. It changes in three ways:
 
-    request(rescale, asked, placement)                    at any time: another ``Rescale``
-    plan_step(rescale, placement, loads, recent, …)       a plan is made: ``StepMoves``, part of it
-    after_commit(rescale, moves, reports)                 it is committed: the ``Rescale`` to store
+    apply_request(rescale, asked, placement)              at any time: another ``Rescale``
+    plan_step(rescale, placement, loads, recent, …)       for a plan: its ``StepMoves``
+    after_commit(rescale, moves, reports)                 after the commit: the ``Rescale`` to store
 
-The plan that is committed need not have been made from the value that it is applied to: requests
-may have come in between, or the coordinator may have died after the plan and read both from the
-journal. So ``after_commit`` takes what was done from the plan, and what is wanted from the value.
+A commit may apply to another value than the one its plan was made from: requests may have come in
+between, or the coordinator may have crashed after the plan and read both from the journal. So
+``after_commit`` takes what was done from the plan, and what is requested from the value.
 
-A plan is journalled with the value that it was made from. Whoever comes back goes on from that, if
-the plan has no commit yet, and else from the value of the last commit.
+A plan is journalled with the value it was made from. A restarted coordinator continues from that
+value if the plan has no commit yet, else from the value of the last commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch.records.shares import members, reassigned
 from anabranch.rescale.costs import CostModel
 from anabranch.rescale.loads import Loads
 from anabranch.rescale.migration import MigrationView, Reports
-from anabranch.rescale.moved_counts import count_moved, credited
+from anabranch.rescale.moved_counts import count_moved, credit_history
 from anabranch.rescale.moves import Move, joiners, moves_between
 from anabranch.rescale.phases import Interrogating, Phase, Settled, Steady
 from anabranch.rescale.rounds import RescaleSettings
@@ -38,12 +38,12 @@ _UNKNOWN = Loads()
 
 
 class Rescale(msgspec.Struct, frozen=True):
-    """How far rescaling is after a commit: everything that a coordinator needs to go on with it.
+    """The progress of rescaling after a commit: all that a coordinator needs to continue it.
 
-    ``number`` counts rescales, ``turn`` the changes of mind: a plan says for which turn it was
-    made. ``handing`` are the bins that the last step has collected: whatever the phase, the next
-    step gives them to their new owners. ``workers`` are those that have bins or files, and so are
-    to be told when they have none.
+    ``number`` counts rescales, ``turn`` changes of request: a plan says for which turn it was made.
+    ``handing`` are the bins that the last step collected: in any phase, the next step gives them to
+    their new owners. ``workers`` are those with bins or files; they get ``Shutdown`` when they have
+    no bins left.
     """
 
     number: int = 0
@@ -64,10 +64,10 @@ def plan_step(
 ) -> StepMoves:
     """What the next step does. ``placement`` is that of the last commit.
 
-    Planning again, after a crash or for another revision, gives the same or does as well: nothing
-    depends on a plan that was not committed.
+    Planning again, after a crash or for another revision, is safe: nothing depends on a plan that
+    was not committed.
     """
-    now = arrived(rescale, placement)
+    now = next_placement(rescale, placement)
     intent = rescale.phase.plan(MigrationView(now, loads, recent, settings, rescale.costs))
     return StepMoves(
         turn=rescale.turn,
@@ -79,7 +79,7 @@ def plan_step(
         announced=intent.announce,
         migration=intent.migration,
         settles=intent.settle,
-        shutdown=idle(rescale, now) if intent.settle else (),
+        shutdown=idle_workers(rescale, now) if intent.settle else (),
         ahead=intent.ahead,
         allowance=intent.allowance,
         joining=intent.joining,
@@ -89,7 +89,7 @@ def plan_step(
 
 
 def joining_next(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[tuple[str, int], ...]:
-    """Who will have bins, as far as that can be told while workers are asked for their loads."""
+    """The workers that will get bins, as predicted while workers report their loads."""
     phase = rescale.phase
     if not isinstance(phase, Interrogating):
         return ()
@@ -97,39 +97,41 @@ def joining_next(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[tup
     return joiners(moves_between(placement, target, _UNKNOWN))
 
 
-def arrived(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[Assignment, ...]:
-    """The placement of the next step: bins in hand-over are with their new owners."""
+def next_placement(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[Assignment, ...]:
+    """The placement of the next step, with bins in hand-over at their new owners."""
     return reassigned(placement, (move.end for move in rescale.handing))
 
 
-def idle(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[int, ...]:
-    """The workers that have no bins."""
+def idle_workers(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[int, ...]:
+    """The workers without bins."""
     return tuple(sorted(set(rescale.workers) - set(members(placement))))
 
 
 def after_commit(rescale: Rescale, moves: StepMoves, reports: Reports) -> Rescale:
-    """The value to store with the commit of the step that was planned like this."""
+    """The value to store with the commit of a step with these moves."""
     phase = rescale.phase.after(moves, reports, moves.turn == rescale.turn)
     ended = isinstance(rescale.phase, Settled) and isinstance(phase, Steady)
-    history = finished(rescale, moves.placement) if ended else rescale.history
+    history = history_with_settled(rescale, moves.placement) if ended else rescale.history
     if moves.number == rescale.number:
         phase = count_moved(phase, moves, reports)
     else:
-        history = credited(history, moves, reports)
-    told = {*rescale.workers, *members(moves.placement)} - set(moves.shutdown)
+        history = credit_history(history, moves, reports)
+    staying = {*rescale.workers, *members(moves.placement)} - set(moves.shutdown)
     joining = {move.to_worker for move in (*moves.prefetch, *moves.collect)}
     return msgspec.structs.replace(
         rescale,
         phase=phase,
         handing=moves.collect,
-        workers=tuple(sorted(told | joining)),
-        costs=rescale.costs.learnt(reports.prefetched),
+        workers=tuple(sorted(staying | joining)),
+        costs=rescale.costs.learn_from(reports.prefetched),
         history=history,
     )
 
 
-def finished(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[FinishedRescale, ...]:
-    """The history when a settled rescale is over."""
+def history_with_settled(
+    rescale: Rescale, placement: Sequence[Assignment]
+) -> tuple[FinishedRescale, ...]:
+    """The history, with an entry for the rescale if it is settled."""
     phase = rescale.phase
     if not isinstance(phase, Settled):
         return rescale.history
@@ -140,13 +142,13 @@ def finished(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[Finishe
 
 
 def is_pending(rescale: Rescale) -> bool:
-    """Whether a step is justified although no input waits: a paused rescale justifies none.
+    """Whether the rescale needs a step even without input. A paused one does not.
 
-    Bins in hand-over justify one more step, whatever the phase.
+    Bins in hand-over need one more step in any phase.
     """
     return bool(rescale.handing) or rescale.phase.pending
 
 
 def is_moving(rescale: Rescale) -> bool:
-    """Whether a step has anything to do of a rescale."""
+    """Whether the next step has work to do for a rescale."""
     return bool(rescale.handing) or not isinstance(rescale.phase, Steady)

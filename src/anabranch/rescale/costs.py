@@ -1,4 +1,4 @@
-"""What moving costs: a model of two numbers, learnt from the moves that were made."""
+"""The cost model of moves: two numbers, learned from past moves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from math import inf
 import msgspec
 
 BYTES_PER_SECOND = 25e6
-"""Taken for the rate until one was measured: less than most disks have, so that the first round is
-a small one and not the longest step of a rescale."""
+"""The assumed rate until one is measured. It is below that of most disks, so that the first round
+is small and not the longest step of a rescale."""
 
 SECONDS_PER_BIN = 0.001
 LEARNING = 0.25
@@ -17,9 +17,9 @@ _LEAST_BYTES = 1 << 16
 
 
 class Prefetched(msgspec.Struct, frozen=True):
-    """A bin is in the new owner's home, as of some commit: so many bytes in so many seconds.
+    """A bin was copied to the new owner's home, as of some commit: its bytes and seconds.
 
-    A bin of which nothing had to be copied says 0 bytes.
+    ``bytes`` is 0 if nothing had to be copied.
     """
 
     region: str
@@ -30,14 +30,14 @@ class Prefetched(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> tuple[str, int, int]:
-        """The bin, and where it is."""
+        """The bin and its new worker."""
         return self.region, self.bin, self.to_worker
 
 
 class CostModel(msgspec.Struct, frozen=True):
-    """Seconds of a move: its bytes by the rate of copying, and a little for each bin.
+    """The seconds of a move: its bytes at the copy rate, plus a constant per bin.
 
-    The rate is a guess until it was ``measured`` for the first time.
+    The rate is a guess until it is ``measured``.
 
     >>> CostModel(bytes_per_second=1e6, seconds_per_bin=0.0).seconds(2_000_000)
     2.0
@@ -48,18 +48,18 @@ class CostModel(msgspec.Struct, frozen=True):
     measured: bool = False
 
     def seconds(self, size: int) -> float:
-        """What it takes to copy a bin of so many bytes."""
+        """The seconds to copy a bin of ``size`` bytes."""
         return self.seconds_per_bin + size / self.bytes_per_second
 
-    def in_place(self) -> CostModel:
-        """The model where bytes stay where they are: what is handed over is ownership."""
+    def without_copying(self) -> CostModel:
+        """The model for hand-overs that move only ownership, not bytes."""
         return msgspec.structs.replace(self, bytes_per_second=inf)
 
-    def learnt(self, done: Iterable[Prefetched]) -> CostModel:
-        """The model after some copies. Tiny ones say nothing of the rate."""
-        told = [each for each in done if each.bytes >= _LEAST_BYTES and each.seconds > 0]
-        if not told:
+    def learn_from(self, copies: Iterable[Prefetched]) -> CostModel:
+        """The model updated by some copies. Tiny copies do not count."""
+        large = [each for each in copies if each.bytes >= _LEAST_BYTES and each.seconds > 0]
+        if not large:
             return self
-        seen = sum(each.bytes for each in told) / sum(each.seconds for each in told)
+        measured = sum(each.bytes for each in large) / sum(each.seconds for each in large)
         rate, weight = self.bytes_per_second, LEARNING if self.measured else 1.0
-        return CostModel(rate + weight * (seen - rate), self.seconds_per_bin, measured=True)
+        return CostModel(rate + weight * (measured - rate), self.seconds_per_bin, measured=True)

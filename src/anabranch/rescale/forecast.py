@@ -1,4 +1,4 @@
-"""What a rescale will come to, before it is begun: ``--dry-run``, and the time that is left."""
+"""The forecast of a rescale: for ``--dry-run``, and for the time left."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from anabranch.rescale.targets import check_request, target_for
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """What will be moved, in how many steps and seconds, and who is there after it.
+    """What a rescale will move, in how many steps and seconds, and the workers after it.
 
-    ``seconds`` are those of the steps, and of what moving adds to them, if steps follow each other
-    without a pause.
+    ``seconds`` covers the steps and what moving adds to them, if they run without a pause.
     """
 
     bins: int
@@ -41,14 +40,14 @@ def forecast(
     settings: RescaleSettings,
     costs: CostModel,
 ) -> Forecast:
-    """What a wish would come to. Nothing is changed by asking."""
+    """Predict the effect of a request without applying it."""
     check_request(request, placement)
     target = target_for(request, placement, loads)
     moves = moves_between(placement, target, loads)
     usual = usual_seconds(recent)
     steps, seconds, longest = duration(moves, usual, settings, costs)
     if moves:
-        steps, seconds = steps + 1, seconds + usual  # the step in which workers are asked
+        steps, seconds = steps + 1, seconds + usual  # the step that interrogates the workers
     return Forecast(
         len(moves),
         sum(move.keys for move in moves),
@@ -64,10 +63,10 @@ def forecast(
 def duration(
     moves: Sequence[Move], usual: float, settings: RescaleSettings, costs: CostModel
 ) -> tuple[int, float, int]:
-    """Steps and seconds until these moves are done, and the bytes of the largest round.
+    """The steps and seconds that these moves take, and the bytes of the largest round.
 
-    Copying, handing over and taking overlap, round after round: two steps more than there are
-    rounds, or one if nothing is copied ahead.
+    Rounds overlap in copying, handing over and acquiring, so there are two more steps than rounds,
+    or one more if nothing is copied ahead.
     """
     if not moves:
         return 0, 0.0, 0

@@ -1,4 +1,4 @@
-"""What is known of the load of each bin: what its commit says, and what workers report."""
+"""The load of each bin, from the commit and from the reports of workers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from anabranch.records.run_list import Listed
 from anabranch.records.worker_load import NOTHING, BinLoad, WorkerLoad
 
 SMOOTHING = 0.25
-"""How much of rows and seconds the newest step makes up."""
+"""The weight of the newest step in the averages of rows and seconds."""
 
 
 class RegionLoad(msgspec.Struct, frozen=True):
-    """What is known of a region. ``heard`` are the bins that a worker has reported.
+    """The loads of a region. ``heard`` are the bins that a worker has reported.
 
-    A source's bins are its partitions, and it moves before regions that it feeds.
+    The bins of a source are its partitions. It moves before the regions that it feeds.
     """
 
     region: str
@@ -27,17 +27,17 @@ class RegionLoad(msgspec.Struct, frozen=True):
     source: bool = False
 
     def bin(self, number: int) -> BinLoad:
-        """The load of a bin; nothing is known of one that was added since."""
+        """The load of a bin; nothing is known of a bin that was added since."""
         return self.bins[number] if number < len(self.bins) else NOTHING
 
 
 class Loads(msgspec.Struct, frozen=True):
-    """What is known of all regions. It is an estimate: who plans by an old one is still right."""
+    """The loads of all regions. They are estimates: a plan from old loads is still correct."""
 
     regions: tuple[RegionLoad, ...] = ()
 
     def of(self, region: str) -> RegionLoad:
-        """What is known of a region."""
+        """The loads of a region."""
         for each in self.regions:
             if each.region == region:
                 return each
@@ -45,7 +45,7 @@ class Loads(msgspec.Struct, frozen=True):
 
 
 def from_states(placement: Sequence[Assignment], states: Sequence[OperatorState]) -> Loads:
-    """What a commit says: live keys by bin, and the bytes of the runs spread over their bins.
+    """The loads that a commit implies: live keys per bin, and the bytes of runs spread over bins.
 
     A partition of a source weighs nothing: its position is in the plan.
     """
@@ -72,7 +72,7 @@ def _bins_of(assignment: Assignment, states: Sequence[OperatorState]) -> tuple[B
 
 
 def _spread(listed: Listed, live: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """The bytes of a run by bin, in the proportion of live keys; those of blobs are known."""
+    """Spread the bytes of a run over its bins by live keys; the bins of blobs are known."""
     bins = tuple(listed.bins)
     weights = [live[number] for number in bins]
     if not sum(weights):
@@ -88,37 +88,34 @@ def _spread(listed: Listed, live: Sequence[int]) -> Iterable[tuple[int, int]]:
             yield blob.bin, blob.bytes
 
 
-def observed(loads: Loads, answers: Iterable[WorkerLoad]) -> Loads:
-    """What workers have reported, after a step's answers, in whatever order these come.
+def update_loads(loads: Loads, answers: Iterable[WorkerLoad]) -> Loads:
+    """The loads updated by a step's reports, which may come in any order.
 
-    Rows and seconds are smoothed over recent steps; a step that had no rows for a region says
-    nothing of it. Bins that nobody reports stay as they are. No two workers report one bin (R1):
-    ``ValueError``.
+    Rows and seconds are smoothed over recent steps; a step without rows for a region does not
+    count. Bins without a report keep their load. ``ValueError`` if two workers report one bin (R1).
     """
     by_region: dict[str, dict[int, BinLoad]] = {}
     for answer in answers:
-        told = by_region.setdefault(answer.region, {})
+        reported = by_region.setdefault(answer.region, {})
         for number, load in zip(answer.bins, answer.loads, strict=True):
-            if number in told:
+            if number in reported:
                 raise ValueError(f"R1: two workers report bin {number} of {answer.region!r}")
-            told[number] = load
+            reported[number] = load
     regions = sorted({*by_region, *(each.region for each in loads.regions)})
-    return Loads(tuple(_observed(loads.of(name), by_region.get(name, {})) for name in regions))
+    return Loads(tuple(_update(loads.of(name), by_region.get(name, {})) for name in regions))
 
 
-def _observed(region: RegionLoad, told: dict[int, BinLoad]) -> RegionLoad:
-    if not any(load.rows for load in told.values()):
+def _update(region: RegionLoad, reported: dict[int, BinLoad]) -> RegionLoad:
+    if not any(load.rows for load in reported.values()):
         return region
-    size = max(len(region.bins), max(told) + 1)
+    size = max(len(region.bins), max(reported) + 1)
     heard = region.heard.mask(size).tolist()
-    bins = tuple(
-        _smoothed(region.bin(number), told.get(number), heard[number]) for number in range(size)
-    )
-    new = BinSet.of(number for number in told if not heard[number])
+    bins = tuple(_smooth(region.bin(n), reported.get(n), heard[n]) for n in range(size))
+    new = BinSet.of(number for number in reported if not heard[number])
     return msgspec.structs.replace(region, bins=bins, heard=region.heard | new)
 
 
-def _smoothed(old: BinLoad, new: BinLoad | None, known: bool) -> BinLoad:
+def _smooth(old: BinLoad, new: BinLoad | None, known: bool) -> BinLoad:
     if new is None or not known:
         return old if new is None else new
     return BinLoad(
@@ -129,24 +126,21 @@ def _smoothed(old: BinLoad, new: BinLoad | None, known: bool) -> BinLoad:
     )
 
 
-def completed(measured: Loads, held: Loads) -> Loads:
-    """What workers have reported (``observed``), with what bins hold by now (``from_states``)."""
-    return Loads(tuple(_completed(measured.of(each.region), each) for each in held.regions))
+def combine_loads(measured: Loads, held: Loads) -> Loads:
+    """Combine measured loads (``update_loads``) with the content of bins (``from_states``)."""
+    return Loads(tuple(_combine(measured.of(each.region), each) for each in held.regions))
 
 
-def _completed(measured: RegionLoad, held: RegionLoad) -> RegionLoad:
-    bins = tuple(_both(measured.bin(number), load) for number, load in enumerate(held.bins))
+def _combine(measured: RegionLoad, held: RegionLoad) -> RegionLoad:
+    pairs = [(measured.bin(number), load) for number, load in enumerate(held.bins)]
+    bins = tuple(BinLoad(h.keys + m.keys, h.bytes, m.rows, m.seconds) for m, h in pairs)
     return msgspec.structs.replace(held, bins=bins, heard=measured.heard)
 
 
-def _both(done: BinLoad, held: BinLoad) -> BinLoad:
-    return BinLoad(held.keys + done.keys, held.bytes, done.rows, done.seconds)
-
-
 def weights(region: RegionLoad, bins: int) -> tuple[float, ...]:
-    """What each bin weighs when load is balanced: the best measure that there is.
+    """The weight of each bin in balancing, by the best measure there is.
 
-    Useful seconds if any were measured, else rows, else keys, else each bin counts alike.
+    Useful seconds if any were measured, else rows, else keys, else all bins weigh the same.
 
     >>> weights(RegionLoad("r", (BinLoad(keys=3), BinLoad(keys=1))), 2)
     (3.0, 1.0)

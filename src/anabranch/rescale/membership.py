@@ -1,4 +1,4 @@
-"""Which workers stay when there are to be fewer, or join when there are to be more."""
+"""The choice of the workers that stay or join when their number changes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from math import comb
 from typing import TypeAlias
 
 EXACT_CHOICES = 3000
-"""Up to so many sets of workers are all looked at."""
+"""Up to this many sets of workers, all are compared."""
 
 Owners: TypeAlias = tuple[int, ...]
 Worth: TypeAlias = Callable[[Sequence[int]], int]
 
 
-def weighed(size: Sequence[int]) -> tuple[int, ...]:
-    """What it is worth to leave a bin where it is: its bytes; for equal bytes, one bin fewer moved.
+def bins_worth(size: Sequence[int]) -> tuple[int, ...]:
+    """The worth of leaving each bin in place: its bytes, and for equal bytes, one move fewer.
 
-    >>> weighed([0, 10])
+    >>> bins_worth([0, 10])
     (1, 31)
     """
     return tuple(each * (len(size) + 1) + 1 for each in size)
 
 
 class KeptByCount:
-    """What of a region stays in place, by the set of workers that share it by number of bins.
+    """The worth of what stays in place if a set of workers shares a region by number of bins.
 
-    With *n* workers each has at least ``floor`` bins and ``extra`` of them one more. A worker
-    keeps the bins that are worth most, so what it keeps does not depend on who the others are,
-    but for the extra ones: these go to the workers whose next bin is worth most.
+    Each of *n* workers has at least ``floor`` bins, and ``extra`` of them one more. A worker keeps
+    its most valuable bins, independently of the other workers. Only the extra bins depend on them:
+    those go to the workers whose next bin is worth most.
     """
 
     def __init__(self, owners: Owners, worth: Sequence[int], count: int) -> None:
@@ -44,7 +44,7 @@ class KeptByCount:
             self._next[owner] = values[self.floor] if len(values) > self.floor else 0
 
     def worth(self, workers: Sequence[int]) -> int:
-        """What these workers keep together."""
+        """The worth that these workers keep together."""
         following = sorted((self._next.get(worker, 0) for worker in workers), reverse=True)
         always = sum(self._always.get(worker, 0) for worker in workers)
         return always + sum(following[: self.extra])
@@ -53,26 +53,25 @@ class KeptByCount:
 def choose_members(
     candidates: Sequence[int], count: int, kept: Sequence[KeptByCount], others: Iterable[int]
 ) -> tuple[int, ...]:
-    """The set of ``count`` workers that leaves most in place, in all regions together.
+    """The set of ``count`` workers that leaves most in place, over all regions.
 
-    ``candidates`` own something and may stay; ``others`` are who joins them, in this order. Exact
-    for one region, and for several as long as there are not too many sets.
-    Equal sets: the one with the lowest numbers.
+    ``candidates`` own bins and may stay; ``others`` join them, in this order. The choice is exact
+    for one region, and for several unless there are too many sets. Ties go to the lowest numbers.
     """
     staying = tuple(sorted(set(candidates)))
     if len(staying) <= count:
-        return _with(staying, count, others)
+        return _add_others(staying, count, others)
 
     def worth(workers: Sequence[int]) -> int:
         return sum(each.worth(workers) for each in kept)
 
     if comb(len(staying), count) <= EXACT_CHOICES:
         return max(combinations(staying, count), key=worth)
-    return _swapped(_greedy(staying, count, worth), staying, worth)
+    return _improve_by_swaps(_greedy(staying, count, worth), staying, worth)
 
 
-def _with(staying: Sequence[int], count: int, others: Iterable[int]) -> tuple[int, ...]:
-    """As many workers as are asked for: those that stay, then others, each once."""
+def _add_others(staying: Sequence[int], count: int, others: Iterable[int]) -> tuple[int, ...]:
+    """The workers that stay, filled up to ``count`` with others, each once."""
     found = set(staying)
     for worker in others:
         if len(found) >= count:
@@ -82,10 +81,10 @@ def _with(staying: Sequence[int], count: int, others: Iterable[int]) -> tuple[in
 
 
 def _greedy(staying: Sequence[int], count: int, worth: Worth) -> tuple[int, ...]:
-    """One worker after the other, always the one that adds most.
+    """Choose one worker after the other, always the one that adds most.
 
-    For one region this is the best set: what is kept is the value of an assignment of workers to
-    places, and adding the best is exact for such values. For several regions it is a good start.
+    For one region this is optimal: the worth kept is the value of an assignment of workers to
+    places, for which greedy is exact. For several regions it is a good start.
     """
     chosen: tuple[int, ...] = ()
     while len(chosen) < count:
@@ -94,8 +93,10 @@ def _greedy(staying: Sequence[int], count: int, worth: Worth) -> tuple[int, ...]
     return tuple(sorted(chosen))
 
 
-def _swapped(chosen: tuple[int, ...], staying: Sequence[int], worth: Worth) -> tuple[int, ...]:
-    """The set after all exchanges of one worker for another that make it better."""
+def _improve_by_swaps(
+    chosen: tuple[int, ...], staying: Sequence[int], worth: Worth
+) -> tuple[int, ...]:
+    """Swap one worker for another wherever that improves the set."""
     best = worth(chosen)
     for out in chosen:
         for worker in staying:

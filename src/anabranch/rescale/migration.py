@@ -1,4 +1,4 @@
-"""A course: the way of the bins from where they are to a target, step by step."""
+"""A migration: it moves bins from where they are to a target, step by step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from anabranch.rescale.rounds import (
     budget_for,
     costs_for,
     next_pace,
-    paced,
+    scale_budget,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _UNKNOWN = Loads()
 
 @dataclass(frozen=True, slots=True)
 class MigrationView:
-    """What a phase sees when a step is planned; ``placement`` is that of the step."""
+    """The input of a phase when a step is planned; ``placement`` is that of the step."""
 
     placement: tuple[Assignment, ...]
     loads: Loads
@@ -43,10 +43,10 @@ class MigrationView:
 
 
 class Reports(msgspec.Struct, frozen=True):
-    """What a committed step has told: how long it took, what workers and homes have answered.
+    """The reports of a committed step: its duration, and the answers of workers and homes.
 
-    Answers may be missing, late or doubled. ``copied_bytes`` is what homes have copied for bins
-    that move, ``moving_seconds`` what that cost the worker which spent most on it.
+    Answers may be missing, late or duplicated. ``copied_bytes`` is what homes copied for bins that
+    move, ``moving_seconds`` the time of the worker that spent most on it.
     """
 
     seconds: float = 0.0
@@ -57,7 +57,7 @@ class Reports(msgspec.Struct, frozen=True):
 
 
 class Copying(msgspec.Struct, frozen=True):
-    """A bin that is copied to its new owner's home, and for how many steps it has been."""
+    """A bin being copied to its new owner's home, and for how many steps so far."""
 
     region: str
     bin: int
@@ -66,15 +66,15 @@ class Copying(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> tuple[str, int, int]:
-        """The bin, and where to."""
+        """The bin and its new worker."""
         return self.region, self.bin, self.to_worker
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a phase wants of the next step.
+    """What a phase wants from the next step.
 
-    ``joining`` are workers that will have bins of a region, by its name; ``allowed`` is how many
+    ``joining`` are the workers that will get bins, with their region; ``allowed`` is how many
     seconds the step may spend on moving.
     """
 
@@ -91,12 +91,12 @@ class Intent:
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """The way to a target. It is worked out anew in every step, from where the bins then are.
+    """The move to a target. Every step recomputes the rest from where the bins are.
 
-    ``usual_seconds`` is what a step took before the course was begun: the budget is measured by it,
-    so that it does not grow with the steps that it makes longer. ``copying`` and ``ready`` are bins
-    on their way to, and in, the homes of their new owners: a help, which may be lost or wrong.
-    ``pace`` is how much of the budget is planned for, by what rounds before have cost.
+    ``usual_seconds`` is what a step took before the migration: the budget derives from it, so that
+    longer steps do not raise the budget. ``copying`` and ``ready`` are bins on their way to, and
+    in, the homes of their new owners; they are hints, and may be lost or wrong. ``pace`` is the
+    share of the budget to plan for, adjusted by the cost of earlier rounds.
     """
 
     target: tuple[Shares, ...]
@@ -108,22 +108,22 @@ class Migration(msgspec.Struct, frozen=True):
     pace: float = 1.0
 
     def left(self, placement: Sequence[Assignment], loads: Loads = _UNKNOWN) -> tuple[Move, ...]:
-        """The bins that are not at their target, in the order in which they go."""
+        """The bins that are not at their target, in the order they move."""
         return moves_between(placement, self.target, loads)
 
     def intent(self, view: MigrationView) -> Intent:
-        """What the next step does: hand over what was copied, and copy what comes after it.
+        """What the next step does: hand over the copied bins, and copy the next ones.
 
-        Whoever is to have bins has a task from the beginning. Where bins are copied, that is all
-        there is in the first step: its query is another one than that of the step before, and
-        making it takes time.
+        Workers that will get bins have a task from the first step on. If bins are copied, the first
+        step does nothing else: its query differs from that of the step before, and takes time to
+        build.
         """
         announce = () if self.announced else self.target
         left = self.left(view.placement, view.loads)
         joining = joiners(left)
         budget = budget_for(view.settings, self.usual_seconds)
         allowed = budget.seconds
-        budget = paced(budget, self.pace)
+        budget = scale_budget(budget, self.pace)
         purse = Purse(budget, costs_for(view.settings, view.costs))
         if not view.settings.prefetch:
             collect = purse.take(left, copies=True)
@@ -156,14 +156,14 @@ class Migration(msgspec.Struct, frozen=True):
         )
 
     def after(self, moves: StepMoves, reports: Reports) -> Migration:
-        """The course after a step that was planned for it.
+        """The migration after one of its steps.
 
-        The pace follows steps that copied or took over: what was collected costs something when
-        it is acquired.
+        Steps that copied or acquired bins adjust the pace: collected bins cost time when they are
+        acquired.
         """
         arrived = {each.end for each in reports.prefetched}
         gone = {move.end for move in moves.collect}
-        # None while it is paused: that is no waiting.
+        # Empty while paused: a pause does not count as waiting.
         ordered = {move.end for move in moves.prefetch}
         copying = {each.end: each.steps for each in self.copying}
         copying.update((move.end, 0) for move in moves.prefetch if move.end not in copying)
@@ -185,10 +185,10 @@ class Migration(msgspec.Struct, frozen=True):
         )
 
     def is_done(self, placement: Sequence[Assignment], collect: Sequence[Move]) -> bool:
-        """Whether, after a step with this placement, nothing is left to do."""
+        """Whether nothing is left to do after a step with this placement."""
         return not collect and not self.left(placement)
 
 
 def _patience(move: Move, allowance: int | None, steps: int) -> int:
-    """For how many steps a copy is waited for: a large one takes several by itself."""
+    """For how many steps to wait for a copy: a large one takes several by itself."""
     return steps if not allowance else steps + move.bytes // allowance

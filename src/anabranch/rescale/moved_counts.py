@@ -1,4 +1,4 @@
-"""What a rescale has moved: every committed step counts for the rescale that it was planned for."""
+"""The totals of what a rescale moved: a step counts for the rescale it was planned for."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 def count_moved(phase: Phase, moves: StepMoves, reports: Reports) -> Phase:
-    """The phase after a step of its rescale, with what that step moved.
+    """The phase with the moves of a step of its rescale added.
 
-    Also if it was planned before the rescale was cancelled or rolled back: bins that it has
-    collected go over.
+    Steps planned before the rescale was cancelled or rolled back count too: their collected bins
+    are still handed over.
     """
     match phase:
         case Settled() | Cancelling():
-            return replace(phase, moved=_added(phase.moved, moves, reports))
+            return replace(phase, moved=_add_step(phase.moved, moves, reports))
         case Moving() | RollingBack():
-            moved = _added(phase.migration.moved, moves, reports)
+            moved = _add_step(phase.migration.moved, moves, reports)
             return replace(phase, migration=replace(phase.migration, moved=moved))
         case Paused():
             return replace(phase, inner=count_moved(phase.inner, moves, reports))
@@ -50,20 +50,20 @@ def moved_of(phase: Phase) -> MovedTotals:
             return MovedTotals()
 
 
-def credited(
+def credit_history(
     history: tuple[FinishedRescale, ...], moves: StepMoves, reports: Reports
 ) -> tuple[FinishedRescale, ...]:
-    """The history after a step of a rescale that was replaced while the step ran."""
+    """The history with the moves of a step whose rescale was replaced while it ran."""
     return tuple(
-        replace(each, moved=_added(each.moved, moves, reports))
+        replace(each, moved=_add_step(each.moved, moves, reports))
         if each.number == moves.number
         else each
         for each in history
     )
 
 
-def _added(moved: MovedTotals, moves: StepMoves, reports: Reports) -> MovedTotals:
-    """A step that had no part in moving does not count: a pause has many."""
+def _add_step(moved: MovedTotals, moves: StepMoves, reports: Reports) -> MovedTotals:
+    """Add a step to the totals; a step that moved nothing, as during a pause, does not count."""
     if not (moves.announced or moves.ahead or moves.collect or moves.acquire):
         return moved
     return MovedTotals(

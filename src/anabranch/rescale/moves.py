@@ -1,4 +1,4 @@
-"""Moves: bins that change their owner, and in which order."""
+"""Moves: the bins that change owner, and their order."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anabranch.records.bins import BinSet
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
 from anabranch.rescale.loads import Loads
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A bin that goes from one worker to another, and what it weighed when that was planned."""
+    """A bin that moves from one worker to another, with its keys and bytes when planned."""
 
     region: str
     bin: int
@@ -29,7 +28,7 @@ class Move(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> tuple[str, int, int]:
-        """The bin that moves, and where to."""
+        """The bin that moves and its new worker."""
         return self.region, self.bin, self.to_worker
 
     @property
@@ -41,9 +40,9 @@ class Move(msgspec.Struct, frozen=True):
 def moves_between(
     placement: Sequence[Assignment], target: Iterable[Shares], loads: Loads
 ) -> tuple[Move, ...]:
-    """What is left to move: sources first, then the hottest bins of all regions together.
+    """The moves that lead to a target: sources first, then bins of all regions, hottest first.
 
-    Regions and bins that the target does not know, because they are newer, stay where they are.
+    Regions and bins that are newer than the target stay where they are.
     """
     wanted = {shares.region: shares.workers for shares in target}
     found: list[tuple[tuple[bool, float, int, int], Move]] = []
@@ -54,7 +53,7 @@ def moves_between(
             if now == then:
                 continue
             load = region.bin(number)
-            # Rows rank bins whose time was not measured, below all whose time was.
+            # Rank bins without a measured time by rows, below all bins with one.
             heat = load.seconds or load.rows * 1e-9
             move = Move(assignment.region, number, now, then, load.keys, load.bytes)
             found.append(((not region.source, -heat, place, number), move))
@@ -62,10 +61,5 @@ def moves_between(
 
 
 def joiners(moves: Iterable[Move]) -> tuple[tuple[str, int], ...]:
-    """Who gets bins, by region."""
+    """The regions and workers that get bins."""
     return tuple(sorted({(move.region, move.to_worker) for move in moves}))
-
-
-def bins_of(moves: Iterable[Move], region: str) -> BinSet:
-    """The bins of these moves in one region."""
-    return BinSet.of(move.bin for move in moves if move.region == region)

@@ -1,7 +1,7 @@
-"""Rounds: how much of a rescale one step may do.
+"""Rounds: how many bins one step of a rescale may move.
 
-There is one planner. ``all-at-once``, ``fluid`` and ``batched`` are budgets of it: none, one bin,
-and so many bytes and seconds.
+The policies ``all-at-once``, ``fluid`` and ``batched`` share one planner. They differ only in the
+budget: unlimited, one bin, or a number of bytes and seconds.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from anabranch.rescale.costs import CostModel
 from anabranch.rescale.moves import Move
 
 SLACK = 0.25
-"""By how much of its usual time a step may take longer."""
+"""By what share of its usual time a step may take longer."""
 
 USUAL_SECONDS = 0.2
-"""What a step is taken to need when none was measured."""
+"""The assumed duration of a step until one is measured."""
 
 
 class MovePolicy(StrEnum):
-    """How to move: everything in one step, one bin a step, or as much as the budget allows."""
+    """How to move: everything in one step, one bin per step, or as much as the budget allows."""
 
     ALL_AT_ONCE = "all-at-once"
     FLUID = "fluid"
@@ -31,13 +31,13 @@ class MovePolicy(StrEnum):
 
 
 class RescaleSettings(msgspec.Struct, frozen=True):
-    """What a user may choose about rescaling. None of it changes a result (R9).
+    """The user's settings for rescaling. None of them changes a result (R9).
 
-    ``budget_bytes`` and ``budget_ms`` bound what a step may spend on moving; without ``budget_ms``
+    ``budget_bytes`` and ``budget_ms`` limit what a step may spend on moving; without ``budget_ms``
     a step may take ``slack`` of its usual time longer. With ``prefetch``, bins are copied to the
-    home of their new owner before they are handed over; without, bytes are those of the bins that
-    a step hands over, and take no time by themselves. ``answer_steps`` and ``prefetch_steps`` are
-    how many steps an answer or a copy is waited for: after that it goes on without.
+    home of their new owner before the hand-over; without, the bytes are those of the bins that a
+    step hands over, and take no time by themselves. ``answer_steps`` and ``prefetch_steps`` are how
+    many steps to wait for an answer or a copy before going on without.
     """
 
     policy: MovePolicy = MovePolicy.BATCHED
@@ -50,12 +50,12 @@ class RescaleSettings(msgspec.Struct, frozen=True):
 
 
 def usual_seconds(recent: Sequence[float]) -> float:
-    """What a step usually takes: the median of recent ones."""
+    """The usual duration of a step: the median of recent ones."""
     return median(recent) if recent else USUAL_SECONDS
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """What one step may spend on moving; None is no bound."""
+    """What one step may spend on moving; None is unlimited."""
 
     bytes: int | None = None
     seconds: float | None = None
@@ -63,7 +63,7 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 def budget_for(settings: RescaleSettings, usual: float) -> Budget:
-    """The budget of a step that usually takes so many seconds.
+    """The budget of a step that usually takes ``usual`` seconds.
 
     >>> budget_for(RescaleSettings(), 0.4)
     Budget(bytes=None, seconds=0.1, bins=None)
@@ -80,18 +80,18 @@ def budget_for(settings: RescaleSettings, usual: float) -> Budget:
 
 
 def costs_for(settings: RescaleSettings, costs: CostModel) -> CostModel:
-    """What a move costs: where nothing is copied ahead of it, so much a bin whatever it holds.
+    """The cost model of moves; without prefetching, every bin costs the same.
 
     >>> costs_for(RescaleSettings(prefetch=False), CostModel(seconds_per_bin=0.5)).seconds(10**9)
     0.5
     """
-    return costs if settings.prefetch else costs.in_place()
+    return costs if settings.prefetch else costs.without_copying()
 
 
-def paced(budget: Budget, pace: float) -> Budget:
-    """A budget whose time is spent more slowly, or faster, than moves are estimated to take.
+def scale_budget(budget: Budget, pace: float) -> Budget:
+    """The budget with its seconds multiplied by ``pace``.
 
-    >>> paced(Budget(seconds=0.1), 0.5)
+    >>> scale_budget(Budget(seconds=0.1), 0.5)
     Budget(bytes=None, seconds=0.05, bins=None)
     """
     seconds = None if budget.seconds is None else budget.seconds * pace
@@ -103,14 +103,13 @@ SLOWEST, FASTEST = 1 / 16, 16.0
 
 
 def next_pace(pace: float, cost: float, allowed: float | None) -> float:
-    """How much of the budget to plan for next, after a step in which moving cost so many seconds.
+    """The share of the budget to plan for next, after a step in which moving took ``cost`` seconds.
 
-    What a round costs is an estimate, and a poor one: a part of it does not depend on how much is
-    copied, and all of it takes longer on a busy machine. So a round that cost more than it was
-    allowed to is followed by smaller ones, and one that did not by larger ones, also beyond what
-    the estimate would allow. How long the whole step took is not looked at: where new workers come
-    on top of the cores that there are, every step is longer, and moving less would only make more
-    of them.
+    The estimate of a round's cost is poor: part of the cost does not depend on how much is copied,
+    and all of it grows on a busy machine. So after a round that cost more than ``allowed``, rounds
+    shrink; after any other they grow, even beyond the estimate. The duration of the whole step does
+    not count: if new workers exceed the number of cores, every step is longer, and moving less
+    would only add steps.
 
     >>> next_pace(1.0, cost=0.06, allowed=0.05), next_pace(1.0, cost=0.04, allowed=0.05)
     (0.75, 1.25)
@@ -124,7 +123,7 @@ LEAST_ALLOWANCE = 1 << 20
 
 
 def allowed_bytes(budget: Budget, costs: CostModel) -> int | None:
-    """How many bytes a step may copy by its budget; None without a bound.
+    """The number of bytes that a step may copy within its budget; None is unlimited.
 
     >>> allowed_bytes(Budget(seconds=0.1), CostModel(bytes_per_second=1e8))
     10000000
@@ -136,13 +135,13 @@ def allowed_bytes(budget: Budget, costs: CostModel) -> int | None:
 
 
 class Purse:
-    """What is left of a step's budget while its round is put together.
+    """The budget of a step while its round is put together.
 
-    A bin is paid for if it fits. The first one is always paid for, so that a rescale goes on
-    whatever the budget is: a budget is never exceeded by more than one bin. A bin that holds
-    nothing is free. Bins that are copied and bins that are handed over are counted apart: with
-    ``fluid``, one is copied while the one before it is handed over. Time is counted for each new
-    owner apart: they copy beside each other, and a step waits for the slowest.
+    A bin is paid for if it fits. The first one is always paid for, so that a rescale makes progress
+    with any budget: a budget is never exceeded by more than one bin. Empty bins are free. Copied
+    bins and bins handed over are counted separately: with ``fluid``, one is copied while the one
+    before it is handed over. Time is counted per new owner: they copy in parallel, and a step waits
+    for the slowest.
     """
 
     def __init__(self, budget: Budget, costs: CostModel) -> None:
@@ -155,16 +154,16 @@ class Purse:
 
     @property
     def bins(self) -> int:
-        """How many bins were paid for."""
+        """The number of bins paid for."""
         return self._copied + self._handed
 
     @property
     def seconds(self) -> float:
-        """What the new owner spends that has most to do."""
+        """The time of the new owner that spends most."""
         return max(self._seconds.values(), default=0.0)
 
     def pay(self, move: Move, *, copies: bool) -> bool:
-        """Pay for a move if it fits; ``copies`` if its bytes are copied in this step."""
+        """Pay for a move if it fits; ``copies``: its bytes are copied in this step."""
         if move.is_empty:
             return True
         if self.bins and not self._fits(move, copies):
@@ -173,7 +172,7 @@ class Purse:
         return True
 
     def owe(self, move: Move, *, copies: bool) -> None:
-        """Pay for a move whether it fits or not: it was begun before."""
+        """Pay for a move that began earlier, even if it does not fit."""
         size = move.bytes if copies else 0
         self.bytes += size
         self._seconds[move.to_worker] = self._with(move, size)
@@ -193,7 +192,7 @@ class Purse:
         )
 
     def take(self, moves: Iterable[Move], *, copies: bool) -> tuple[Move, ...]:
-        """The moves in their order up to the first that does not fit; later ones never overtake."""
+        """Take moves in order up to the first that does not fit; later ones never overtake."""
         found = []
         for move in moves:
             if not self.pay(move, copies=copies):
@@ -203,7 +202,7 @@ class Purse:
 
 
 def rounds(moves: Sequence[Move], budget: Budget, costs: CostModel) -> tuple[tuple[Move, ...], ...]:
-    """The moves cut into rounds, each within the budget, in their order."""
+    """Cut the moves into rounds within the budget, in order."""
     found = []
     left = tuple(moves)
     while left:

@@ -1,4 +1,4 @@
-"""What one step does of a rescale: part of its plan, and what workers and homes are told."""
+"""The part of a step's plan that carries out a rescale, and its messages to workers."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ PART = "rescale"
 
 
 class StepMoves(msgspec.Struct, frozen=True):
-    """What a step does of a rescale. It is journalled with the plan, before the step runs.
+    """A step's share of a rescale, journalled with the plan before the step runs.
 
-    ``placement`` is who owns what in this step. ``acquire`` are the bins that their new owner has
-    from this step on, ``collect`` those that leave their owner after its data: in the next step
-    they are elsewhere. ``prefetch`` are bins to be copied to ``to_worker``'s home meanwhile;
-    ``ahead`` are these, those that wait there and those of ``collect``: all that their next owner
-    keeps up with, spending ``allowance`` bytes on large values. What a step adds to the bins of
-    ``collect`` is copied when they are acquired, after its commit. ``asked``:
-    workers report their loads. ``migration``: a target was made, and is followed from here on.
-    ``shutdown`` are workers without bins: this is their last step, and their homes may go after it.
-    ``joining`` are workers that will have bins of a region. ``allowed`` is how many seconds it may
-    spend on moving. ``turn`` says which request it was planned for, ``number`` which rescale.
+    ``placement`` assigns the bins in this step. ``acquire`` are the bins whose new owner starts
+    with this step, ``collect`` those that leave their owner after its data. ``prefetch`` are bins
+    to copy to the home of ``to_worker`` meanwhile. ``ahead`` are these, those waiting there and
+    those of ``collect``: their next owner keeps its copies of all of them current, and spends
+    ``allowance`` bytes on large values. What a step adds to the bins of ``collect`` is copied when
+    they are acquired, after its commit. ``asked``: workers report their loads. ``migration``: the
+    step starts this migration. ``shutdown`` are workers without bins: this is their last step, and
+    their homes may be removed after it. ``joining`` are the workers that will get bins of a region.
+    ``allowed`` is how many seconds the step may spend on moving. ``turn`` names the request it was
+    planned for, ``number`` the rescale.
     """
 
     turn: int
@@ -60,17 +60,17 @@ class StepMoves(msgspec.Struct, frozen=True):
     number: int = 0
 
     def owned(self, region: str, worker: int) -> BinSet:
-        """The bins that a worker has in this step (R1: no other one has them)."""
+        """The bins of a worker in this step. No other worker has them (R1)."""
         for each in self.placement:
             if each.region == region:
                 return BinSet.of(bin for bin, owner in enumerate(each.workers) if owner == worker)
         return BinSet()
 
     def workers(self, region: str) -> tuple[int, ...]:
-        """Who has a task of the region in this step.
+        """The workers with a task of the region in this step.
 
-        Its owners, those that will own bins, and those that are told to shut down. In the step
-        that settles it is every worker of any region: whoever has lost its bins tidies its home.
+        These are the owners, those that will own bins, and those that shut down. In the step that
+        settles, they are the workers of all regions: those that lost bins clean up their homes.
         """
         owners = members(each for each in self.placement if each.region == region)
         joining = {worker for name, worker in self.joining if name == region}
@@ -78,7 +78,7 @@ class StepMoves(msgspec.Struct, frozen=True):
         return tuple(sorted({*owners, *joining, *everybody, *self.shutdown}))
 
     def messages(self, region: str, worker: int) -> tuple[Message, ...]:
-        """What a worker is told of the rescale in this step, in the only order."""
+        """A worker's messages of the rescale in this step, in protocol order."""
         generation = next((e.generation for e in self.placement if e.region == region), 0)
         arriving = [m for m in self.acquire if (m.region, m.to_worker) == (region, worker)]
         leaving = [m for m in self.collect if (m.region, m.from_worker) == (region, worker)]
@@ -116,10 +116,10 @@ class StepMoves(msgspec.Struct, frozen=True):
 
 
 class RescaleReport(msgspec.Struct, frozen=True):
-    """What a step reports of a rescale, beside the loads of its workers.
+    """A step's report on a rescale, apart from the loads of its workers.
 
-    ``prefetched`` are the bins that their next owners have copied, ``moving_seconds`` is what
-    moving cost the worker that spent most on it.
+    ``prefetched`` are the bins that their next owners copied, ``moving_seconds`` is the time of the
+    worker that spent most on moving.
     """
 
     prefetched: tuple[Prefetched, ...] = ()
@@ -127,6 +127,6 @@ class RescaleReport(msgspec.Struct, frozen=True):
 
 
 def moves_of(plan: Plan) -> StepMoves | None:
-    """What a plan says of a rescale; None while nothing moves."""
+    """The rescale part of a plan; None if nothing moves."""
     part = plan.parts.get(PART)
     return None if part is None else msgspec.json.decode(part.planned, type=StepMoves)

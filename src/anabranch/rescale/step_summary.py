@@ -1,4 +1,4 @@
-"""What one committed step did of a rescale, for those who watch and count."""
+"""What one committed step did for a rescale, for observers and metrics."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class StepMoved(msgspec.Struct, frozen=True):
-    """What a step handed over, and the rescales that were over with its commit.
+    """What a step handed over, and the outcomes of rescales that ended with its commit.
 
-    A step that hands over bins is a round. ``released`` are the workers that have got ``Shutdown``.
+    A step that hands over bins is a round. ``released`` are the workers that got ``Shutdown``.
     """
 
     bins: int = 0
@@ -26,7 +26,7 @@ class StepMoved(msgspec.Struct, frozen=True):
 def moved_in(
     moves: StepMoves | None, before: Sequence[FinishedRescale], after: Sequence[FinishedRescale]
 ) -> StepMoved | None:
-    """What a step did; the histories are those of the commit before and of its own."""
+    """What a step did, from the histories of the commit before it and of its own."""
     known = {each.number for each in before}
     ended = tuple(each.outcome for each in after if each.number not in known)
     if moves is None:

@@ -1,4 +1,4 @@
-"""Which assignment is wanted: from a wish, the placement and the loads to a target."""
+"""The target assignment of a request, from the placement and the loads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from anabranch.records.shares import Shares, members
 from anabranch.rescale.by_count import by_count
 from anabranch.rescale.by_load import by_load
 from anabranch.rescale.loads import Loads, weights
-from anabranch.rescale.membership import KeptByCount, choose_members, weighed
+from anabranch.rescale.membership import KeptByCount, bins_worth, choose_members
 
 
 def check_request(request: TargetRequest, placement: Sequence[Assignment]) -> None:
-    """Refuse what cannot be done, with the reason: ``OperationRefused``."""
+    """Raise ``OperationRefused``, with the reason, for a request that cannot be fulfilled."""
     known = {each.region: each for each in placement}
     named: list[str] = []
     match request:
@@ -26,12 +26,12 @@ def check_request(request: TargetRequest, placement: Sequence[Assignment]) -> No
             counts = [count for _, count in request.regions]
             counts += [] if request.workers is None else [request.workers]
             if any(count < 1 for count in counts):
-                raise _refused("a region needs at least one worker")
+                raise _refusal("a region needs at least one worker")
             if not counts and not request.remove:
-                raise _refused("neither a number of workers nor workers to remove are given")
+                raise _refusal("it names neither a number of workers nor workers to remove")
             strange = sorted(set(request.remove) - set(members(placement)))
             if strange:
-                raise _refused(f"there is no worker {strange[0]}")
+                raise _refusal(f"there is no worker {strange[0]}")
             if request.workers is None:
                 _check_left(request, placement)
         case Rebalance():
@@ -41,46 +41,46 @@ def check_request(request: TargetRequest, placement: Sequence[Assignment]) -> No
             for shares in request.shares:
                 assignment = known.get(shares.region)
                 if assignment is not None and len(shares.workers) > len(assignment.workers):
-                    raise _refused(f"{shares.region!r} has {len(assignment.workers)} bins")
+                    raise _refusal(f"{shares.region!r} has {len(assignment.workers)} bins")
                 if any(worker < 0 for worker in shares.workers):
-                    raise _refused("a worker's number is not negative")
+                    raise _refusal("worker numbers cannot be negative")
     for region in named:
         if region not in known:
-            raise _refused(f"there is no region {region!r}")
+            raise _refusal(f"there is no region {region!r}")
 
 
 def _check_left(request: Scale, placement: Sequence[Assignment]) -> None:
     counted = {region for region, _ in request.regions}
     for each in placement:
         if each.workers and each.region not in counted and set(each.workers) <= set(request.remove):
-            raise _refused(f"{each.region!r} would be left without a worker")
+            raise _refusal(f"{each.region!r} would be left without a worker")
 
 
-def _refused(why: str) -> OperationRefused:
+def _refusal(why: str) -> OperationRefused:
     return OperationRefused(f"This rescale cannot be done: {why}", do="Nothing was changed.")
 
 
 def target_for(
     request: TargetRequest, placement: Sequence[Assignment], loads: Loads
 ) -> tuple[Shares, ...]:
-    """The shares that a wish comes to: a function of its arguments, with no regard to order.
+    """The target shares of a request: a pure function of its arguments, in any order.
 
-    It moves the fewest bytes for the balance asked for; asked again when it is reached, it moves
+    It moves the fewest bytes for the requested balance; repeating a fulfilled request moves
     nothing. A region has no more workers than bins.
     """
     match request:
         case Assign():
             exact = {shares.region: shares.workers for shares in request.shares}
-            return tuple(_overlaid(each, exact.get(each.region, ())) for each in placement)
+            return tuple(_overlay(each, exact.get(each.region, ())) for each in placement)
         case Rebalance():
             chosen = [e for e in placement if not request.regions or e.region in request.regions]
             staying = {each.region: members([each]) for each in chosen}
-            return _balanced(placement, staying, request.by, loads)
+            return _balance(placement, staying, request.by, loads)
         case Scale():
-            return _balanced(placement, _members(request, placement, loads), request.by, loads)
+            return _balance(placement, _members(request, placement, loads), request.by, loads)
 
 
-def _overlaid(assignment: Assignment, exact: tuple[int, ...]) -> Shares:
+def _overlay(assignment: Assignment, exact: tuple[int, ...]) -> Shares:
     return Shares(assignment.region, exact + assignment.workers[len(exact) :])
 
 
@@ -89,8 +89,8 @@ def _members(
 ) -> dict[str, tuple[int, ...]]:
     """The workers of each region that changes.
 
-    Regions with equal counts get the same workers, and one with fewer gets some of those of one
-    with more: so that as few workers as possible have anything at all.
+    Regions with equal counts get the same workers, and a region with fewer gets a subset of those
+    of one with more, so that as few workers as possible are in use.
     """
     banned = frozenset(request.remove)
     counts = {each.region: _count(request, each, banned) for each in placement if each.workers}
@@ -99,7 +99,7 @@ def _members(
     allowed: frozenset[int] | None = None
     for count in sorted(set(wanted.values()), reverse=True):
         alike = [each for each in placement if wanted.get(each.region) == count]
-        kept = [_kept(each, loads, count) for each in alike]
+        kept = [KeptByCount(each.workers, bins_worth(_sizes(each, loads)), count) for each in alike]
         owning = set(members(alike)) - banned
         others: Iterable[int] = (w for w in chain(members(placement), numbers()) if w not in banned)
         if allowed is not None:
@@ -112,19 +112,14 @@ def _members(
 
 
 def _count(request: Scale, assignment: Assignment, banned: frozenset[int]) -> int | None:
-    """How many workers a region is to have; None where it stays as it is."""
+    """The number of workers that a region should have; None if it stays as it is."""
     count = dict(request.regions).get(assignment.region, request.workers)
     if count is not None:
         return count
     owning = set(assignment.workers)
-    # Bins may have gone to a worker that is to be removed since it was asked for: if it has them
-    # all by now, another one takes its place.
+    # Since the request, bins may have moved to a worker that it removes: if that worker has all of
+    # them by now, another one takes its place.
     return max(1, len(owning - banned)) if owning & banned else None
-
-
-def _kept(assignment: Assignment, loads: Loads, count: int) -> KeptByCount:
-    size = _sizes(assignment, loads)
-    return KeptByCount(assignment.workers, weighed(size), count)
 
 
 def _sizes(assignment: Assignment, loads: Loads) -> list[int]:
@@ -132,11 +127,8 @@ def _sizes(assignment: Assignment, loads: Loads) -> list[int]:
     return [region.bin(number).bytes for number in range(len(assignment.workers))]
 
 
-def _balanced(
-    placement: Sequence[Assignment],
-    staying: dict[str, tuple[int, ...]],
-    by: Balance,
-    loads: Loads,
+def _balance(
+    placement: Sequence[Assignment], staying: dict[str, tuple[int, ...]], by: Balance, loads: Loads
 ) -> tuple[Shares, ...]:
     found = []
     for each in placement:

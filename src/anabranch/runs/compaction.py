@@ -109,7 +109,7 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wish:
+class _MergeRequest:
     """The depth that a rule requests for each bin, and how urgently."""
 
     depths: Index
@@ -173,14 +173,14 @@ def _young(step: _Step, changed_bytes: int) -> Index:
     return depths
 
 
-def _crowded(step: _Step, taken: Index) -> _Wish:
+def _crowded(step: _Step, taken: Index) -> _MergeRequest:
     """Merge bins with too many runs to half the limit, so that they are not due again at once."""
     heights, limit = step.stack.heights, step.limits.run_limit
     after = heights - taken + (step.changed + taken > 0)
-    return _Wish(np.where(after > limit, heights - limit // 2, 0), after.astype(np.float64))
+    return _MergeRequest(np.where(after > limit, heights - limit // 2, 0), after.astype(np.float64))
 
 
-def _tiers(step: _Step, taken: Index) -> _Wish:
+def _tiers(step: _Step, taken: Index) -> _MergeRequest:
     """Walk down each bin's stack while the runs are about as large as those above them."""
     least = step.limits.small_rows
     wanted = taken.copy()
@@ -203,19 +203,19 @@ def _tiers(step: _Step, taken: Index) -> _Wish:
         wanted[full] = place + 1
         members[full] = 1
         largest[full] = np.maximum(held, least)[full]
-    return _Wish(wanted, (wanted - taken).astype(np.float64))
+    return _MergeRequest(wanted, (wanted - taken).astype(np.float64))
 
 
-def _rotten(step: _Step, taken: Index) -> _Wish:
+def _rotten(step: _Step, taken: Index) -> _MergeRequest:
     """Merge bins with too many dead rows down to the bottom."""
     # Assume that the runs absorbed anyway hold the changed keys; the next step corrects this.
     known = np.minimum(step.stack.rows_above(taken), step.changed)
     held = step.stack.rows.sum(axis=0) + step.changed - known
     dead = (held - step.live) / np.maximum(held, 1)
-    return _Wish(np.where(dead > step.limits.dead_share, step.stack.heights, 0), dead)
+    return _MergeRequest(np.where(dead > step.limits.dead_share, step.stack.heights, 0), dead)
 
 
-def _sparse(step: _Step, taken: Index) -> _Wish:
+def _sparse(step: _Step, taken: Index) -> _MergeRequest:
     """Merge bins down to runs of which little is still listed."""
     stack = step.stack
     missing = 1 - stack.shares[:, None]
@@ -225,4 +225,4 @@ def _sparse(step: _Step, taken: Index) -> _Wish:
     sparse = (missing > 1 - step.limits.sparse_share) & stack.listed
     wanted = np.where(sparse, stack.places, taken).max(axis=0, initial=0)
     # The less is left of a run, the cheaper and the more worthwhile its removal.
-    return _Wish(wanted, np.where(sparse, missing, 0).max(axis=0, initial=0))
+    return _MergeRequest(wanted, np.where(sparse, missing, 0).max(axis=0, initial=0))

@@ -24,7 +24,7 @@ from anabranch.errors import (
 )
 from anabranch.journal.journal import CheckpointName, CommitName, IdentityName, Journal
 from anabranch.journal.lineage import decoded, lineage, newest_branch
-from anabranch.plan.state_view import StateView, is_shown, user_name
+from anabranch.plan.state_view import StateView, is_user_column, user_name
 from anabranch.records.bins import BinSet
 from anabranch.records.commit import (
     decode_checkpoint,
@@ -86,7 +86,7 @@ def read_view(view: StateView, store: Path, bins: BinSet) -> Iterator[pa.RecordB
     """The rows of these bins under the columns that readers see, a few bins at a time."""
     for table in _scanned(view, store, bins):
         for batch in table.to_batches():
-            yield view.shown(batch)
+            yield view.reader_rows(batch)
 
 
 def read_table(view: StateView, store: Path) -> pa.Table:
@@ -94,7 +94,7 @@ def read_table(view: StateView, store: Path) -> pa.Table:
     every = BinSet.every(view.bins)
     tables = [_state(view, store, BinSet()).scan(view.clock_ns), *_scanned(view, store, every)]
     rows = pa.concat_tables(tables)
-    stored = [name for name in rows.schema.names if is_shown(name)]
+    stored = [name for name in rows.schema.names if is_user_column(name)]
     return rows.select(stored).rename_columns([user_name(name) for name in stored])
 
 

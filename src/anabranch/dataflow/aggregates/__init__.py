@@ -1,8 +1,8 @@
-"""The aggregate functions that a region keeps up to date: how they are written and typed.
+"""The syntax and types of the aggregate functions that a region maintains.
 
-One aggregate is one call of one function, perhaps with ``filter (where …)``. The types are Spark's
-own, so that a running sum and a batch ``select sum(…)`` over the same rows can be compared column
-by column. What is kept of each per key, and how, is in ``operators/aggregates``.
+One aggregate is one function call, with an optional ``filter (where …)``. Result types match
+Spark's, so a running sum and a batch ``select sum(…)`` over the same rows compare column by column.
+The state per key is in ``operators/aggregates``.
 """
 
 from anabranch.dataflow.aggregates.parse import parse_aggregate

@@ -1,8 +1,7 @@
-"""What of each row travels to an aggregate: columns that Catalyst computes before the exchange.
+"""The columns that each row carries to an aggregate, computed by Catalyst before the exchange.
 
-A row that a filter leaves out carries NULL, and its arguments are not evaluated: a division that
-the filter guards does not fail. Functions for which NULL is a value like any other carry beside it
-whether the row counts.
+A row that the filter rejects carries NULL, and its arguments are not evaluated: a division that the
+filter guards cannot fail. Functions that treat NULL as a value also carry whether the row counts.
 """
 
 from __future__ import annotations
@@ -12,89 +11,88 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.value import AggregateCall, Carried, Types
+from anabranch.dataflow.sql.sql_text import parenthesize
 
 Carrying = Callable[[AggregateCall, Types], tuple[Carried, ...]]
 
 
 def as_given(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """The arguments."""
+    """Carry the arguments unchanged."""
     pairs = zip(aggregate.arguments, types, strict=True)
-    return tuple(_kept(aggregate, text, kind) for text, kind in pairs)
+    return tuple(_filtered(aggregate, text, kind) for text, kind in pairs)
 
 
 def as_doubles(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """The arguments as floating numbers."""
-    return tuple(_kept(aggregate, _double(text), pa.float64()) for text in aggregate.arguments)
+    """Carry the arguments as doubles."""
+    return tuple(_filtered(aggregate, _double(text), pa.float64()) for text in aggregate.arguments)
 
 
 def not_null(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """Something that is not NULL where no argument is NULL; nothing where every row counts."""
+    """Carry a column that is NULL if any argument is; carry nothing if every row counts."""
     if len(aggregate.arguments) == 1:
         return as_given(aggregate, types)
     if not aggregate.arguments and aggregate.condition is None:
         return ()
-    return (_kept(aggregate, _where_all(aggregate, "true"), pa.bool_()),)
+    return (_filtered(aggregate, _where_all(aggregate, "true"), pa.bool_()),)
 
 
 def true_or_null(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """True where the argument is true."""
-    text = f"if({_own(aggregate.arguments[0])}, true, null)"
-    return (_kept(aggregate, text, pa.bool_()),)
+    """Carry true if the argument is true, else NULL."""
+    text = f"if({parenthesize(aggregate.arguments[0])}, true, null)"
+    return (_filtered(aggregate, text, pa.bool_()),)
 
 
 def with_nulls(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """The argument, and whether its row counts where NULL may be the answer."""
-    given = as_given(aggregate, types)
+    """Carry the argument, and if NULL can be the result, whether the row counts."""
+    arguments = as_given(aggregate, types)
     ignores_nulls = aggregate.parameters[0]
     if aggregate.condition is None or ignores_nulls:
-        return given
-    return (*given, Carried(f"coalesce({_own(aggregate.condition)}, false)", pa.bool_()))
+        return arguments
+    counts = f"coalesce({parenthesize(aggregate.condition)}, false)"
+    return (*arguments, Carried(counts, pa.bool_()))
 
 
 def hashed(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """Spark's 64-bit hash of the value, which takes -0.0 for 0.0 and knows one NaN."""
-    value = _own(aggregate.arguments[0])
-    return (_kept(aggregate, f"if({value} is not null, xxhash64({value}), null)", pa.int64()),)
+    """Carry Spark's 64-bit hash of the value: -0.0 equals 0.0, and all NaNs are one."""
+    value = parenthesize(aggregate.arguments[0])
+    return (_filtered(aggregate, f"if({value} is not null, xxhash64({value}), null)", pa.int64()),)
 
 
 def together(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """The arguments as one value, NULL where one of them is."""
+    """Carry the arguments as one struct, NULL if any of them is."""
     if len(types) == 1:
         return as_given(aggregate, types)
     names = [f"c{place}" for place in range(len(types))]
-    parts = [f"'{n}', {_own(t)}" for n, t in zip(names, aggregate.arguments, strict=True)]
+    parts = [f"'{n}', {parenthesize(t)}" for n, t in zip(names, aggregate.arguments, strict=True)]
     struct = pa.struct(list(zip(names, types, strict=True)))
     text = _where_all(aggregate, f"named_struct({', '.join(parts)})")
-    return (_kept(aggregate, text, struct),)
+    return (_filtered(aggregate, text, struct),)
 
 
 def second_of_pair(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """The second argument as a floating number where neither is NULL."""
-    return (_kept(aggregate, _where_all(aggregate, _double(aggregate.arguments[1])), pa.float64()),)
+    """Carry the second argument as a double, NULL if either is."""
+    value = _where_all(aggregate, _double(aggregate.arguments[1]))
+    return (_filtered(aggregate, value, pa.float64()),)
 
 
 def first_of_pair(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """The first argument as a floating number where neither is NULL."""
-    return (_kept(aggregate, _where_all(aggregate, _double(aggregate.arguments[0])), pa.float64()),)
+    """Carry the first argument as a double, NULL if either is."""
+    value = _where_all(aggregate, _double(aggregate.arguments[0]))
+    return (_filtered(aggregate, value, pa.float64()),)
 
 
 def _where_all(aggregate: AggregateCall, value: str) -> str:
     if not aggregate.arguments:
         return value
-    there = " and ".join(f"{_own(text)} is not null" for text in aggregate.arguments)
-    return f"if({there}, {value}, null)"
+    present = " and ".join(f"{parenthesize(text)} is not null" for text in aggregate.arguments)
+    return f"if({present}, {value}, null)"
 
 
-def _kept(aggregate: AggregateCall, text: str, kind: pa.DataType) -> Carried:
+def _filtered(aggregate: AggregateCall, text: str, kind: pa.DataType) -> Carried:
     if aggregate.condition is None:
         return Carried(text, kind)
-    return Carried(f"if({_own(aggregate.condition)}, {_own(text)}, null)", kind)
+    return Carried(f"if({parenthesize(aggregate.condition)}, {parenthesize(text)}, null)", kind)
 
 
 def _double(text: str) -> str:
-    return f"cast({_own(text)} as double)"
-
-
-def _own(text: str) -> str:
-    """A text of the user's as part of a larger one; a comment at its end stays harmless."""
-    return f"(\n{text}\n)"
+    return f"cast({parenthesize(text)} as double)"

@@ -1,4 +1,4 @@
-"""The constants that follow an aggregate's arguments: what they may be, and their defaults."""
+"""The constants after an aggregate's arguments: allowed values and defaults."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from anabranch.errors import InvalidAggregate
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One constant: how its text is read, and what it is where none is given.
+    """One constant: what it is, how to read its text, and its default.
 
-    ``default`` None means that it must be given.
+    A constant whose ``default`` is None is required.
     """
 
     what: str
@@ -23,14 +23,14 @@ class Constant:
     default: Parameter | None
 
     def value(self, text: str, call: str) -> Parameter:
-        """The constant that a text is; ``InvalidAggregate`` where it is none."""
-        found = self.read(text)
-        if found is None:
+        """The value that a text spells; ``InvalidAggregate`` if it spells none."""
+        value = self.read(text)
+        if value is None:
             raise InvalidAggregate(
                 f'"{text}" in "{call}" is not {self.what}',
-                do="Write the value itself: nothing is computed in its place.",
+                do="Write a literal: expressions are not evaluated here.",
             )
-        return found
+        return value
 
 
 def _percentage(text: str) -> Parameter | None:
@@ -58,9 +58,9 @@ def _relative_error(text: str) -> Parameter | None:
 
 
 def precision_of(relative_error: float) -> int | None:
-    """The bits that choose one of the registers of an estimate with this standard error.
+    """The number of index bits for a HyperLogLog with this standard error, as in Spark.
 
-    None where it cannot be had. As in Spark: 9 bits for 0.05.
+    0.05 needs 9 bits. None if the error is out of range.
     """
     if not 0 < relative_error <= 1:
         return None
@@ -68,7 +68,7 @@ def precision_of(relative_error: float) -> int | None:
     return bits if 4 <= bits <= 18 else None
 
 
-PERCENTAGE = Constant("a percentage from 0 to 1, or an array of such", _percentage, None)
+PERCENTAGE = Constant("a percentage from 0 to 1, or an array of them", _percentage, None)
 ACCURACY = Constant("an accuracy, a whole number above 0", _accuracy, 10000.0)
 HOW_MANY = Constant("a whole number from 1 to 100000", _how_many, False)
 RELATIVE_ERROR = Constant("a relative error from 0.0022 to 0.27", _relative_error, 0.05)

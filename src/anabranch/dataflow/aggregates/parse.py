@@ -1,4 +1,4 @@
-"""Reading an aggregate's text: one call, perhaps with distinct, a NULL option and a filter."""
+"""The parser for aggregates: one call with optional distinct, NULL option and filter."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _WHERE = re.compile(r"(?is)where\b\s*(?P<condition>.*\S)\s*")
 
 
 def parse_aggregate(text: str) -> AggregateCall:
-    """The aggregate that a text such as ``"sum(amount * 2) filter (where paid)"`` asks for.
+    """Parse an aggregate such as ``"sum(amount * 2) filter (where paid)"``.
 
-    Raises ``InvalidAggregate``, naming the function, for anything but one call of a known one.
+    Raises ``InvalidAggregate`` unless the text is one call of a known function.
 
     >>> parse_aggregate("MEAN(amount)")
     AggregateCall(function='avg', arguments=('amount',), parameters=(), condition=None)
@@ -38,7 +38,7 @@ def parse_aggregate(text: str) -> AggregateCall:
 
 
 def _without_group(call: Call, rest: str, text: str) -> tuple[Call, str]:
-    """``f(p) within group (order by x)`` as ``f(x, p)``, for the functions that are so written."""
+    """Rewrite ``f(p) within group (order by x)`` as ``f(x, p)``."""
     name = call.name.lower()
     if name not in WITHIN_GROUP:
         return call, rest
@@ -48,7 +48,7 @@ def _without_group(call: Call, rest: str, text: str) -> tuple[Call, str]:
     values = [] if order is None else split_arguments(order["value"])
     if found is None or len(values) != 1 or _OTHERWISE.search(values[0]):
         raise InvalidAggregate(
-            f'"{text}" does not say what {name} is over',
+            f'"{text}" does not say what to compute {name} over',
             do=f"Write {name}(percentage) within group (order by x), ascending.",
         )
     return Call(WITHIN_GROUP[name], f"{values[0]}, {call.argument}"), found[1]
@@ -64,7 +64,7 @@ def _rule(call: Call, text: str) -> Rule:
             f'aggregate function "{call.name}" in "{text}" is not supported', do=REFUSED[name]
         )
     raise InvalidAggregate(
-        f'"{call.name}" in "{text}" is no aggregate function that there is',
+        f'"{call.name}" in "{text}" is not an aggregate function',
         do=f"Use one of {', '.join(sorted(CALLABLE))}, or keep the state yourself with "
         "stateful_map.",
     )
@@ -79,7 +79,7 @@ def _condition(rest: str, text: str) -> str | None:
         if re.match(r"(?i)(within|over)\b", rest):
             raise InvalidAggregate(
                 f'"{rest}" in "{text}" is not supported',
-                do="Aggregates are over all rows of a key, in the order of the rows: drop it.",
+                do="Drop it: aggregates cover all rows of a key, in row order.",
             )
         raise _not_one(text)
     return where["condition"]
@@ -88,13 +88,13 @@ def _condition(rest: str, text: str) -> str | None:
 def _not_one(text: str) -> InvalidAggregate:
     return InvalidAggregate(
         f'"{text}" is not one aggregate function',
-        do="Give each function a column of its own and combine them with select after it; only "
+        do="Give each function its own column and combine them in a later select; only "
         '"filter (where …)" may follow a call, as in count(*) filter (where paid).',
     )
 
 
 def _without_nulls_option(text: str) -> tuple[str, bool | None]:
-    """The text without ``ignore nulls`` or ``respect nulls`` at its end, and which it was."""
+    """Strip a trailing ``ignore nulls`` or ``respect nulls``; True for ``ignore``."""
     match = _NULLS.fullmatch(text)
     if match is None:
         return text, None
@@ -125,8 +125,8 @@ def _aggregate(
 def _distinct(rule: Rule, text: str) -> Rule:
     if rule.distinct is None:
         raise InvalidAggregate(
-            f'"{text}" asks for distinct values, which {rule.name} does not take',
-            do=f"Write {rule.usage}, or collect_set(x) and compute from it in a select after it.",
+            f'"{text}" asks for distinct values, which {rule.name} does not support',
+            do=f"Write {rule.usage}, or use collect_set(x) and a select after it.",
         )
     return RULES[rule.distinct]
 
@@ -134,7 +134,7 @@ def _distinct(rule: Rule, text: str) -> Rule:
 def _split(
     rule: Rule, given: list[str], text: str
 ) -> tuple[tuple[str, ...], tuple[Parameter, ...]]:
-    """The expressions and the constants among the arguments of a call."""
+    """Split a call's arguments into expressions and constants."""
     required = sum(constant.default is None for constant in rule.constants)
     expressions = given if rule.most == MANY else given[: rule.most]
     rest = given[len(expressions) :]
@@ -158,7 +158,7 @@ def _with_nulls_option(
         return constants
     if rule.name not in ("first", "last", "any_value"):
         raise InvalidAggregate(
-            f'"{text}" says what to do with NULL, which {rule.name} does not take',
+            f'"{text}" has a NULL option, which {rule.name} does not support',
             do=f"Write {rule.usage}.",
         )
     return (nulls,)
@@ -166,5 +166,5 @@ def _with_nulls_option(
 
 def _wrong_arguments(rule: Rule, text: str) -> InvalidAggregate:
     return InvalidAggregate(
-        f'"{text}" does not have the arguments of {rule.name}', do=f"Write {rule.usage}."
+        f'"{text}" has the wrong arguments for {rule.name}', do=f"Write {rule.usage}."
     )

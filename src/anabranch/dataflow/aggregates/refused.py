@@ -1,13 +1,13 @@
-"""Spark's aggregate functions that are not kept up to date, and what to use instead."""
+"""Spark's aggregate functions that are not supported, and what to use instead."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_DISTINCT = "Use approx_count_distinct(x), whose state is mergeable here, or count(distinct x)."
+_DISTINCT = "Use approx_count_distinct(x), whose state can be merged, or count(distinct x)."
 _QUANTILES = "Use approx_percentile(x, percentage) or percentile(x, percentage)."
 _FREQUENT = "Key by the value and use count(*), or keep the sketch yourself with stateful_map."
-_GROUPING = "There are no grouping sets here: distribute by each key on its own."
+_GROUPING = "Grouping sets are not supported: distribute by each key separately."
 _OVERFLOW = "Use {0}(x); cast x to decimal(38, 0) or double where it may leave the range."
 
 #: By name: what to do instead.
@@ -44,5 +44,5 @@ REFUSED: Mapping[str, str] = {
     "collect_union": "Use collect_set(x) over rows that hold one element each.",
     "grouping": _GROUPING,
     "grouping_id": _GROUPING,
-    "measure": "There are no metric views here: write the aggregate itself.",
+    "measure": "Metric views are not supported: write the aggregate itself.",
 }

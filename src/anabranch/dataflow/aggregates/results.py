@@ -1,4 +1,4 @@
-"""The types of aggregates, as Spark has them, and which arguments they are defined for."""
+"""The result types of aggregates, as in Spark, and the argument types they accept."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from anabranch.errors import InvalidAggregate
 
 
 def bigint(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """A number of rows or values, of any type."""
+    """The type of a count, over any arguments."""
     return pa.int64()
 
 
 def total(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """A sum: wide enough for many values."""
+    """The type of a sum: wider than its values."""
     kind = types[0]
     if pa.types.is_decimal(kind):
         return pa.decimal128(min(MAX_PRECISION, kind.precision + 10), kind.scale)
@@ -28,7 +28,7 @@ def total(aggregate: AggregateCall, types: Types) -> pa.DataType:
 
 
 def mean(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """A mean: a double, but of decimals a decimal."""
+    """The type of a mean: a decimal for decimals, else a double."""
     kind = types[0]
     if pa.types.is_decimal(kind):
         precision, scale = kind.precision + 4, kind.scale + 4
@@ -37,104 +37,106 @@ def mean(aggregate: AggregateCall, types: Types) -> pa.DataType:
 
 
 def double(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """Something computed from numbers."""
+    """A double, computed from numbers."""
     for place, kind in enumerate(types):
         if not _is_number(kind):
-            raise _refused(aggregate, place, kind, f"cast({aggregate.arguments[place]} as double)")
+            raise _undefined(
+                aggregate, place, kind, f"cast({aggregate.arguments[place]} as double)"
+            )
     return pa.float64()
 
 
 def extreme(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """The least or the greatest of values that compare one by one."""
+    """The type of the least or greatest value, which must not be nested."""
     if pa.types.is_nested(types[0]):
-        raise _refused(aggregate, 0, types[0], "one of its fields or elements")
+        raise _undefined(aggregate, 0, types[0], "one of its fields or elements")
     return same(aggregate, types)
 
 
 def same(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """One of the values."""
+    """The type of the argument."""
     if pa.types.is_null(types[0]):
-        raise _refused(aggregate, 0, types[0], "cast(null as int)")
+        raise _undefined(aggregate, 0, types[0], "cast(null as int)")
     return types[0]
 
 
 def by_order(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """The value beside the least or the greatest one, or an array where several are wanted."""
+    """The type of the value beside the least or greatest key; an array of it for ``k`` values."""
     comparable(aggregate, types, 1)
     value = same(aggregate, types)
     return pa.list_(value) if aggregate.parameters[0] else value
 
 
 def comparable(aggregate: AggregateCall, types: Types, place: int = 0) -> pa.DataType:
-    """One of the values, which must compare with each other."""
+    """The type of an argument whose values can be compared."""
     if _holds_map(types[place]):
-        raise _refused(aggregate, place, types[place], "its entries: map_entries(…)")
+        raise _undefined(aggregate, place, types[place], "its entries: map_entries(…)")
     if pa.types.is_null(types[place]):
-        raise _refused(aggregate, place, types[place], "cast(null as int)")
+        raise _undefined(aggregate, place, types[place], "cast(null as int)")
     return types[place]
 
 
 def truth(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """A truth value of truth values."""
+    """A boolean, from booleans."""
     if not pa.types.is_boolean(types[0]):
-        raise _refused(aggregate, 0, types[0], "a condition")
+        raise _undefined(aggregate, 0, types[0], "a condition")
     return types[0]
 
 
 def counted_if(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """How often a condition is true."""
+    """The type of a count of the rows for which a condition is true."""
     truth(aggregate, types)
     return pa.int64()
 
 
 def counted_distinct(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """How many different values, which must compare with each other."""
+    """The type of a count of distinct values, which must be comparable."""
     for place in range(len(types)):
         comparable(aggregate, types, place)
     return pa.int64()
 
 
 def bits(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """An integer of integers."""
+    """An integer, from integers."""
     if not pa.types.is_integer(types[0]):
-        raise _refused(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as bigint)")
+        raise _undefined(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as bigint)")
     return types[0]
 
 
 def listed(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """All values."""
+    """An array of all values."""
     return pa.list_(same(aggregate, types))
 
 
 def set_of(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """All different values."""
+    """An array of the distinct values."""
     return pa.list_(comparable(aggregate, types))
 
 
 def text(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """Texts one after the other."""
+    """A string, concatenated from strings."""
     if not pa.types.is_string(types[0]):
-        raise _refused(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as string)")
+        raise _undefined(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as string)")
     return types[0]
 
 
 def percentiles(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """One number, or an array where an array of percentages is given."""
-    return _as_many(aggregate, double(aggregate, types))
+    """A double, or an array of them for an array of percentages."""
+    return _per_percentage(aggregate, double(aggregate, types))
 
 
 def quantiles(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """One of the values, or an array of them where an array of percentages is given."""
+    """The type of the values, or an array of it for an array of percentages."""
     kind = types[0]
     if not (_is_number(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
-        raise _refused(aggregate, 0, kind, f"cast({aggregate.arguments[0]} as double)")
-    return _as_many(aggregate, kind)
+        raise _undefined(aggregate, 0, kind, f"cast({aggregate.arguments[0]} as double)")
+    return _per_percentage(aggregate, kind)
 
 
 Result = Callable[[AggregateCall, Types], pa.DataType]
 
 
-def _as_many(aggregate: AggregateCall, kind: pa.DataType) -> pa.DataType:
+def _per_percentage(aggregate: AggregateCall, kind: pa.DataType) -> pa.DataType:
     return pa.list_(kind) if isinstance(aggregate.parameters[0], tuple) else kind
 
 
@@ -151,12 +153,12 @@ def _holds_map(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind)) and _holds_map(kind.value_type)
 
 
-def _refused(
+def _undefined(
     aggregate: AggregateCall, place: int, kind: pa.DataType, instead: str
 ) -> InvalidAggregate:
-    called = [*aggregate.arguments[:place], instead, *aggregate.arguments[place + 1 :]]
+    arguments = [*aggregate.arguments[:place], instead, *aggregate.arguments[place + 1 :]]
     return InvalidAggregate(
         f'{aggregate.function} is not defined for "{aggregate.arguments[place]}", '
         f"which is {type_text(kind)}",
-        do=f"Use e.g. {aggregate.function}({', '.join(called)}).",
+        do=f"Use e.g. {aggregate.function}({', '.join(arguments)}).",
     )

@@ -1,4 +1,4 @@
-"""Every aggregate function that there is: its names, arguments, constants and result."""
+"""The table of aggregate functions: names, arguments, constants and result of each."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from anabranch.dataflow.types.schema import COLLATION
 from anabranch.errors import InvalidAggregate
 
 MANY = 1 << 30
-"""As many arguments as one likes."""
+"""Any number of arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One aggregate function.
 
-    ``usage`` is how it is called. ``least`` and ``most`` bound the number of expressions;
-    ``constants`` follow them. ``distinct`` is the function that ``f(distinct x)`` stands for: the
-    function itself where repetition does not matter to it, None where it is refused.
-    ``keeps_values`` says that values are kept or compared, for which a collation matters.
+    ``usage`` shows how to call it. ``least`` and ``most`` bound the number of expressions, and
+    ``constants`` follow them. ``distinct`` names the function behind ``f(distinct x)``: the same
+    one if duplicates do not matter, None if it is not supported. A function that ``keeps_values``
+    stores or compares them, so collations matter. One that is ``apart`` cannot be called by its
+    name alone, but as ``f(distinct x)`` or ``within group (…)``.
     """
 
     name: str
@@ -47,7 +48,6 @@ class Rule:
     nullable: bool = True
     keeps_values: bool = False
     apart: bool = False
-    """Whether it cannot be called by its name alone: ``f(distinct x)``, ``within group (…)``."""
 
 
 def _number(name: str, *aliases: str) -> Rule:
@@ -61,7 +61,7 @@ def _pair(name: str, carry: carrying.Carrying = carrying.as_doubles) -> Rule:
 
 
 def _picked(name: str, *aliases: str) -> Rule:
-    """A function that picks one row's value; NULL is a value unless told otherwise."""
+    """A function that picks one row's value; NULL counts as a value by default."""
     return Rule(
         name,
         f"{name}(x) or {name}(x, ignore_nulls)",
@@ -76,7 +76,7 @@ def _picked(name: str, *aliases: str) -> Rule:
 def _repeatable(
     name: str, result: results.Result, *aliases: str, keeps_values: bool = False
 ) -> Rule:
-    """A function of one value to which repetition does not matter."""
+    """A function of one value that ignores duplicates."""
     return Rule(name, f"{name}(x)", result, aliases, distinct=name, keeps_values=keeps_values)
 
 
@@ -226,12 +226,12 @@ _RULES = (
     ),
 )
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _RULES}
-#: The functions by every name that they can be called by.
+#: The functions that can be called by name, under all their names.
 CALLABLE: Mapping[str, Rule] = {
     name: rule for rule in _RULES if not rule.apart for name in (rule.name, *rule.aliases)
 }
 
-#: The functions that are written ``f(p) within group (order by x)``, and the rules they follow.
+#: The functions written ``f(p) within group (order by x)``, and their rules.
 WITHIN_GROUP: Mapping[str, str] = {
     "percentile_cont": "percentile",
     "percentile_disc": "percentile_disc",
@@ -241,9 +241,9 @@ WITHIN_GROUP: Mapping[str, str] = {
 def result_type(
     aggregate: AggregateCall, types: Sequence[pa.DataType | None]
 ) -> pa.DataType | None:
-    """The type of the aggregate's column, as in Spark; None while an argument's is unknown.
+    """The type of the aggregate's column, as in Spark; None if an argument's type is unknown.
 
-    Raises ``InvalidAggregate`` for a type that the function is not defined for.
+    Raises ``InvalidAggregate`` if the function does not accept the types.
 
     >>> print(result_type(AggregateCall("sum", ("price",)), [pa.decimal128(10, 2)]))
     decimal128(20, 2)
@@ -256,17 +256,17 @@ def result_type(
 
 
 def carried_columns(aggregate: AggregateCall, types: Sequence[pa.DataType]) -> tuple[Carried, ...]:
-    """The columns that travel to the operator, given the types of the arguments."""
+    """The columns that rows carry to the operator, for arguments of these types."""
     return RULES[aggregate.function].carrying(aggregate, tuple(types))
 
 
 def is_nullable(aggregate: AggregateCall) -> bool:
-    """Whether the column may hold NULL: all but counts and lists, for a key without values."""
+    """Whether the result can be NULL: without values, all but counts and lists are."""
     return RULES[aggregate.function].nullable
 
 
 def refuse_collated(aggregate: AggregateCall, argument: pa.Field) -> None:
-    """Raise ``InvalidAggregate`` where strings with a collation would be kept or compared."""
+    """Raise ``InvalidAggregate`` if the function would store or compare collated strings."""
     collation = (argument.metadata or {}).get(COLLATION)
     if collation is None or not RULES[aggregate.function].keeps_values:
         return

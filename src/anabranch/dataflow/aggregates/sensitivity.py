@@ -1,4 +1,4 @@
-"""Which aggregates depend on the order of their rows."""
+"""The aggregates whose result depends on the order of the rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 _ROUNDING = frozenset({"sum", "avg", "regr_avgx", "regr_avgy"})
-"""Exact in any order, unless they add floating numbers."""
+"""Exact in any order, except over floating-point numbers."""
 
 _ALWAYS = frozenset(
     {
@@ -20,9 +20,9 @@ _ALWAYS = frozenset(
 
 
 def order_matters(function: str, carried: Sequence[pa.DataType]) -> bool:
-    """Whether rows in another order could give another result.
+    """Whether another row order could change the result.
 
-    ``function`` is the name of a rule, ``carried`` are the types of what travels to it.
+    ``function`` is the name of a rule, ``carried`` the types of its carried columns.
 
     >>> order_matters("sum", [pa.int64()]), order_matters("sum", [pa.float64()])
     (False, True)

@@ -1,4 +1,4 @@
-"""One aggregate as data: what was asked for, and what of each row it needs."""
+"""One aggregate as data: the call, and the columns it needs of each row."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-#: A constant in a call: a percentage or several, an accuracy, a flag, a delimiter.
+#: A constant in a call: percentages, an accuracy, a flag or a delimiter.
 Parameter: TypeAlias = float | bool | str | tuple[float, ...]
 Types: TypeAlias = tuple[pa.DataType, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """One aggregate function, the SQL expressions it is over, its constants and its filter.
+    """A call of an aggregate function: its SQL arguments, constants and filter.
 
-    ``function`` is the name of the function's rule: aliases are resolved, and ``f(distinct x)`` is
-    a function of its own (``count_distinct``). ``arguments`` is empty for ``count(*)``.
+    ``function`` is the name of a rule: aliases are resolved, and ``f(distinct x)`` is a function of
+    its own (``count_distinct``). ``arguments`` is empty for ``count(*)``.
     """
 
     function: str
@@ -27,14 +27,14 @@ class AggregateCall:
 
     @property
     def label(self) -> str:
-        """The function and its constants: what the kept state means."""
+        """The function and its constants, which give the stored state its meaning."""
         if not self.parameters:
             return self.function
         return f"{self.function}({', '.join(map(str, self.parameters))})"
 
 
 class Carried(NamedTuple):
-    """A column that travels to the operator: its SQL over the input's columns, and its type."""
+    """A column that rows carry to the operator: SQL over the input's columns, and its type."""
 
     sql: str
     type: pa.DataType

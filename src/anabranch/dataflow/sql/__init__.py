@@ -1,1 +1,1 @@
-"""SQL texts, as far as they are understood without Spark; and the port to Spark."""
+"""SQL that can be understood without Spark, and the port to Spark for the rest."""

@@ -1,6 +1,6 @@
-"""Constants in SQL texts: numbers, truth values, texts, and arrays of numbers.
+"""SQL literals: numbers, booleans, strings, and arrays of numbers.
 
-Nothing is computed: ``0.5`` is a constant here and ``1 / 2`` is not.
+Nothing is evaluated: ``0.5`` is a literal and ``1 / 2`` is not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 
 def number(text: str) -> float | None:
-    """The number that a text is, else None.
+    """The value of a numeric literal, else None.
 
     >>> number("0.25"), number(" 1e-2 "), number("7L"), number("a")
     (0.25, 0.01, 7.0, None)
@@ -25,12 +25,12 @@ def number(text: str) -> float | None:
 
 
 def truth_value(text: str) -> bool | None:
-    """The truth value that a text is, else None."""
+    """The value of a boolean literal, else None."""
     return _TRUTH.get(text.strip().lower())
 
 
 def number_array(text: str) -> tuple[float, ...] | None:
-    """The numbers of ``array(…)``, else None.
+    """The numbers in ``array(…)``, else None.
 
     >>> number_array("array(0.25, 0.5)")
     (0.25, 0.5)
@@ -43,7 +43,7 @@ def number_array(text: str) -> tuple[float, ...] | None:
 
 
 def string(text: str) -> str | None:
-    r"""The text between quotes, with its escapes resolved, else None.
+    r"""The value of a quoted string, with escapes resolved, else None.
 
     >>> string("', '"), string(r"'\n'"), string("a")
     (', ', '\n', None)

@@ -1,4 +1,4 @@
-"""What the dataflow room asks of others: someone who understands SQL."""
+"""The port through which the dataflow room asks Spark to analyze SQL."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What a function over DataFrames gives: its columns, and whether rows keep their ``_ord``."""
+    """The result of a transform: its columns, and whether rows keep their ``_ord``."""
 
     columns: pa.Schema
     ordered: bool
 
 
 class Analyzer(Protocol):
-    """Whoever understands SQL over rows of a schema. Answers, and changes nothing.
+    """Analyzes SQL over rows of a schema, without side effects.
 
-    Every expression is over one row and gives the same value each time. An analyzer therefore
-    refuses what is not (aggregates, window functions, generators, subqueries, ``rand()``,
-    ``current_timestamp()``), with a text that says so. The texts it returns are one sentence.
+    An expression must depend on one row alone and be deterministic. An analyzer therefore rejects
+    aggregates, window functions, generators, subqueries, ``rand()``, ``current_timestamp()`` and
+    the like, and says so. The reasons it returns are one sentence.
     """
 
     def condition(self, schema: pa.Schema, text: str) -> str | None:
-        """Why the text is not a boolean expression over these columns; None where it is one."""
+        """Why the text is not a boolean expression over these columns; None if it is."""
         ...
 
     def columns(
@@ -34,17 +34,17 @@ class Analyzer(Protocol):
     ) -> pa.Schema | str:
         """The columns that the expressions give, or why one of them is wrong.
 
-        Each expression comes with its column's name, or None where the text itself says
-        (``amount as total``) or SQL decides. ``*`` without a name stands for all columns. String
-        columns with a collation have it in their field's metadata (``schema.COLLATION``).
+        Each expression comes with a column name, or None if the text (``amount as total``) or SQL
+        decides. ``*`` without a name stands for all columns. The collation of a string column is in
+        its field's metadata (``schema.COLLATION``).
         """
         ...
 
     def transform(
         self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
     ) -> Transformed | str:
-        """What a function gives for a DataFrame of these columns, or why it cannot be used.
+        """The result of a function over a DataFrame of these columns, or why it cannot be used.
 
-        ``ordered``: the DataFrame has the column ``_ord`` beside them.
+        ``ordered``: the DataFrame also has the column ``_ord``.
         """
         ...

@@ -1,8 +1,7 @@
-"""What a query over state may consist of: decided on what Spark's parser and analyzer found in it.
+"""The allowlist for queries over state, applied to what Spark's parser and analyzer found.
 
-Everything is refused that is not known to be harmless. A query is made of relational operators
-over the views of operators, inline values and small ranges, and of functions that Spark has built
-in and that compute from their arguments alone.
+A query may use relational operators over state views, inline values and small ranges, and Spark's
+built-in functions that compute from their arguments alone. Everything else is refused.
 """
 
 from __future__ import annotations
@@ -12,18 +11,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from anabranch.errors import (
-    ForbiddenFunction,
-    ForbiddenRelation,
-    NotAQuery,
-    UnknownOperator,
-)
+from anabranch.errors import ForbiddenFunction, ForbiddenRelation, NotAQuery, UnknownOperator
 
 RANGE_ROWS = 10_000_000
-"""How many rows ``range(…)`` may give."""
+"""The most rows that ``range(…)`` may produce."""
 
 Name: TypeAlias = tuple[str, ...]
-"""A name in SQL: its parts, from the catalog down."""
+"""The parts of a SQL name, from the catalog down."""
 
 QUERY_NODES = frozenset(
     {
@@ -36,7 +30,7 @@ QUERY_NODES = frozenset(
         *("OneRowRelation", "LocalRelation", "RepartitionByExpression"),
     }
 )
-"""Catalyst's names for what a query is parsed into."""
+"""The Catalyst nodes that a query may be parsed into."""
 
 TABLE_FUNCTIONS = frozenset(
     {
@@ -54,7 +48,7 @@ FUNCTION_GROUPS = frozenset(
         *("datetime_funcs", "json_funcs", "csv_funcs", "url_funcs", "variant_funcs"),
     }
 )
-"""Spark's groups of functions that compute from their arguments alone."""
+"""Spark's function groups whose functions compute from their arguments alone."""
 
 OTHER_FUNCTIONS = frozenset(
     {
@@ -64,10 +58,10 @@ OTHER_FUNCTIONS = frozenset(
         *("aes_encrypt", "aes_decrypt", "try_aes_decrypt"),
     }
 )
-"""Of Spark's other functions, those that are harmless too."""
+"""Harmless functions outside those groups."""
 
-# What may hold a semicolon that ends nothing: quoted text, quoted names, comments.
-_QUIET = re.compile(
+# A semicolon in a string, a quoted name or a comment does not end a statement.
+_QUOTED_OR_COMMENT = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL
 )
 _BUILT_IN = (("builtin",), ("system", "builtin"))
@@ -75,7 +69,7 @@ _BUILT_IN = (("builtin",), ("system", "builtin"))
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a text consists of before any name in it has been looked up."""
+    """What the parser found in a query, before any name is resolved."""
 
     root: str
     nodes: frozenset[str]
@@ -88,26 +82,26 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What a query reads, after all names have been looked up; ``rows`` for a range."""
+    """A leaf of the analyzed query: what it reads; ``rows`` is set for a range."""
 
     kind: str
     view: str | None = None
     rows: int | None = None
 
 
-def mentioned(
+def operators_in_query(
     parsed: Parsed, operators: Collection[str], group_of: Callable[[str], str | None]
 ) -> frozenset[str]:
-    """The operators that a query names; raises a ``QueryError`` for one that is not allowed.
+    """The operators whose state a query names; a ``QueryError`` if the query is not allowed.
 
-    ``group_of`` is Spark's group of a function that is built in, None for others.
+    ``group_of`` gives Spark's group of a built-in function, None for any other.
     """
     _check_nodes(parsed)
     for name in sorted(parsed.table_functions):
-        if _plain(name) not in TABLE_FUNCTIONS:
+        if _builtin_name(name) not in TABLE_FUNCTIONS:
             raise ForbiddenRelation(
-                f"The table function {_text(name)} is not possible in a query over state",
-                do=f"There are: {', '.join(sorted(TABLE_FUNCTIONS))}.",
+                f"The table function {_dotted(name)} is not allowed in a query over state",
+                do=f"Use one of: {', '.join(sorted(TABLE_FUNCTIONS))}.",
             )
     for name in sorted(parsed.functions):
         _check_function(name, group_of)
@@ -121,17 +115,17 @@ def mentioned(
 
 
 def has_several_statements(text: str) -> bool:
-    """Whether more than one statement stands in a text that the parser could not read.
+    """Whether a text that the parser rejected holds more than one statement.
 
     >>> has_several_statements("select ';' -- ;"), has_several_statements("select 1; select 2")
     (False, True)
     """
-    bare = _QUIET.sub(lambda found: "" if found[0][0] in "-/" else "x", text)
+    bare = _QUOTED_OR_COMMENT.sub(lambda found: "" if found[0][0] in "-/" else "x", text)
     return sum(bool(part.strip()) for part in bare.split(";")) > 1
 
 
 def check_leaves(leaves: Iterable[Leaf], operators: Collection[str]) -> None:
-    """Raise ``ForbiddenRelation`` unless a query reads nothing but state and values."""
+    """Raise ``ForbiddenRelation`` unless a query reads only state and values."""
     views = {operator.lower() for operator in operators}
     for leaf in leaves:
         match leaf:
@@ -148,13 +142,12 @@ def check_leaves(leaves: Iterable[Leaf], operators: Collection[str]) -> None:
                 continue
             case _:
                 raise ForbiddenRelation(
-                    f"The query reads {leaf.view or leaf.kind}, which is not state",
-                    do=_ONLY_STATE,
+                    f"The query reads {leaf.view or leaf.kind}, which is not state", do=_ONLY_STATE
                 )
 
 
 _ONLY_STATE = (
-    "Name operators only; to join state with other data, use pipeline.state(…), a DataFrame."
+    "Name only operators; to join state with other data, use pipeline.state(…), a DataFrame."
 )
 
 
@@ -164,19 +157,19 @@ def _check_nodes(parsed: Parsed) -> None:
         return
     if parsed.named_by_expression or "PlanWithUnresolvedIdentifier" in strange:
         raise ForbiddenRelation(
-            "identifier(…) is not possible in a query over state", do="Write the name itself."
+            "identifier(…) is not allowed in a query over state", do="Write the name itself."
         )
     name = parsed.root if parsed.root in strange else strange[0]
     raise NotAQuery(
-        f"The statement is not a query over state: it holds {_spoken(name)}",
-        do="Write one select; nothing can be made, changed, set or called by a query.",
+        f"The statement is not a query over state: it contains {_node_words(name)}",
+        do="Write one select; a query cannot create, change, set or call anything.",
     )
 
 
-def _spoken(node: str) -> str:
-    """A node of Catalyst's as a reader may know it.
+def _node_words(node: str) -> str:
+    """The name of a Catalyst node in plain words.
 
-    >>> _spoken("CreateTableAsSelect")
+    >>> _node_words("CreateTableAsSelect")
     'create table as select'
     """
     words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in node)
@@ -184,26 +177,25 @@ def _spoken(node: str) -> str:
 
 
 def _check_function(name: Name, group_of: Callable[[str], str | None]) -> None:
-    plain = _plain(name)
-    group = None if plain is None else group_of(plain)
+    builtin = _builtin_name(name)
+    group = None if builtin is None else group_of(builtin)
     if group is None:
         raise ForbiddenFunction(
-            f"There is no function {_text(name)} among those that Spark has built in",
-            do="Functions that were registered are not possible here; see Spark's list.",
+            f"{_dotted(name)} is not a built-in function of Spark",
+            do="Use built-in functions only; registered functions are not allowed here.",
         )
-    if group not in FUNCTION_GROUPS and plain not in OTHER_FUNCTIONS:
+    if group not in FUNCTION_GROUPS and builtin not in OTHER_FUNCTIONS:
         raise ForbiddenFunction(
-            f"The function {plain} is not possible in a query over state",
+            f"The function {builtin} is not allowed in a query over state",
             do="Use functions that compute from their arguments alone.",
         )
 
 
 def _names_state(name: Name, operators: Collection[str], common: Collection[str]) -> bool:
-    """Whether a relation is an operator's state; else it is a common table of the query."""
+    """Whether a relation is an operator's state, as opposed to a common table of the query."""
     if len(name) > 1:
         raise ForbiddenRelation(
-            f"{_text(name)} is a file or a table, not the state of an operator",
-            do=_ONLY_STATE,
+            f"{_dotted(name)} is a file or a table, not the state of an operator", do=_ONLY_STATE
         )
     if name[0].lower() in operators:
         return True
@@ -213,11 +205,11 @@ def _names_state(name: Name, operators: Collection[str], common: Collection[str]
     raise UnknownOperator(f"There is no stateful operator {name[0]!r}", do=f"There are: {known}.")
 
 
-def _plain(name: Name) -> str | None:
-    """A function's own name, where nothing but Spark's own catalog stands before it."""
+def _builtin_name(name: Name) -> str | None:
+    """A function's last name part, or None if a catalog other than Spark's own precedes it."""
     before = tuple(part.lower() for part in name[:-1])
     return name[-1].lower() if not before or before in _BUILT_IN else None
 
 
-def _text(name: Name) -> str:
+def _dotted(name: Name) -> str:
     return ".".join(name)

@@ -1,7 +1,7 @@
-"""SQL expressions to columns: by the analyzer where there is one, else the plain cases alone.
+"""Resolves SQL expressions to columns, with an analyzer if there is one.
 
-Plain are a column, a renamed column and ``*``. Anything else has an unknown type without an
-analyzer, and so has what depends on a column that is unknown itself.
+Without an analyzer only the plain cases have a type: a column, a renamed column and ``*``. Other
+expressions, and those over a column of unknown type, have an unknown type.
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from anabranch.dataflow.sql.sql_text import identifier, split_alias
 from anabranch.dataflow.types.row_type import Column, RowType, unknown
 from anabranch.dataflow.types.schema import type_text
 
-#: A column's name, or None where the text decides, and its SQL expression.
+#: A column's name, or None if the text decides, and its SQL expression.
 Expression = tuple[str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The columns that expressions give; ``open`` where there may be more than these."""
+    """The columns of some expressions; ``open`` if there may be more than these."""
 
     columns: tuple[Column, ...] = ()
     open: bool = False
     findings: tuple[Finding, ...] = ()
 
     def __add__(self, other: Resolved) -> Resolved:
-        """One after the other."""
+        """Concatenate both results."""
         return Resolved(
-            self.columns + other.columns,
-            self.open or other.open,
-            self.findings + other.findings,
+            self.columns + other.columns, self.open or other.open, self.findings + other.findings
         )
 
 
@@ -45,7 +43,7 @@ class Resolver:
     analyzer: Analyzer | None
 
     def condition(self, row: RowType, text: str) -> Finding | None:
-        """Why a text cannot be a condition over this row."""
+        """Why a text cannot be a condition over this row; None if it can."""
         if not text.strip():
             return Finding("its condition is empty", 'Write one, e.g. "amount > 0".')
         name = identifier(text)
@@ -64,26 +62,26 @@ class Resolver:
         )
 
     def columns(self, row: RowType, expressions: Sequence[Expression]) -> Resolved:
-        """The columns of these expressions; ``*`` gives all of the row's."""
+        """The columns of these expressions; ``*`` stands for all columns of the row."""
         if self.analyzer is None:
-            return _sum(_plain(row, expression) for expression in expressions)
+            return _sum(_resolve_plain(row, expression) for expression in expressions)
         schema = row.schema()
         if schema is None:
-            return _sum(self._partly(row, expression) for expression in expressions)
+            return _sum(self._resolve_open(row, expression) for expression in expressions)
         answer = self.analyzer.columns(schema, expressions)
         if isinstance(answer, str):
-            # One is wrong, perhaps more: ask for each, so that all of them are reported.
-            return _sum(self._one(row, schema, expression) for expression in expressions)
+            # At least one is wrong: ask for each, to report all of them.
+            return _sum(self._resolve_known(row, schema, each) for each in expressions)
         return Resolved(RowType.of(answer).columns)
 
     def named(self, row: RowType, pairs: Sequence[tuple[str, str]]) -> Resolved:
-        """Exactly one column for each pair of a name and an expression, in this order."""
+        """Exactly one column per pair of a name and an expression, in order."""
         together = self.columns(row, pairs)
         if not together.findings and len(together.columns) == len(pairs):
             return together
-        return _sum(self._single(row, name, text) for name, text in pairs)
+        return _sum(self._resolve_named(row, name, text) for name, text in pairs)
 
-    def _single(self, row: RowType, name: str, text: str) -> Resolved:
+    def _resolve_named(self, row: RowType, name: str, text: str) -> Resolved:
         resolved = self.columns(row, [(name, text)])
         if len(resolved.columns) == 1:
             return resolved
@@ -93,23 +91,23 @@ class Resolver:
         )
         return Resolved((unknown(name),), findings=(*resolved.findings, finding))
 
-    def _partly(self, row: RowType, expression: Expression) -> Resolved:
-        """An expression over a row that is not fully known: right where the rest is enough for it.
+    def _resolve_open(self, row: RowType, expression: Expression) -> Resolved:
+        """Resolve an expression over a partly known row, if the known columns are enough.
 
-        Where it is not, what is wrong may be the unknown part, which has been reported.
+        A failure is not reported: its cause may be the unknown part, which was reported before.
         """
-        plain = _plain(row, expression)
+        plain = _resolve_plain(row, expression)
         if self.analyzer is None or plain.findings or expression[1].strip() == "*":
             return plain
         answer = self.analyzer.columns(row.known(), [expression])
         return plain if isinstance(answer, str) else Resolved(RowType.of(answer).columns)
 
-    def _one(self, row: RowType, schema: pa.Schema, expression: Expression) -> Resolved:
+    def _resolve_known(self, row: RowType, schema: pa.Schema, expression: Expression) -> Resolved:
         assert self.analyzer is not None
         answer = self.analyzer.columns(schema, [expression])
         if not isinstance(answer, str):
             return Resolved(RowType.of(answer).columns)
-        plain = _plain(row, expression)
+        plain = _resolve_plain(row, expression)
         if plain.findings:
             return plain
         finding = _bad_sql(row, expression[1], answer)
@@ -118,7 +116,7 @@ class Resolver:
 
 
 def no_column(row: RowType, name: str) -> Finding:
-    """A reference to a column that does not exist."""
+    """The finding for a reference to a missing column."""
     return Finding(f'there is no column "{name}"', choose_among(name, row.names))
 
 
@@ -137,8 +135,8 @@ def _bad_sql(row: RowType, text: str, error: str) -> Finding:
     )
 
 
-def _plain(row: RowType, expression: Expression) -> Resolved:
-    """What can be said of an expression without understanding SQL."""
+def _resolve_plain(row: RowType, expression: Expression) -> Resolved:
+    """Resolve an expression as far as that works without understanding SQL."""
     name, text = expression
     if not text.strip():
         columns = () if name is None else (unknown(name),)

@@ -1,7 +1,7 @@
-"""As much of Spark SQL as can be read without Spark: names, aliases, one function call.
+"""The parts of Spark SQL that can be read without Spark: names, aliases, one function call.
 
 Nothing here understands an expression. It only tells the plain cases (a column, a renamed column,
-``f(…)``) from everything else, and never takes the one for the other.
+``f(…)``) from everything else, and never confuses the two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _QUOTED = r"`(?:[^`]|``)+`"
 _NAME = re.compile(rf"{_WORD}|{_QUOTED}")
 _ALIAS = re.compile(rf"(?s)(?P<body>.*\S)\s+as\s+(?P<alias>{_WORD}|{_QUOTED})", re.IGNORECASE)
 _CALL = re.compile(rf"(?P<name>{_WORD})\s*\(")
-#: Words that look like columns and are values.
+#: Words that look like columns but are values.
 _LITERALS = frozenset({"true", "false", "null"})
 _VALUES = _LITERALS | frozenset(
     {
@@ -28,7 +28,7 @@ _CLOSER = {"(": ")", "[": "]", "{": "}"}
 
 
 class Call(NamedTuple):
-    """A function called on a text, with nothing before or after it."""
+    """A function call: the name, and the text between the parentheses."""
 
     name: str
     argument: str
@@ -54,8 +54,13 @@ def sql_literal(text: str) -> str:
     return f"'{escaped}'"
 
 
+def parenthesize(text: str) -> str:
+    """The user's expression as part of a larger one; the newlines end a trailing comment."""
+    return f"(\n{text}\n)"
+
+
 def quote_if_needed(name: str) -> str:
-    """The name as it is where SQL can read it so, else in backquotes."""
+    """The name, in backquotes only if SQL needs them."""
     return name if re.fullmatch(_WORD, name) else quote(name)
 
 
@@ -65,10 +70,9 @@ def unquote(text: str) -> str:
 
 
 def identifier(text: str) -> str | None:
-    """The column that this text names, if it is nothing but a name.
+    """The column that this text names, or None if it is more than a name.
 
-    ``true``, ``null``, ``current_date`` and the like are values, not names; in backquotes they
-    are names again.
+    ``true``, ``null``, ``current_date`` and the like are values unless they are in backquotes.
 
     >>> identifier(" amount "), identifier("`unit price`"), identifier("amount + 1")
     ('amount', 'unit price', None)
@@ -80,9 +84,9 @@ def identifier(text: str) -> str | None:
 
 
 def own_name(text: str) -> str | None:
-    """The name that an expression has without being given one: that of a column.
+    """The name of an expression without an alias: a column's own name, else None.
 
-    ``user``, ``current_date`` and the like are columns to Spark where the rows have one.
+    ``user``, ``current_date`` and the like count: Spark prefers a column of that name.
 
     >>> own_name("user"), own_name("null"), own_name("amount + 1")
     ('user', None, None)
@@ -94,7 +98,7 @@ def own_name(text: str) -> str | None:
 
 
 def split_alias(text: str) -> tuple[str, str | None]:
-    """The expression and the name that ``… as name`` gives it; None without one.
+    """The expression and its alias from ``… as name``; the alias is None if there is none.
 
     >>> split_alias("amount * 2 as doubled")
     ('amount * 2', 'doubled')
@@ -106,7 +110,7 @@ def split_alias(text: str) -> tuple[str, str | None]:
 
 
 def single_call(text: str) -> Call | None:
-    """The one function call that makes up the whole text, else None.
+    """The function call that makes up the whole text, else None.
 
     >>> single_call("sum(amount * (1 + tax))")
     Call(name='sum', argument='amount * (1 + tax)')
@@ -118,7 +122,7 @@ def single_call(text: str) -> Call | None:
 
 
 def leading_call(text: str) -> tuple[Call, str] | None:
-    """The function call that a text begins with, and what stands after it.
+    """The function call at the start of a text, and the rest of the text.
 
     >>> leading_call("sum(a) filter (where b)")
     (Call(name='sum', argument='a'), 'filter (where b)')
@@ -137,7 +141,7 @@ def leading_call(text: str) -> tuple[Call, str] | None:
 
 
 def split_arguments(text: str) -> list[str]:
-    """The arguments that this text between parentheses holds.
+    """The arguments in the text between a call's parentheses.
 
     >>> split_arguments("a, f(b, c)")
     ['a', 'f(b, c)']
@@ -150,7 +154,7 @@ def split_arguments(text: str) -> list[str]:
 
 
 def _marks(text: str) -> Iterator[tuple[int, str, int]]:
-    """Brackets and commas outside quotes, each with the depth after it."""
+    """The brackets and commas outside quotes, each with the depth after it."""
     open_brackets: list[str] = []
     place = 0
     while place < len(text):
@@ -169,7 +173,7 @@ def _marks(text: str) -> Iterator[tuple[int, str, int]]:
 
 
 def _end_of_quoted(text: str, start: int) -> int:
-    """The place of the closing quote. A doubled quote opens the next part, which comes out even."""
+    """The place of the closing quote. A doubled quote just opens another quoted part."""
     mark, place = text[start], start + 1
     while place < len(text) and text[place] != mark:
         place += 2 if text[place] == "\\" and mark != "`" else 1

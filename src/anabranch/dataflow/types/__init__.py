@@ -1,1 +1,1 @@
-"""The types of columns, rows and keys: schemas, and every operator typed."""
+"""The types of columns, rows and keys, and the typing of every operator."""

@@ -1,4 +1,4 @@
-"""Which types can be keys: those with exact equality and one byte-for-byte form."""
+"""The key types: those with exact equality and a single byte representation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEY_TYPES = (
 
 
 def key_findings(key: pa.Field) -> list[Finding]:
-    """Why a field cannot be a key or part of one; one finding per field within it."""
+    """Why a field cannot be a key or part of one; one finding per nested field."""
     return list(_refusals(key, key.name))
 
 
@@ -51,5 +51,5 @@ def _instead(type_: pa.DataType, path: str) -> str:
     if pa.types.is_nested(type_):
         return f"Use one of its elements, or a text such as to_json({path})."
     if pa.types.is_null(type_):
-        return f"Say which type it has, e.g. cast({path} as string)."
+        return f"Give it a type, e.g. cast({path} as string)."
     return f"Cast it, e.g. cast({path} as bigint) or cast({path} as string)."

@@ -1,8 +1,7 @@
-"""The columns of a stream as far as they are known.
+"""The columns of a stream, as far as they are known.
 
 Without an analyzer, or after a mistake, a column's type or a row's list of columns may be unknown.
-Unknown is a value of its own here, so that one mistake is reported once: checks ask, and stay
-silent where the answer is unknown.
+Checks skip what is unknown, so that one mistake is reported once.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``field`` is None while its type is unknown."""
+    """One column. ``field`` is None if its type is unknown."""
 
     name: str
     field: pa.Field | None
 
     @property
     def type(self) -> pa.DataType | None:
-        """Its Arrow type, if it is known."""
+        """Its Arrow type, or None if unknown."""
         return None if self.field is None else self.field.type
 
     def __eq__(self, other: object) -> bool:
-        """Whether name and type are the same; Arrow itself cannot compare a field with None."""
+        """Compare name and type; Arrow itself cannot compare a field with None."""
         if not isinstance(other, Column):
             return NotImplemented
         if self.field is None or other.field is None:
@@ -34,7 +33,7 @@ class Column:
         return self.name == other.name and bool(self.field.equals(other.field))
 
     def __hash__(self) -> int:
-        """Fits ``__eq__``."""
+        """Hash the name, which is consistent with ``__eq__``."""
         return hash(self.name)
 
 
@@ -42,8 +41,7 @@ class Column:
 class RowType:
     """The columns of a stream's rows, in order.
 
-    ``open`` says that there may be columns beyond those listed. Names are looked up as Spark does
-    it, without regard to case.
+    ``open``: there may be more columns than those listed. Names are case-insensitive, as in Spark.
     """
 
     columns: tuple[Column, ...]
@@ -51,37 +49,37 @@ class RowType:
 
     @classmethod
     def of(cls, fields: Iterable[pa.Field]) -> RowType:
-        """The row of a schema or of some of its fields; everything about it is known."""
+        """The fully known row of these fields."""
         return cls(tuple(Column(field.name, field) for field in fields))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that are known, in order."""
+        """The known names, in order."""
         return tuple(column.name for column in self.columns)
 
     def find(self, name: str) -> Column | None:
-        """The column of this name, whatever its case."""
+        """The column of this name in any case, or None."""
         return next((c for c in self.columns if same_name(c.name, name)), None)
 
     def known(self) -> pa.Schema:
-        """The columns whose types are known."""
+        """The columns of known type."""
         return pa.schema([column.field for column in self.columns if column.field is not None])
 
     def schema(self) -> pa.Schema | None:
-        """The Arrow schema, or None while anything about the row is unknown."""
+        """The Arrow schema, or None if anything about the row is unknown."""
         known = self.known()
         return None if self.open or len(known) < len(self.columns) else known
 
 
-#: A row about which nothing is known.
+#: A wholly unknown row.
 UNKNOWN_ROW = RowType((), open=True)
 
 
 def same_name(one: str, other: str) -> bool:
-    """Whether Spark takes two column names for the same."""
+    """Whether two column names are the same to Spark."""
     return one.lower() == other.lower()
 
 
 def unknown(name: str) -> Column:
-    """A column of which only the name is known."""
+    """A column of unknown type."""
     return Column(name, None)

@@ -1,12 +1,12 @@
-"""Spark's schema texts (DDL) read into Arrow schemas, and written back.
+"""Conversion between Spark's schema texts (DDL) and Arrow schemas.
 
-Arrow is the type system of the pure rooms. One Spark type is one Arrow type here, so that text →
-schema → text loses nothing: ``timestamp`` is ``timestamp("us", tz="UTC")``, ``timestamp_ntz`` is
-``timestamp("us")``. A field's comment and a string's collation travel in the field's metadata,
-under ``COMMENT`` and ``COLLATION``.
+Arrow is the type system of the pure rooms. Each Spark type is one Arrow type, so text → schema →
+text is lossless: ``timestamp`` is ``timestamp("us", tz="UTC")``, ``timestamp_ntz`` is
+``timestamp("us")``. A field's comment and a string's collation are in the field's metadata, under
+``COMMENT`` and ``COLLATION``.
 
 Types that a step cannot carry (``interval``, ``time``, ``variant``, ``char`` and the like) are
-refused by name.
+rejected by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from anabranch.dataflow.sql.sql_text import quote_if_needed
+from anabranch.dataflow.sql.sql_text import quote_if_needed, sql_literal
 from anabranch.dataflow.types.schema_reader import read_columns
 from anabranch.dataflow.types.type_names import COLLATION, COMMENT, KNOWN, SIMPLE
 from anabranch.errors import InvalidSchema
@@ -26,9 +26,9 @@ _DDL_OF: Mapping[pa.DataType, str] = {type_: name for name, type_ in SIMPLE.item
 
 
 def parse_schema(text: str) -> pa.Schema:
-    """The Arrow schema of a column list such as ``"customer string, amount decimal(10,2)"``.
+    """Parse a column list such as ``"customer string, amount decimal(10,2)"``.
 
-    Case of types does not matter, names keep theirs. Raises ``InvalidSchema`` naming the place.
+    Types are case-insensitive; names keep their case. ``InvalidSchema`` names the position.
 
     >>> parse_schema("id bigint not null, tags array<string>").names
     ['id', 'tags']
@@ -39,7 +39,7 @@ def parse_schema(text: str) -> pa.Schema:
 
 
 def to_ddl(schema: pa.Schema) -> str:
-    """The column list that ``parse_schema`` and Spark read back as the same schema.
+    """The column list that ``parse_schema`` and Spark parse into this schema.
 
     >>> to_ddl(parse_schema("id LONG not null, `unit price` dec(10,2)"))
     'id bigint not null, `unit price` decimal(10,2)'
@@ -48,7 +48,7 @@ def to_ddl(schema: pa.Schema) -> str:
 
 
 def type_to_ddl(type_: pa.DataType) -> str:
-    """Spark's name of an Arrow type; ``InvalidSchema`` where a step cannot carry the type.
+    """Spark's name of an Arrow type; ``InvalidSchema`` if a step cannot carry it.
 
     >>> type_to_ddl(pa.list_(pa.int32()))
     'array<int>'
@@ -67,7 +67,7 @@ def type_to_ddl(type_: pa.DataType) -> str:
 
 
 def type_text(type_: pa.DataType) -> str:
-    """The type for a reader: Spark's name where there is one, else Arrow's."""
+    """The type's name for messages: Spark's if there is one, else Arrow's."""
     try:
         return type_to_ddl(type_)
     except InvalidSchema:
@@ -75,7 +75,7 @@ def type_text(type_: pa.DataType) -> str:
 
 
 def _replacement(type_: pa.DataType) -> str:
-    """The type to use instead of one that is not supported."""
+    """The type to use instead of an unsupported one."""
     checks = (
         (pa.types.is_large_string, "string"),
         (pa.types.is_string_view, "string"),
@@ -100,8 +100,7 @@ def _field_ddl(column: pa.Field, separator: str) -> str:
     rest = "" if column.nullable else " not null"
     comment = (column.metadata or {}).get(COMMENT)
     if comment is not None:
-        escaped = comment.decode().replace("\\", "\\\\").replace("'", "\\'")
-        rest += f" comment '{escaped}'"
+        rest += f" comment {sql_literal(comment.decode())}"
     return f"{quote_if_needed(column.name)}{separator}{_collated(column)}{rest}"
 
 

@@ -1,7 +1,7 @@
-"""The reader of schema texts: tokens, then a recursive descent.
+"""The parser for schema texts: a tokenizer and a recursive descent.
 
-A column is ``name type [not null] [comment '…']``; a colon may stand between name and type.
-What Spark refuses is refused here too; every refusal names the character it is about.
+A column is ``name type [not null] [comment '…']``, with an optional colon before the type. What
+Spark rejects is rejected here too; every error names the character.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _tokens(text: str) -> list[_Token]:
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
-            _fail(text, place, f"{text[place]!r} cannot stand here", "Put such names in backquotes")
+            _fail(text, place, f"{text[place]!r} is not allowed here", "Put the name in backquotes")
         if match.lastgroup is not None:
             found.append(_Token(match.lastgroup, match.group(), place))
         place = match.end()
@@ -66,7 +66,7 @@ def _fail(text: str, place: int, what: str, do: str) -> NoReturn:
 
 @dataclass(slots=True)
 class _Reader:
-    """The tokens of one text and how far they are read."""
+    """The tokens of one text, and the position of the next."""
 
     text: str
     tokens: list[_Token]
@@ -86,7 +86,7 @@ class _Reader:
         return token
 
     def accept(self, word: str) -> bool:
-        """Read this word or mark if it comes next; case does not matter."""
+        """Read this word or mark if it is next, in any case."""
         token = self.peek()
         if token.kind not in ("word", "mark") or token.text.lower() != word:
             return False
@@ -95,14 +95,14 @@ class _Reader:
 
     def expect(self, word: str, wanted: str) -> None:
         if not self.accept(word):
-            self.fail(self.peek(), f"{_shown(self.peek())} where {wanted} should be")
+            self.fail(self.peek(), f"expected {wanted}, {_describe(self.peek())}")
 
     def fail(self, token: _Token, what: str, do: str | None = None) -> NoReturn:
         _fail(self.text, token.place, what, do or 'Write columns as "name type", with commas')
 
 
-def _shown(token: _Token) -> str:
-    return "the text ends" if token.kind == "end" else f"there is {token.text!r}"
+def _describe(token: _Token) -> str:
+    return "but the text ends" if token.kind == "end" else f"not {token.text!r}"
 
 
 def read_columns(text: str) -> list[pa.Field]:
@@ -133,9 +133,9 @@ def _column(reader: _Reader) -> pa.Field:
 
 
 def _require_values(reader: _Reader, token: _Token, type_: pa.DataType) -> None:
-    """Refuse ``void``, whose only value is NULL, where NULL may not be."""
+    """Reject ``void``, whose only value is NULL, in a place that excludes NULL."""
     if pa.types.is_null(type_):
-        reader.fail(token, "void cannot be without NULL", "Use another type")
+        reader.fail(token, "void cannot be not null", "Use another type")
 
 
 def _name(reader: _Reader) -> str:
@@ -143,24 +143,24 @@ def _name(reader: _Reader) -> str:
     if token.kind == "quoted" and token.text != "``":
         return unquote(token.text)
     if token.kind != "word" or token.text.isdigit():
-        reader.fail(token, f"{_shown(token)} where a column name should be")
+        reader.fail(token, f"expected a column name, {_describe(token)}")
     return token.text
 
 
 def _comment(reader: _Reader) -> str:
     token = reader.take()
     if token.kind != "text":
-        reader.fail(token, f"{_shown(token)} where a quoted comment should be")
+        reader.fail(token, f"expected a quoted comment, {_describe(token)}")
     mark, body = token.text[0], token.text[1:-1]
     pattern = re.compile(rf"\\(.)|{mark}{mark}", re.DOTALL)
     return pattern.sub(lambda m: _ESCAPES.get(m[1], m[1]) if m[1] else mark, body)
 
 
 def _type(reader: _Reader, name: str) -> tuple[pa.DataType, dict[bytes, bytes]]:
-    """The type that comes next, with the metadata its field needs."""
+    """The next type, and the metadata of its field."""
     token = reader.take()
     if token.kind != "word":
-        reader.fail(token, f'column "{name}" has no type: {_shown(token)}')
+        reader.fail(token, f'expected the type of column "{name}", {_describe(token)}')
     word = token.text.lower()
     word = SYNONYMS.get(word, word)
     if word == "string":
@@ -181,7 +181,7 @@ def _collation(reader: _Reader) -> dict[bytes, bytes]:
         return {}
     token = reader.take()
     if token.kind not in ("word", "quoted"):
-        reader.fail(token, f"{_shown(token)} where a collation should be")
+        reader.fail(token, f"expected a collation, {_describe(token)}")
     collation = unquote(token.text)
     return {} if collation.upper() == "UTF8_BINARY" else {COLLATION: collation.encode()}
 
@@ -202,7 +202,7 @@ def _decimal(reader: _Reader, token: _Token) -> pa.DataType:
 def _number(reader: _Reader) -> int:
     token = reader.take()
     if not token.text.isdigit():
-        reader.fail(token, f"{_shown(token)} where a number should be")
+        reader.fail(token, f"expected a number, {_describe(token)}")
     return int(token.text)
 
 

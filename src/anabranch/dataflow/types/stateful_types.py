@@ -1,4 +1,4 @@
-"""Typing the operators that keep state: what each needs, keeps and gives."""
+"""Typing of the stateful operators: their key, state and output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from anabranch.dataflow.aggregates import (
     result_type,
 )
 from anabranch.dataflow.findings import Finding, from_error
-from anabranch.dataflow.functions import batches_function_finding, function_finding
+from anabranch.dataflow.functions import (
+    STATEFUL_BATCHES_SIGNATURE,
+    STATEFUL_MAP_SIGNATURE,
+    function_finding,
+)
 from anabranch.dataflow.graph import (
     AggregateNode,
     GraphNode,
@@ -37,8 +41,8 @@ from anabranch.dataflow.validation import Validation, new_row, output_row, read_
 from anabranch.errors import InvalidAggregate
 
 
-def stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> TypedNode:
-    """The node with its key, its state and its output, after what comes before it."""
+def type_stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> TypedNode:
+    """Type a stateful node: its key, state and output."""
     after = _in_region(walk, node, before)
     if node.order_by:
         walk.report(node, order_findings(before.row, node.order_by))
@@ -52,39 +56,39 @@ def stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> TypedNo
             after = _process(walk, node, after)
     finding = None if after.ordered else _order_finding(node, after)
     walk.report(node, [finding])
-    # The operators behind it lack the same order and are not reported.
+    # Operators behind it lack the same order: report it once.
     return after if finding is None else replace(after, ordered=True)
 
 
 def _order_finding(node: StatefulNode, typed: TypedNode) -> Finding | None:
-    """Why an operator cannot take rows whose order is not known."""
+    """Why an operator cannot take rows whose order is unknown; None if it can."""
     what = "it depends on the order of its rows"
     if isinstance(node, AggregateNode):
         known = [column for column in typed.aggregates if column.field is not None]
-        sensitive = [column.name for column in known if _by_order(column)]
+        sensitive = [column.name for column in known if _depends_on_order(column)]
         if not sensitive:
             return None
         what = f'column "{sensitive[0]}" depends on the order of the rows'
     return Finding(
         f"{what}, which a transform before it does not return",
-        f"Let the transform return the column {ORD} as it was given, with each row, or say in "
-        'which order a key\'s rows of a step are to be taken, e.g. order_by="at".',
+        f"Let the transform return the column {ORD} unchanged with each row, or order a key's "
+        'rows of a step, e.g. order_by="at".',
     )
 
 
-def _by_order(column: TypedAggregate) -> bool:
+def _depends_on_order(column: TypedAggregate) -> bool:
     types = [kind for kind in column.argument_types if kind is not None]
-    travelling = carried_columns(column.aggregate, types)
-    return order_matters(column.aggregate.function, [each.type for each in travelling])
+    carried = carried_columns(column.aggregate, types)
+    return order_matters(column.aggregate.function, [each.type for each in carried])
 
 
 def _in_region(walk: Validation, node: StatefulNode, after: TypedNode) -> TypedNode:
-    """The node with a key to keep state by; reports where there is none."""
+    """The node with the key of its state; reports a missing key."""
     if after.key is not None and after.next_key is None:
         return after
     if after.next_key is not None:
         finding = Finding(
-            "key_by alone does not bring the rows of a key together",
+            "key_by alone does not bring a key's rows together",
             'Add .distribute_by_key("name") after key_by, or use .key_distribute("name", …).',
         )
     elif _after_local(walk, node):
@@ -94,11 +98,11 @@ def _in_region(walk: Validation, node: StatefulNode, after: TypedNode) -> TypedN
         )
     else:
         finding = Finding(
-            "it keeps state, and its rows are not distributed by a key",
+            "it keeps state, but its rows are not distributed by key",
             'Call .key_distribute("name", "column") before it.',
         )
     walk.report(node, [finding])
-    # An unknown key: the operators behind it lack the same distribution and are not reported.
+    # Operators behind it lack the same distribution: an unknown key keeps them from being reported.
     return replace(after, key=UNKNOWN_ROW, next_key=None)
 
 
@@ -123,7 +127,7 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     found = {aggregate.name: aggregate.field for aggregate in aggregates}
     clashing = [name for name in names if key.find(name) is not None]
     for name in clashing:
-        what = f'column "{name}" has the name of a key column, which is in the output already'
+        what = f'column "{name}" has the name of a key column, which the output already has'
         walk.report(node, [Finding(what, "Give it another name.")])
     columns = [Column(name, found.get(name)) for name in names if name not in clashing]
     row = new_row(walk, node, [*key.columns, *columns], key, open=key.open)
@@ -133,7 +137,7 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
 def _aggregate_column(
     walk: Validation, node: AggregateNode, row: RowType, name: str, text: str
 ) -> TypedAggregate | None:
-    """One aggregate with its types, as far as they are known; None after a report."""
+    """One aggregate with its known types; None if a problem was reported."""
     try:
         aggregate = parse_aggregate(text)
         if aggregate.condition is not None:
@@ -163,10 +167,9 @@ def _aggregate_column(
 def _with_function(
     walk: Validation, node: StatefulMapNode | StatefulBatchesNode, after: TypedNode
 ) -> TypedNode:
-    if isinstance(node, StatefulMapNode):
-        walk.report(node, [function_finding(node.function)])
-    else:
-        walk.report(node, [batches_function_finding(node.function)])
+    by_row = isinstance(node, StatefulMapNode)
+    signature = STATEFUL_MAP_SIGNATURE if by_row else STATEFUL_BATCHES_SIGNATURE
+    walk.report(node, [function_finding(node.function, signature)])
     value = None if node.state is None else read_schema(walk, node, "state", node.state)
     row = output_row(walk, node)
     if isinstance(node, StatefulBatchesNode) and value is not None:
@@ -174,7 +177,7 @@ def _with_function(
         clashing = [name for name in (KEY, FORGET) if state.find(name) or row.find(name)]
         clashing += [c.name for c in (after.key or UNKNOWN_ROW).columns if state.find(c.name)]
         for name in clashing:
-            what = f'column "{name}" would stand twice in a table that the function gets'
+            what = f'column "{name}" would appear twice in a table that the function gets'
             walk.report(node, [Finding(what, "Rename it.")])
     return replace(after, row=row, value=value)
 
@@ -206,28 +209,28 @@ def _process(walk: Validation, node: ProcessNode, after: TypedNode) -> TypedNode
         walk.report(node, [Finding(what, "Add the other.")])
     for method in ("on_collect", "on_acquire"):
         if overrides(node.process, method) and not overrides(node.process, "save"):
-            what = f"class {node.process.__qualname__} has {method} and saves nothing"
-            advice = "Add load and save: handles go with their keys by themselves."
+            what = f"class {node.process.__qualname__} has {method} but saves nothing"
+            advice = "Add load and save: handles move with their keys by themselves."
             walk.report(node, [Finding(what, advice)])
     if overrides(node.process, "on_end") and not (handles or overrides(node.process, "save")):
-        what = f"class {node.process.__qualname__} has on_end and keeps no state"
+        what = f"class {node.process.__qualname__} has on_end but keeps no state"
         advice = "Add a handle: on_end is called for the keys that have state."
         walk.report(node, [Finding(what, advice)])
     return replace(after, row=output_row(walk, node), handles=tuple(handles))
 
 
 def _struct_finding(attribute: str, field: pa.Field) -> Finding | None:
-    """A struct is a dictionary in Python, which cannot be the key of one."""
+    """Reject a struct as map key: in Python it is a dictionary, which is not hashable."""
     if not pa.types.is_struct(field.type):
         return None
     return Finding(
         f'{attribute}: "{field.name}" is a struct, which cannot be the key of an entry',
-        'Give its fields as columns, e.g. MapState("a int, b string", …): the key is a tuple.',
+        'List its fields as columns, e.g. MapState("a int, b string", …): the key is a tuple.',
     )
 
 
 def _check_states(walk: Validation, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:
-    """A handle's state has a name like an operator's: nobody else may have it."""
+    """Report a handle whose state has the name of another operator or handle."""
     for handle in handles:
         name = handle.state_of(node.name)
         earlier = walk.names.setdefault(name.lower(), node)

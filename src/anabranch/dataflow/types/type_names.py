@@ -1,4 +1,4 @@
-"""The types of a column: Spark's names for them and the Arrow types they are here."""
+"""The column types: Spark's names and the Arrow types they map to."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-#: Field metadata: the collation of a string column. A field without it compares byte by byte.
+#: Field metadata: the collation of a string column. Without it, strings compare byte by byte.
 COLLATION = b"collation"
 #: Field metadata: the user's comment on a column.
 COMMENT = b"comment"
 
-#: The types without parameters, by the name that is written back.
+#: The types without parameters, by the name that ``to_ddl`` writes.
 SIMPLE: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -38,7 +38,7 @@ SYNONYMS: Mapping[str, str] = {
     "dec": "decimal",
     "numeric": "decimal",
 }
-#: Names of other systems, and the one to use instead.
+#: Type names of other systems, and what to use instead.
 SUGGESTIONS: Mapping[str, str] = {
     "bool": "boolean",
     "str": "string",
@@ -55,6 +55,6 @@ SUGGESTIONS: Mapping[str, str] = {
     "float64": "double",
     "datetime": "timestamp",
 }
-#: What may stand in a schema, for texts that say what to use.
+#: All types, for messages that say what to use.
 KNOWN = ", ".join([*SIMPLE, "decimal(p,s)", "array<…>", "map<…,…>", "struct<…>"])
 MAX_PRECISION = 38

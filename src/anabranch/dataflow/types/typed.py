@@ -1,4 +1,4 @@
-"""A validated dataflow: the graph with everything that follows from it."""
+"""A validated dataflow: the graph with its types, keys and regions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from anabranch.dataflow.types.row_type import RowType
 
 @dataclass(frozen=True, slots=True)
 class TypedAggregate:
-    """One column of an ``aggregate``: what it computes, over which types, giving which field.
+    """One column of an ``aggregate``: its call, argument types and result field.
 
-    Types and field are None only where no analyzer was asked.
+    Types and field are None only without an analyzer.
     """
 
     name: str
@@ -27,9 +27,9 @@ class TypedAggregate:
 
 @dataclass(frozen=True, slots=True)
 class TypedHandle:
-    """One handle of a ``process`` with its types; ``value`` None takes any value.
+    """One handle of a ``process`` with its types; with ``value`` None it holds any value.
 
-    ``subkey`` is the key of a map's entries, None for other kinds.
+    ``subkey`` is the key of a map's entries, None for other handles.
     """
 
     attribute: str
@@ -39,7 +39,7 @@ class TypedHandle:
     ttl_ns: int | None
 
     def state_of(self, operator: str) -> str:
-        """The name of its state, on disk and in queries."""
+        """The name of its state on disk and in queries."""
         return f"{operator}.{self.attribute}"
 
 
@@ -47,11 +47,11 @@ class TypedHandle:
 class TypedNode:
     """One operator with the types of its output.
 
-    ``key`` is the key by which its rows are distributed and ``region`` the id of the distribution
-    that opened the region; both are None outside a region. ``next_key`` is a key that ``key_by``
-    gave and no distribution has used yet. ``value`` is the schema of a ``stateful_map``'s state,
-    None for any value; ``aggregates`` are the columns of an ``aggregate``, ``handles`` those of a
-    ``process``. ``ordered`` says whether it is known in which order its rows are.
+    ``key`` is the key that distributes its rows and ``region`` the id of the distribution that
+    opened the region; both are None outside a region. ``next_key`` is a key from ``key_by`` that no
+    distribution has used yet. ``value`` is the state schema of a ``stateful_map``, None for any
+    value. ``aggregates`` are the columns of an ``aggregate``, ``handles`` those of a ``process``.
+    ``ordered``: the order of its rows is known.
     """
 
     node: GraphNode
@@ -67,48 +67,32 @@ class TypedNode:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A dataflow without problems. ``nodes[id]`` is the node of that id."""
+    """A valid dataflow. ``nodes[id]`` is the node of that id."""
 
     graph: Graph
     nodes: tuple[TypedNode, ...]
 
     def schema(self, id: int) -> pa.Schema:
-        """The columns of a node's output; of a sink: those it writes."""
+        """The columns of a node's output; for a sink, those it writes."""
         return self._known(id, self.nodes[id].row)
 
     def key(self, id: int) -> pa.Schema | None:
-        """The key of a node's output in its region, or None outside one."""
+        """The key of a node's output, or None outside a region."""
         key = self.nodes[id].key
         return None if key is None else self._known(id, key)
 
     def next_key(self, id: int) -> pa.Schema | None:
-        """The key that a ``key_by`` gave and that waits for its distribution, or None."""
+        """The key from ``key_by`` that no distribution has used yet, or None."""
         key = self.nodes[id].next_key
         return None if key is None else self._known(id, key)
 
     def region(self, id: int) -> int | None:
-        """The distribution that opened the region a node's output is in, or None."""
+        """The id of the distribution that opened the region of a node's output, or None."""
         return self.nodes[id].region
 
-    def value(self, id: int) -> pa.Schema | None:
-        """The state schema of a ``stateful_map``; None stands for any value."""
-        return self.nodes[id].value
-
-    def aggregates(self, id: int) -> tuple[TypedAggregate, ...]:
-        """The columns of an ``aggregate``, in order."""
-        return self.nodes[id].aggregates
-
-    def handles(self, id: int) -> tuple[TypedHandle, ...]:
-        """The handles of a ``process``, in order."""
-        return self.nodes[id].handles
-
     def ordered(self, id: int) -> bool:
-        """Whether it is known in which order the rows of a node's output are."""
+        """Whether the order of a node's output is known."""
         return self.nodes[id].ordered
-
-    def regions(self) -> tuple[int, ...]:
-        """The regions, by the ids of the distributions that open them, in order."""
-        return tuple(typed.node.id for typed in self.nodes if typed.region == typed.node.id)
 
     def _known(self, id: int, row: RowType) -> pa.Schema:
         schema = row.schema()

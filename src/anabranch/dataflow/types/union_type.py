@@ -1,4 +1,4 @@
-"""The row and the key of a union, from those of its inputs."""
+"""The row and the key of a union, derived from its inputs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from anabranch.dataflow.types.typed import TypedNode
 _ALIGN = "Align the columns with .select before the union, or use Dataflow.union, which tags rows."
 
 
-def united_row(rows: Sequence[RowType], tag: str | None) -> tuple[RowType, list[Finding]]:
-    """The columns of a union; without a ``tag`` every input must have the same."""
+def union_row(rows: Sequence[RowType], tag: str | None) -> tuple[RowType, list[Finding]]:
+    """The columns of a union; without a ``tag``, all inputs must have the same columns."""
     findings: list[Finding] = []
     columns: list[Column] = []
     if tag is not None:
@@ -27,13 +27,13 @@ def united_row(rows: Sequence[RowType], tag: str | None) -> tuple[RowType, list[
             if place is None:
                 columns.append(column)
                 if tag is None and number > 1 and not any(r.open for r in rows[: number - 1]):
-                    what = f'input {number} has a column "{column.name}" that input 1 has not'
+                    what = f'input {number} has a column "{column.name}" that input 1 lacks'
                     findings.append(Finding(what, _ALIGN))
             elif tag is not None and place == 0:
                 what = f'input {number} has a column "{column.name}", which is the tag\'s name'
                 findings.append(Finding(what, "Give the tag another name."))
             else:
-                columns[place], clash = _joined(columns[place], column, number)
+                columns[place], clash = _merge_columns(columns[place], column, number)
                 findings += clash
     found = RowType(tuple(columns), open=any(row.open for row in rows))
     missing = [(n, c) for c in columns for n, row in enumerate(rows, 1) if _lacks(row, c, tag)]
@@ -50,11 +50,10 @@ def united_row(rows: Sequence[RowType], tag: str | None) -> tuple[RowType, list[
     ), findings
 
 
-def united_key(inputs: Sequence[TypedNode], after: TypedNode) -> tuple[TypedNode, list[Finding]]:
-    """The union with the key and the region that all its inputs share, or with none.
+def union_key(inputs: Sequence[TypedNode], after: TypedNode) -> tuple[TypedNode, list[Finding]]:
+    """The union with the key and region that all inputs share, if they do.
 
-    Inputs in one region stay in it; inputs in several are in none. A key that waits for its
-    distribution is kept where all inputs have it.
+    A union across regions is in none. A key not distributed yet is kept if all inputs have it.
     """
     first = inputs[0]
     together = all(typed.region == first.region for typed in inputs)
@@ -71,7 +70,7 @@ def united_key(inputs: Sequence[TypedNode], after: TypedNode) -> tuple[TypedNode
     if any(key is None for key in waiting):
         number = waiting.index(None) + 1
         finding = Finding(
-            f"input {number} has no key, and others have one",
+            f"input {number} has no key, but others have one",
             "Call .key_by on each input of the union, or once after it.",
         )
         return replace(kept, next_key=next(key for key in waiting if key is not None)), [finding]
@@ -102,8 +101,8 @@ def _nullable(column: Column) -> Column:
     return column if column.field is None else Column(column.name, column.field.with_nullable(True))
 
 
-def _joined(one: Column, other: Column, number: int) -> tuple[Column, list[Finding]]:
-    """A column that two inputs have."""
+def _merge_columns(one: Column, other: Column, number: int) -> tuple[Column, list[Finding]]:
+    """The column for one that several inputs have."""
     if one.field is None or other.field is None:
         return unknown(one.name), []
     same_collation = _collation(one.field) == _collation(other.field)

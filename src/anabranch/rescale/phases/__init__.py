@@ -1,4 +1,4 @@
-"""The phases of a rescale: one class each, with the data that is valid in it and nothing else.
+"""The phases of a rescale: one class each, which holds only the data valid in that phase.
 
     steady ──▶ interrogating ──▶ moving ──▶ settled ──▶ steady
                                    │ ▲
@@ -7,10 +7,10 @@
     cancel: … ──▶ cancelling ──▶ settled          roll back: … ──▶ rolling back ──▶ settled
     another request: … ──▶ interrogating
 
-Each phase has ``plan(view)``, what it wants of the next step; ``after(moves, reports, ours)``, the
-phase that follows a committed step, where ``ours`` says that the step was planned for what is
-wanted now; and ``pending``, whether it justifies a step without input. What a step has moved is
-added by ``counting``, whatever phase follows it.
+Each phase has ``plan(view)``, what it wants from the next step; ``after(moves, reports, ours)``,
+the phase after a committed step, where ``ours`` says that the step was planned for the current
+request; and ``pending``, whether it needs a step even without input. ``moved_counts`` adds up what
+steps moved, in any phase.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Bins stay where they are, but for those in hand-over."""
+"""The phase in which a rescale is cancelled."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import msgspec
 
@@ -13,23 +15,19 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class Cancelling(msgspec.Struct, frozen=True, tag="cancelling"):
-    """Nothing more is handed over; what was collected arrives at its new owner."""
+    """No more bins move; those already collected arrive at their new owners."""
 
+    pending: ClassVar[bool] = True
     request: TargetRequest
     origin: tuple[Shares, ...]
     moved: MovedTotals
 
-    @property
-    def pending(self) -> bool:
-        """A step or two are needed to end it."""
-        return True
-
     def plan(self, view: MigrationView) -> Intent:
-        """Nothing new."""
+        """Move nothing more."""
         return Intent()
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Cancelling | Settled:
-        """Over, as soon as a step has collected nothing."""
+        """Settled as soon as a step collects nothing."""
         return (
             self if moves.collect else Settled(self.request, RescaleOutcome.CANCELLED, self.moved)
         )

@@ -1,8 +1,9 @@
-"""Workers are asked what they hold, so that the target can be made."""
+"""The phase in which workers report their loads, from which the target is computed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import msgspec
 
@@ -17,23 +18,19 @@ from anabranch.rescale.targets import target_for
 
 
 class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
-    """Workers are asked for their loads. Answers that do not come are done without.
+    """Workers are asked for their loads. Missing answers do not block the rescale.
 
-    ``origin`` is the assignment to roll back to: the last one that was settled.
+    ``origin`` is the assignment to roll back to: the last settled one.
     """
 
+    pending: ClassVar[bool] = True
     request: TargetRequest
     origin: tuple[Shares, ...]
     answered: bool = False
     waited: int = 0
 
-    @property
-    def pending(self) -> bool:
-        """A step is needed to ask, and then to begin."""
-        return True
-
     def plan(self, view: MigrationView) -> Intent:
-        """Ask; when all have answered, or enough steps were waited for it, make the target."""
+        """Ask; once all have answered, or after ``answer_steps``, compute the target."""
         if not self.answered and self.waited < view.settings.answer_steps:
             return Intent(ask=True)
         target = target_for(self.request, view.placement, view.loads)
@@ -43,17 +40,17 @@ class Interrogating(msgspec.Struct, frozen=True, tag="interrogating"):
     def after(
         self, moves: StepMoves, reports: Reports, ours: bool
     ) -> Interrogating | Moving | Settled:
-        """Count the answers, or begin to move."""
+        """Check the answers, or begin to move."""
         if not ours:
             return self
         if moves.migration is not None:
             return Moving(self.request, self.origin, moves.migration).after(moves, reports, ours)
         if not moves.asked:
             return self
-        told = {(load.region, load.worker, load.generation) for load in reports.loads}
+        answered = {(load.region, load.worker, load.generation) for load in reports.loads}
         asked = {
             (each.region, worker, each.generation)
             for each in moves.placement
             for worker in each.workers
         }
-        return Interrogating(self.request, self.origin, asked <= told, self.waited + 1)
+        return Interrogating(self.request, self.origin, asked <= answered, self.waited + 1)

@@ -1,6 +1,8 @@
-"""Bins are on their way to the target."""
+"""The phase in which bins move to the target."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import msgspec
 
@@ -13,23 +15,19 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class Moving(msgspec.Struct, frozen=True, tag="moving"):
-    """Bins are on their way to the target; ``origin`` is the assignment to roll back to."""
+    """Bins move to the target; ``origin`` is the assignment to roll back to."""
 
+    pending: ClassVar[bool] = True
     request: TargetRequest
     origin: tuple[Shares, ...]
     migration: Migration
 
-    @property
-    def pending(self) -> bool:
-        """Steps are needed, also without input."""
-        return True
-
     def plan(self, view: MigrationView) -> Intent:
-        """The next round."""
+        """Plan the next round."""
         return self.migration.intent(view)
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Moving | Settled:
-        """One round further, or there."""
+        """Settled if the step completed the migration, else one round further."""
         migration = self.migration
         if ours:
             migration = migration.after(moves, reports)

@@ -1,6 +1,8 @@
-"""A rescale waits until it is told to go on."""
+"""The phase in which a rescale is paused."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import msgspec
 
@@ -13,20 +15,16 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class Paused(msgspec.Struct, frozen=True, tag="paused"):
-    """Nothing more is handed over until it is resumed; what was collected arrives."""
+    """No more bins move until the rescale is resumed; those already collected arrive."""
 
+    pending: ClassVar[bool] = False
     inner: Interrogating | Moving | RollingBack
 
-    @property
-    def pending(self) -> bool:
-        """No step is needed."""
-        return False
-
     def plan(self, view: MigrationView) -> Intent:
-        """Nothing new."""
+        """Move nothing more."""
         return Intent()
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Paused | Settled:
-        """A step that was planned before the pause still counts; it may have been the last one."""
+        """Apply a step planned before the pause; it may settle the rescale."""
         inner = self.inner.after(moves, reports, ours)
         return inner if isinstance(inner, Settled) else Paused(inner)

@@ -1,6 +1,8 @@
-"""Bins return to where they were."""
+"""The phase in which bins return to their origin."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import msgspec
 
@@ -12,22 +14,18 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class RollingBack(msgspec.Struct, frozen=True, tag="rolling_back"):
-    """Bins return to where they were, by the same way as they came: the target is the origin."""
+    """Bins return to their origin, by a migration whose target is the origin."""
 
+    pending: ClassVar[bool] = True
     request: TargetRequest
     migration: Migration
 
-    @property
-    def pending(self) -> bool:
-        """Steps are needed, also without input."""
-        return True
-
     def plan(self, view: MigrationView) -> Intent:
-        """The next round."""
+        """Plan the next round."""
         return self.migration.intent(view)
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> RollingBack | Settled:
-        """One round further, or back."""
+        """Settled if the step completed the return, else one round further."""
         migration = self.migration
         if ours:
             migration = migration.after(moves, reports)

@@ -1,4 +1,4 @@
-"""Every bin is where it is to stay: workers without bins are told."""
+"""The phase in which all bins have arrived and workers without bins are shut down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
-    """Every bin is where it is to stay. In one more step, workers without bins get ``Shutdown``."""
+    """Every bin is in its final place. In one more step, workers without bins get ``Shutdown``."""
 
     request: TargetRequest
     outcome: RescaleOutcome
@@ -20,13 +20,13 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
 
     @property
     def pending(self) -> bool:
-        """One step more; whoever reopened with other workers may wait until there is input."""
+        """True, unless a reopened pipeline settles: that can wait for input."""
         return self.outcome is not RescaleOutcome.REOPENED
 
     def plan(self, view: MigrationView) -> Intent:
-        """Tell the workers that have no bins."""
+        """Shut down the workers without bins."""
         return Intent(settle=True)
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Steady | Settled:
-        """They know: it is over."""
+        """Steady once that step is committed."""
         return Steady() if ours and moves.settles else self

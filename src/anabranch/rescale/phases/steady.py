@@ -1,6 +1,8 @@
-"""Nothing moves."""
+"""The phase without a rescale."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import msgspec
 
@@ -9,17 +11,14 @@ from anabranch.rescale.step_moves import StepMoves
 
 
 class Steady(msgspec.Struct, frozen=True, tag="steady"):
-    """Nothing moves, and nothing is wanted."""
+    """No bins move, and no rescale is requested."""
 
-    @property
-    def pending(self) -> bool:
-        """No step is needed."""
-        return False
+    pending: ClassVar[bool] = False
 
     def plan(self, view: MigrationView) -> Intent:
-        """Nothing."""
+        """Move nothing."""
         return Intent()
 
     def after(self, moves: StepMoves, reports: Reports, ours: bool) -> Steady:
-        """The same."""
+        """Stay steady."""
         return self

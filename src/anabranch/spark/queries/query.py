@@ -27,7 +27,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.dataflow.sql.query_rules import check_leaves, mentioned
+from anabranch.dataflow.sql.query_rules import check_leaves, operators_in_query
 from anabranch.errors import InvalidQuery, QueryFailed, QueryTimeout, SnapshotExpired
 from anabranch.spark.failure import query_failure, quietly
 from anabranch.spark.queries.plan_reader import PlanReader
@@ -177,7 +177,7 @@ class SparkQueries:
             self._plans.activate()
             parsed = self._plans.parse(sql)
             snapshot = committed()
-            wanted = mentioned(parsed, snapshot.operators, self._plans.group_of)
+            wanted = operators_in_query(parsed, snapshot.operators, self._plans.group_of)
             for operator in sorted(wanted):
                 view = state_frame(
                     self._assembly, snapshot.view(operator), self._store, self._tasks

@@ -84,7 +84,7 @@ class Inputs:
     def _of_level(self, plan: Plan, level: int) -> LevelInput:
         inputs = {given.source: given for given in plan.inputs}
         boundary = self._program.boundary(level)
-        wanted = boundary.wanted()
+        wanted = boundary.needed_producers()
         partitions = (
             seats_of_level(boundary.level, plan).partitions if boundary.level.exchange else 1
         )

@@ -188,7 +188,7 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
 def python_producers(boundary: Boundary) -> list[int]:
     """The sources that Python reads, of those whose rows are wanted."""
     found = []
-    for producer in boundary.wanted():
+    for producer in boundary.needed_producers():
         node = boundary.physical.node(producer)
         if isinstance(node, SourceNode) and not read_by_spark(node.source):
             found.append(producer)

@@ -107,7 +107,7 @@ class Routes:
         functions = java_class(jvm, "org.apache.spark.sql.functions")
         number = functions.expr(bin_text(self._program.bins))
         cases: Java = functions
-        for group, edges in boundary.keyed().items():
+        for group, edges in boundary.keyed_edges().items():
             table = Table(self._spark, self._program.bins)
             self._tables[boundary.level.number, group] = table
             theirs = functions.expr(f"{TO} in ({', '.join(map(str, edges))})")

@@ -117,7 +117,7 @@ def number_transformed(order: RowOrder, tags: Mapping[int, Sequence[int]]) -> Ro
 
 def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows: Rows) -> pa.Table:
     """A producer's rows as they leave Python, NULL in the columns of the others."""
-    schema = boundary.made(producers)
+    schema = boundary.emitted_schema(producers)
     given: dict[str, pa.Array | pa.ChunkedArray] = {
         FROM: _constant(producer_mark(producer), len(rows)),
     }
@@ -143,7 +143,7 @@ def pack_notes(
         FROM: _constant(NOTE_MARK, len(notes)),
         NOTE: pa.array([note for _, note in notes], type=pa.binary()),
     }
-    return _filled(boundary.made(producers), given, len(notes))
+    return _filled(boundary.emitted_schema(producers), given, len(notes))
 
 
 def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:

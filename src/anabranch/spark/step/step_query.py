@@ -219,7 +219,7 @@ class StepQueries:
                 )
             if level.number + 1 == len(physical.levels):
                 spec = self._spec(plan, level.number)
-                names = crossing.boundary.arriving().names
+                names = crossing.boundary.arriving_schema().names
                 return self._assembly.mapped(job, names, partial(region_task, spec), REPORT_SCHEMA)
             following = self._crossing(level.number + 1, table)
             before = self._tasks(job, plan, crossing.boundary, following)
@@ -301,7 +301,7 @@ class StepQueries:
             self._assembly.query(f"select {TOLD} as {READ_ORDER} from {report}"),
             [READ_ORDER],
             partial(read_task, spec),
-            boundary.made(producers),
+            boundary.emitted_schema(producers),
         )
         return self._emitted(rows, f"_ab_reads_{boundary.level.number}", crossing, producers)
 
@@ -315,7 +315,10 @@ class StepQueries:
         spec = self._spec(plan, level.number, partitions)
         producers = boundary.task_producers()
         made = self._assembly.mapped(
-            df, arriving.arriving().names, partial(region_task, spec), boundary.made(producers)
+            df,
+            arriving.arriving_schema().names,
+            partial(region_task, spec),
+            boundary.emitted_schema(producers),
         )
         return [self._emitted(made, f"_ab_level_{level.number}", following, producers)]
 
@@ -324,7 +327,7 @@ class StepQueries:
     ) -> LevelQuery:
         """What Python tasks emitted, for the level and for the transforms before it."""
         boundary = crossing.boundary
-        if not boundary.transformed().isdisjoint(producers):
+        if not boundary.transform_producers().isdisjoint(producers):
             rows = shared(rows, crossing.seats.partitions)
         self._assembly.view(rows, view)
         key = (view, crossing.seats)

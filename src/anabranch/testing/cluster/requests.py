@@ -33,10 +33,10 @@ def drawn_request(random: Random, memory: Memory) -> RescaleRequest:
             ResumeRescale(),
         )
         return random.choice(changes)
-    return _wish(random, memory)
+    return _drawn_target(random, memory)
 
 
-def _wish(random: Random, memory: Memory) -> RescaleRequest:
+def _drawn_target(random: Random, memory: Memory) -> RescaleRequest:
     commit = memory.journal.commit
     placement = () if commit is None else commit.placement
     workers = members(placement) or (0,)
