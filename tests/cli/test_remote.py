@@ -172,7 +172,7 @@ def test_pause_and_start_of_a_source(running: Running) -> None:
     assert (found["operation"], found["done"]) == ("source start", True)
     assert found["status"]["sources"][0]["paused"] is False
     assert "paused" not in running("status") + status_line(running.little.status())
-    assert running("start", "--source", "numbers").startswith("Source numbers goes on. ")
+    assert running("start", "--source", "numbers").startswith("Source numbers is resumed. ")
     asked = [PauseSource("numbers"), StartSource("numbers"), StartSource("numbers")]
     assert running.little.asked == asked
 
@@ -210,7 +210,7 @@ def test_a_checkpoint_that_takes_longer_ends_with_5(tmp_path: Path) -> None:
     with served(Little(pace=0.001, file_seconds=0.3), tmp_path) as running:
         running("pause")
         text = running("checkpoint", "--seconds", "0.1", code=5)
-        assert text == "The checkpoint still goes on: see `anabranch status`.\n"
+        assert text == "The checkpoint is still in progress: see `anabranch status`.\n"
         found = json.loads(running("checkpoint", "--seconds", "0", "--json", code=5))
         assert found["done"] is False
 

@@ -1,6 +1,6 @@
-"""Long work in the shell: done in a thread, while something moves on the terminal.
+"""Spinner and progress bar for long calls, which run in a thread.
 
-What moves goes to stderr and only to a terminal, so that stdout holds the result alone.
+Both are drawn on stderr and only on a terminal, so that stdout holds nothing but the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class _Work(Generic[T]):
-    """A call in a thread of its own, so that the main thread can draw and be interrupted."""
+    """A call in its own thread, so that the main thread can draw and be interrupted."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
@@ -50,9 +50,9 @@ class _Work(Generic[T]):
         return self._result[0]
 
 
-def with_spinner(text: str, function: Callable[[], T], console: Console) -> T:
-    """What the function gives; a spinner turns meanwhile."""
-    work = _Work(function)
+def with_spinner(text: str, function: Callable[[], T]) -> T:
+    """Call a function and return its result, with a spinner meanwhile."""
+    work, console = _Work(function), Console(stderr=True)
     if console.is_terminal:
         with console.status(text):
             while not work.over(LOOK_SECONDS):
@@ -72,7 +72,7 @@ def checkpoint_with_progress(client: Client, seconds: float, console: Console) -
     with bars:
         task = bars.add_task("Checkpoint", total=None)
         while not work.over(LOOK_SECONDS):
-            # The bar is not worth an error: the call itself tells if the coordinator is gone.
+            # A missed update does not matter: the call itself fails if the coordinator is gone.
             with contextlib.suppress(AnabranchError):
                 making = client.checkpoints().under_way
                 if making is not None:
