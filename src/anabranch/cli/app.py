@@ -89,10 +89,10 @@ def demo(
 ) -> None:
     """Run a stateful pipeline on embedded Spark, watch it, and check its result.
 
-    Orders arrive as JSON files. One region keeps a running total per customer, a second one sums
-    the revenue per customer tier. Meanwhile the pipeline scales to twice the workers, then down to
-    one; a map shows which worker owns which bins. At the end the demo recomputes everything in
-    plain Python and compares: exit code 0 if the results are equal, 1 if not.
+    Orders arrive as JSON files. One region keeps a running total per customer,
+    another sums the revenue per customer tier. Meanwhile the pipeline scales to
+    twice the workers, then down to one; a map shows who owns which bins. Then
+    plain Python recomputes everything: exit code 0 if equal, 1 if not.
     """
     from anabranch.cli.demo.command import DemoOptions, run_demo  # noqa: PLC0415  (no other command needs it)
 

@@ -54,8 +54,8 @@ def node(
 ) -> None:
     """Run a pipeline's node: Spark, sources and sinks. `anabranch run` starts it for you.
 
-    Coordinators find it through node.json in the directory. It exits on request, on SIGTERM, and
-    when no coordinator has called for a while.
+    Coordinators find it through node.json in the directory. It exits on request,
+    on SIGTERM, and when no coordinator has called for a while.
     """
     from anabranch.node.server import NodeServer  # noqa: PLC0415  (no other command needs it)
 

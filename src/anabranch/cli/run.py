@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -22,7 +22,7 @@ from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import ShutDownPipeline
 from anabranch.coordinator.port import Coordinator
-from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.settings import MARGIN_SECONDS, Deadlines, Settings
 from anabranch.errors import TokenInvalid
 from anabranch.http.schemas import LONGEST_SECONDS
 from anabranch.http.token import check_token
@@ -49,26 +49,17 @@ class RunOptions:
 
     flow: str
     directory: Path
-    workers: int
+    settings: Settings
+    bins: int
     master: str | None
     conf: tuple[tuple[str, str], ...]
     host: str
     port: int
     token: str | None
-    target_latency: float
-    checkpoint_seconds: float
-    keep_checkpoints: int
     take_over: bool
     rewind: int | None
     accept_duplicates: bool
-    accept_divergence: bool
     node: NodeKind
-    homes: str | None = None
-    isolate_workers: bool = False
-    bins: int = BINS
-    rescale: RescaleSettings = field(default_factory=RescaleSettings)
-    step_seconds: float = USUAL.deadlines.step
-    query_seconds: float = USUAL.query_seconds
 
 
 class Serving(Protocol):
@@ -203,32 +194,37 @@ def register(app: typer.Typer, serve: Serve) -> None:
     ) -> None:
         """Run a dataflow until its input ends or you stop it.
 
-        Ctrl-C and SIGTERM finish the current step and keep a checkpoint; a second Ctrl-C stops at
-        once. To continue, run it again with the same directory.
+        Ctrl-C and SIGTERM finish the current step and keep a checkpoint; a second
+        Ctrl-C stops at once. To continue, run it again with the same directory.
         """
+        settings = Settings(
+            workers=workers,
+            target_latency_seconds=target_latency,
+            checkpoint_seconds=checkpoint_seconds,
+            keep_checkpoints=keep_checkpoints,
+            accept_divergence=accept_divergence,
+            rescale=RescaleSettings(policy=move, budget_bytes=move_bytes, budget_ms=move_ms),
+            homes=None if homes is None else str(homes.absolute()),
+            isolate_workers=isolate_workers,
+            deadlines=Deadlines(step=step_seconds),
+            query_seconds=query_seconds,
+            # Files must outlast queries.
+            grace_seconds=max(USUAL.grace_seconds, query_seconds + MARGIN_SECONDS),
+        )
         options = RunOptions(
             flow,
             directory.absolute(),
-            workers,
+            settings,
+            bins,
             master,
             tuple(spark_settings(conf).items()),
             host,
             port,
             token,
-            target_latency,
-            checkpoint_seconds,
-            keep_checkpoints,
             take_over,
             rewind,
             accept_duplicates,
-            accept_divergence,
             node,
-            None if homes is None else str(homes.absolute()),
-            isolate_workers,
-            bins,
-            RescaleSettings(policy=move, budget_bytes=move_bytes, budget_ms=move_ms),
-            step_seconds,
-            query_seconds,
         )
         raise typer.Exit(watch(options, serve, Console()))
 

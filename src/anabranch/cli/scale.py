@@ -73,7 +73,7 @@ def scale_to(
         list[str] | None,
         typer.Option(
             metavar="NAME[=N]",
-            help="Scale only this region, to N if given; repeat for more.",
+            help="Scale only this region, to N if given; repeatable.",
         ),
     ] = None,
     remove: Annotated[
@@ -82,7 +82,7 @@ def scale_to(
             min=0,
             max=MOST_WORKERS,
             metavar="WORKER",
-            help="Move all bins off this worker; repeat for more.",
+            help="Move all bins off this worker; repeatable.",
         ),
     ] = None,
     by: Annotated[Balance, typer.Option(help="What to balance.")] = Balance.BINS,

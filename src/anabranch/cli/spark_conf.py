@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-Conf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Spark setting; repeat.")]
+Conf = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set a Spark option; repeatable.")
+]
 
 
 def spark_settings(pairs: list[str] | None) -> dict[str, str]:

@@ -116,8 +116,8 @@ def copy(
 ) -> None:
     """Copy a checkpoint to another directory, ready to run from there.
 
-    Copies only the files of the checkpoint and verifies their checksums. The pipeline may keep
-    running.
+    Copies only the files of the checkpoint and verifies their checksums. The
+    pipeline may keep running.
     """
     name = load_flow(flow).graph().name
     done = copy_checkpoint(directory.absolute(), name, step, target.absolute())
