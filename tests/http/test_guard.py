@@ -105,7 +105,7 @@ def test_nothing_is_started_without_a_token_that_fits(
 def test_an_address_that_is_taken_is_refused() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(AddressTaken, match="port 0 takes a free one"),
+        pytest.raises(AddressTaken, match="port 0 picks a free one"),
     ):
         Server(build_app(Little(), None), port=taken.getsockname()[1])
     with pytest.raises(AddressTaken):

@@ -1,4 +1,4 @@
-"""A coordinator with its HTTP server, from the moment that it leads to its end."""
+"""A leading coordinator with its HTTP server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from anabranch.http.server import Server
 
 
 class Served:
-    """A pipeline that is served over HTTP, and found by the address in its directory."""
+    """A pipeline served over HTTP; the address file in its directory locates it."""
 
     def __init__(self, driver: Driver, directory: Path, server: Server, token: str | None) -> None:
-        """``driver`` leads already, ``server`` has its socket."""
+        """``driver`` must lead already, ``server`` must not have started."""
         self.coordinator = driver
         self._directory = directory
         self._server = server
@@ -29,11 +29,11 @@ class Served:
         return self._server.address
 
     def wait(self, seconds: float) -> bool:
-        """Wait so many seconds at most for the pipeline's end; whether it has ended."""
+        """Wait for the pipeline to end; false on timeout."""
         return self.coordinator.wait(seconds)
 
     def close(self) -> None:
-        """Stop the server and take back the address. A pipeline that still runs is let go of."""
+        """Stop the server and remove the address. Abandons a pipeline that still runs."""
         if not self.coordinator.wait(0):
             self.coordinator.abandon()
         remove_address(self._directory, self._address)
@@ -48,7 +48,7 @@ def served(
     token: str | None,
     query_seconds: float,
 ) -> Served:
-    """Start a coordinator and serve it as soon as it leads; raises why it may not."""
+    """Start a coordinator and serve it as soon as it leads; raises if it may not lead."""
     server = Server(build_app(driver, token, query_seconds), host, port, token)
     driver.start()
     driver.wait_led()
