@@ -28,7 +28,7 @@ from anabranch.coordinator.operations import Operation, ShutDownPipeline
 from anabranch.coordinator.port import Answered, Coordinator
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import UserFunctionFailed
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.feed import TimedStep
 from anabranch.http.server import Server
@@ -49,7 +49,7 @@ class LittleServing:
         self._steps = little.steps(0.05)
         threading.Thread(target=self._listen, args=(tell,), daemon=True).start()
         self._server = Server(
-            build_app(little.begin(), options.token), options.host, options.port, options.token
+            Application(little.begin(), options.token), options.host, options.port, options.token
         ).start()
         self.closed = False
 

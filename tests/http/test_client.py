@@ -21,7 +21,7 @@ from anabranch.errors import (
     Unauthorized,
 )
 from anabranch.http.address import Address, read_address, remove_address, write_address
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.schemas import QueryRequest
 from anabranch.http.server import Server
@@ -31,7 +31,7 @@ from tests.http.raw import until
 
 @contextmanager
 def served(little: Little, token: str | None = None) -> Iterator[Client]:
-    with Server(build_app(little.begin(), token)) as server:
+    with Server(Application(little.begin(), token)) as server:
         yield Client(server.address, token)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import anabranch as ab
 from anabranch.coordinator.driver.journal_reader import read_journal_view
 from anabranch.errors import CorruptRun
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.server import Server
 from anabranch.journal.journal import Journal
@@ -51,7 +51,7 @@ def served(directory: Path) -> Iterator[Site]:
     pipeline = ab.run(
         sums(), directory=directory, settings=ab.Settings(target_latency_seconds=None)
     )
-    with Server(build_app(pipeline._driver, None)) as server:
+    with Server(Application(pipeline._driver, None)) as server:
         until(lambda: pipeline.status().step >= 3, seconds=60)
         yield Site(server.address)
         pipeline.shutdown()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +17,7 @@ from anabranch.http.client import Client
 from anabranch.http.schemas import LONGEST_SECONDS, OperationAnswer, ScaleAnswer
 
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
+KEYWORD = Parameter.KEYWORD_ONLY
 
 Directory = Annotated[
     Path | None,
@@ -40,6 +45,25 @@ Seconds = Annotated[
         help="Seconds to wait. If unfinished, it continues in the background; exit code 5.",
     ),
 ]
+
+
+def pipeline_command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command for a running pipeline: options name the client, which is its first argument."""
+
+    @wraps(function)
+    def command(
+        directory: Path | None, url: str | None, token: str | None, **options: object
+    ) -> None:
+        function(client_of(directory, url, token), **options)
+
+    signature = inspect.signature(function, eval_str=True)
+    _client, *own = signature.parameters.values()
+    named = (("directory", Directory), ("url", Url), ("token", Token))
+    shared = [Parameter(name, KEYWORD, default=None, annotation=kind) for name, kind in named]
+    parameters = [*shared, *(each.replace(kind=KEYWORD) for each in own)]
+    # Typer reads the options from the signature.
+    setattr(command, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+    return command
 
 
 def client_of(directory: Path | None, url: str | None, token: str | None) -> Client:

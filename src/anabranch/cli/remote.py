@@ -10,16 +10,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from anabranch.cli.connect import (
-    Directory,
-    Json,
-    Seconds,
-    Token,
-    Url,
-    client_of,
-    print_json,
-    report_operation,
-)
+from anabranch.cli.connect import Json, Seconds, pipeline_command, print_json, report_operation
 from anabranch.cli.spinner import checkpoint_with_progress, with_spinner
 from anabranch.cli.tables import checkpoint_table, status_line, status_picture
 from anabranch.http.client import Client
@@ -49,15 +40,13 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+@pipeline_command
 def status(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
+    client: Client,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every second.")] = False,
     json: Json = False,
 ) -> None:
     """Show what a running pipeline is doing."""
-    client = client_of(directory, url, token)
     found = client.status()
     if watch:
         _watch(client, found, json)
@@ -67,24 +56,17 @@ def status(
         Console().print(status_picture(found))
 
 
-def checkpoint(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    seconds: Seconds = 600,
-    json: Json = False,
-) -> None:
+@pipeline_command
+def checkpoint(client: Client, seconds: Seconds = 600, json: Json = False) -> None:
     """Keep the last committed step as a checkpoint."""
-    client = client_of(directory, url, token)
     answer = checkpoint_with_progress(client, seconds, Console(stderr=True))
     _report(answer, f"Step {answer.step} is kept.", json)
 
 
-def checkpoints(
-    directory: Directory = None, url: Url = None, token: Token = None, json: Json = False
-) -> None:
+@pipeline_command
+def checkpoints(client: Client, json: Json = False) -> None:
     """List the kept checkpoints."""
-    found = client_of(directory, url, token).checkpoints()
+    found = client.checkpoints()
     if json:
         print_json(found)
     elif found.checkpoints:
@@ -93,27 +75,17 @@ def checkpoints(
         print("No checkpoint is kept yet.")
 
 
-def pause(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    source: Source = None,
-    json: Json = False,
-) -> None:
+@pipeline_command
+def pause(client: Client, source: Source = None, json: Json = False) -> None:
     """Pause the pipeline or one source until `start`."""
-    answer = client_of(directory, url, token).pause(source)
+    answer = client.pause(source)
     _report(answer, _pause_text(answer, source, "is paused"), json)
 
 
-def start(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    source: Source = None,
-    json: Json = False,
-) -> None:
+@pipeline_command
+def start(client: Client, source: Source = None, json: Json = False) -> None:
     """Resume a paused pipeline or source."""
-    answer = client_of(directory, url, token).start(source)
+    answer = client.start(source)
     _report(answer, _pause_text(answer, source, "is resumed"), json)
 
 
@@ -125,10 +97,9 @@ def _pause_text(answer: OperationAnswer, source: str | None, state: str) -> str:
     return f"Source {visible(source)} {state}. The pipeline is {phase}, at step {step}."
 
 
+@pipeline_command
 def shutdown(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
+    client: Client,
     at_once: Annotated[
         bool,
         typer.Option("--at-once", help="Abandon the current step; keep no checkpoint."),
@@ -137,20 +108,18 @@ def shutdown(
     json: Json = False,
 ) -> None:
     """Finish the current step, publish, keep a checkpoint and end the pipeline."""
-    client = client_of(directory, url, token)
     answer = with_spinner(
         "Shutting down", lambda: client.shutdown(at_once=at_once, seconds=seconds)
     )
     _report(answer, f"Ended after step {answer.status.step}.", json)
 
 
+@pipeline_command
 def load(
+    client: Client,
     step: Annotated[
         int, typer.Argument(min=1, max=LAST_STEP, help="A step that `checkpoints` lists.")
     ],
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
     accept_duplicates: Annotated[
         bool,
         typer.Option(
@@ -162,7 +131,6 @@ def load(
     json: Json = False,
 ) -> None:
     """Go back to a kept checkpoint, in a new branch. Later steps stay in the old branch."""
-    client = client_of(directory, url, token)
     answer = with_spinner(
         f"Going back to step {step}",
         lambda: client.load(step, accept_duplicates=accept_duplicates, seconds=seconds),
@@ -177,11 +145,10 @@ def _above_zero(seconds: float | None) -> float | None:
     return seconds
 
 
+@pipeline_command
 def query(
+    client: Client,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A query; each operator is a table.")],
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
     rows: Annotated[int, typer.Option(min=0, max=MOST_ROWS, help="Row limit.")] = LIMIT_ROWS,
     limit_bytes: Annotated[
         int, typer.Option("--bytes", min=0, max=MOST_BYTES, help="Byte limit.")
@@ -197,7 +164,6 @@ def query(
     json: Json = False,
 ) -> None:
     """Query the state at the last committed step with SQL."""
-    client = client_of(directory, url, token)
     form: Literal["json", "text"] = "json" if json else "text"
     request = QueryRequest(sql, form, rows, limit_bytes, seconds)
     typer.echo(with_spinner("Querying", lambda: client.query(request)), nl=json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -62,12 +61,7 @@ class RunView:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the last picture on the screen."""
         if self._live is not None:
             self._live.stop()

@@ -17,6 +17,7 @@ from anabranch.cli.connect import (
     Token,
     Url,
     client_of,
+    pipeline_command,
     print_json,
     report_operation,
 )
@@ -97,19 +98,19 @@ def scale_to(
     """
     everywhere, regions = _worker_counts(workers, region or [])
     asked = ScaleRequest(everywhere, regions, tuple(remove or ()), by, dry_run)
+    # Not a ``pipeline_command``: wrong usage is reported before the client is looked up.
     client = client_of(directory, url, token)
     answer = with_spinner("Asking", lambda: client.scale(asked, seconds))
     request = Scale(asked.workers, tuple(asked.regions.items()), asked.remove, asked.by)
     _follow(client, answer, RescaleWait(wait, seconds, json, request))
 
 
+@pipeline_command
 def rebalance(
+    client: Client,
     region: Annotated[
         list[str] | None, typer.Argument(metavar="[REGION]...", help="Regions; all by default.")
     ] = None,
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
     by: Annotated[Balance, typer.Option(help="What to balance.")] = Balance.LOAD,
     dry_run: DryRun = False,
     wait: Wait = True,
@@ -118,17 +119,15 @@ def rebalance(
 ) -> None:
     """Redistribute the bins over the same workers, by measured load."""
     asked = RebalanceRequest(tuple(region or ()), by, dry_run)
-    client = client_of(directory, url, token)
     answer = with_spinner("Asking", lambda: client.rebalance(asked, seconds))
     _follow(client, answer, RescaleWait(wait, seconds, json, Rebalance(asked.regions, asked.by)))
 
 
 @scale.command("status")
-def scale_status(
-    directory: Directory = None, url: Url = None, token: Token = None, json: Json = False
-) -> None:
+@pipeline_command
+def scale_status(client: Client, json: Json = False) -> None:
     """Show the progress of the current rescale."""
-    found = client_of(directory, url, token).rescales()
+    found = client.rescales()
     if json:
         print_json(found)
     elif found.rescale is not None:
@@ -138,11 +137,10 @@ def scale_status(
 
 
 @scale.command("history")
-def scale_history(
-    directory: Directory = None, url: Url = None, token: Token = None, json: Json = False
-) -> None:
+@pipeline_command
+def scale_history(client: Client, json: Json = False) -> None:
     """List recent finished rescales."""
-    found = client_of(directory, url, token).rescales()
+    found = client.rescales()
     if json:
         print_json(found.history)
     elif found.history:
@@ -152,36 +150,28 @@ def scale_history(
 
 
 @scale.command("pause")
-def scale_pause(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    seconds: Seconds = 600,
-    json: Json = False,
-) -> None:
+@pipeline_command
+def scale_pause(client: Client, seconds: Seconds = 600, json: Json = False) -> None:
     """Move no more bins until `scale resume`; rows keep flowing."""
-    _report(client_of(directory, url, token).scale_pause(seconds), "The rescale is paused.", json)
+    _report(client.scale_pause(seconds), "The rescale is paused.", json)
 
 
 @scale.command("resume")
+@pipeline_command
 def scale_resume(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
+    client: Client,
     wait: Wait = True,
     seconds: Seconds = 600,
     json: Json = False,
 ) -> None:
     """Resume a paused rescale."""
-    client = client_of(directory, url, token)
     _follow(client, client.scale_resume(seconds), RescaleWait(wait, seconds, json))
 
 
 @scale.command("cancel")
+@pipeline_command
 def scale_cancel(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
+    client: Client,
     roll_back: Annotated[
         bool, typer.Option("--roll-back", help="Move the bins back to where they were.")
     ] = False,
@@ -190,7 +180,6 @@ def scale_cancel(
     json: Json = False,
 ) -> None:
     """Stop a rescale and leave the bins where they are, or roll it back."""
-    client = client_of(directory, url, token)
     answer = client.scale_cancel(roll_back=roll_back, seconds=seconds)
     wanted = (RescaleOutcome.CANCELLED, RescaleOutcome.ROLLED_BACK)
     _follow(client, answer, RescaleWait(wait, seconds, json, wanted=wanted))

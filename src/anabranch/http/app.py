@@ -28,7 +28,10 @@ from anabranch.task.queries import LIMIT_SECONDS
 class Application(FastAPI):
     """All routes of one coordinator. ``feed`` listens to it while the application is served."""
 
-    def __init__(self, coordinator: Coordinator, token: str | None, query_seconds: float) -> None:
+    def __init__(
+        self, coordinator: Coordinator, token: str | None, query_seconds: float = LIMIT_SECONDS
+    ) -> None:
+        """With a token, calls need it. ``query_seconds`` limits a query that names no limit."""
         meter = Meter()
         self.feed = StepFeed(coordinator, meter.observe)
         self._secured = token is not None
@@ -63,13 +66,3 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.feed.start()
     yield
     app.feed.close()
-
-
-def build_app(
-    coordinator: Coordinator, token: str | None, query_seconds: float = LIMIT_SECONDS
-) -> Application:
-    """Build the application of a coordinator; with a token, calls need it.
-
-    ``query_seconds`` is the time limit of a query that names none.
-    """
-    return Application(coordinator, token, query_seconds)

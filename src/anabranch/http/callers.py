@@ -11,12 +11,11 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from anabranch.errors import TooManyRequests
 
 T = TypeVar("T")
-Value = TypeVar("Value")
 
 
 class Callers:
@@ -38,17 +37,23 @@ class Callers:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
+        def finish(result: T | None, error: BaseException | None) -> None:
+            if future.done():
+                return  # the client has disconnected
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(cast("T", result))
+
         def run() -> None:
+            result, failure = None, None
             try:
                 result = function()
             except BaseException as error:
-                report = _setter(future.set_exception, future, error)
-            else:
-                report = _setter(future.set_result, future, result)
-            finally:
-                self._leave()
+                failure = error
+            self._leave()
             with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
-                loop.call_soon_threadsafe(report)
+                loop.call_soon_threadsafe(finish, result, failure)
 
         try:
             threading.Thread(target=run, name=f"anabranch-http-{self._kind}", daemon=True).start()
@@ -69,15 +74,3 @@ class Callers:
     def _leave(self) -> None:
         with self._lock:
             self._calling -= 1
-
-
-def _setter(
-    set_it: Callable[[Value], None], future: asyncio.Future[T], value: Value
-) -> Callable[[], None]:
-    """A function that sets the future, unless its caller has gone."""
-
-    def report() -> None:
-        if not future.done():
-            set_it(value)
-
-    return report

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anabranch.coordinator.driver import Driver
 from anabranch.http.address import Address, remove_address, write_address
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.server import Server
 
 
@@ -49,7 +49,7 @@ def served(
     query_seconds: float,
 ) -> Served:
     """Start a coordinator and serve it as soon as it leads; raises if it may not lead."""
-    server = Server(build_app(driver, token, query_seconds), host, port, token)
+    server = Server(Application(driver, token, query_seconds), host, port, token)
     driver.start()
     driver.wait_led()
     failure = driver.failure()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -29,35 +30,31 @@ class Meter:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._steps = Counter(
-            "anabranch_steps", "Steps committed by this coordinator.", registry=self._registry
-        )
-        self._rows = Counter(
-            "anabranch_step_rows", "Input rows of these steps.", registry=self._registry
-        )
-        self._merged = Counter(
-            "anabranch_merged_rows", "State rows written by merging.", registry=self._registry
-        )
-        self._state_bytes = Counter(
+        counter = partial(Counter, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._steps = counter("anabranch_steps", "Steps committed by this coordinator.")
+        self._rows = counter("anabranch_step_rows", "Input rows of these steps.")
+        self._merged = counter("anabranch_merged_rows", "State rows written by merging.")
+        self._state_bytes = counter(
             "anabranch_home_bytes",
             "Bytes of state that tasks with homes moved there, opened there, or had to read from "
             "the store.",
             ["what"],
-            registry=self._registry,
         )
-        self._misses = Counter(
-            "anabranch_home_misses",
-            "Reads of state that was missing in a home.",
-            registry=self._registry,
+        self._misses = counter(
+            "anabranch_home_misses", "Reads of state that was missing in a home."
         )
-        self._seconds = Histogram(
-            "anabranch_step_seconds",
-            "From the plan of a step to its commit.",
-            buckets=BUCKETS,
-            registry=self._registry,
+        self._seconds = histogram(
+            "anabranch_step_seconds", "From the plan of a step to its commit.", buckets=BUCKETS
+        )
+        self._parts = histogram(
+            "anabranch_step_part_seconds",
+            "Parts of a step: planning, the Spark job, the commit and others.",
+            ["part"],
+            buckets=PART_BUCKETS,
         )
         self._moved = {
-            name: Counter(f"anabranch_rescale_{name}", what, registry=self._registry)
+            name: counter(f"anabranch_rescale_{name}", what)
             for name, what in (
                 ("bins", "Bins handed over to another worker."),
                 ("keys", "Keys in these bins."),
@@ -72,23 +69,11 @@ class Meter:
             "The longest step during the last rescale.",
             registry=self._registry,
         )
-        self._ended = Counter(
-            "anabranch_rescales",
-            "Finished rescales, by outcome.",
-            ["outcome"],
-            registry=self._registry,
-        )
+        self._ended = counter("anabranch_rescales", "Finished rescales, by outcome.", ["outcome"])
         for outcome in RescaleOutcome:
             self._ended.labels(outcome.value)
         self._in_rescale = False
         self._longest_seconds = 0.0
-        self._parts = Histogram(
-            "anabranch_step_part_seconds",
-            "Parts of a step: planning, the Spark job, the commit and others.",
-            ["part"],
-            buckets=PART_BUCKETS,
-            registry=self._registry,
-        )
 
     def observe(self, done: StepDone) -> None:
         """Count a committed step."""
