@@ -20,8 +20,7 @@ TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 KEYWORD = Parameter.KEYWORD_ONLY
 
 Directory = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", file_okay=False, help="The pipeline's directory."),
+    Path | None, typer.Option(metavar="DIR", file_okay=False, help="The pipeline's directory.")
 ]
 Url = Annotated[
     str | None,

@@ -101,8 +101,7 @@ def _pause_text(answer: OperationAnswer, source: str | None, state: str) -> str:
 def shutdown(
     client: Client,
     at_once: Annotated[
-        bool,
-        typer.Option("--at-once", help="Abandon the current step; keep no checkpoint."),
+        bool, typer.Option("--at-once", help="Abandon the current step; keep no checkpoint.")
     ] = False,
     seconds: Seconds = 600,
     json: Json = False,
@@ -156,9 +155,7 @@ def query(
     seconds: Annotated[
         float | None,
         typer.Option(
-            max=LONGEST_SECONDS,
-            callback=_above_zero,
-            help="Time limit; by default the pipeline's.",
+            max=LONGEST_SECONDS, callback=_above_zero, help="Time limit; by default the pipeline's."
         ),
     ] = None,
     json: Json = False,

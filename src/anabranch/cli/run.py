@@ -127,8 +127,7 @@ def register(app: typer.Typer, serve: Serve) -> None:
             USUAL.keep_checkpoints
         ),
         take_over: Annotated[
-            bool,
-            typer.Option("--take-over", help="Fence the current coordinator and replace it."),
+            bool, typer.Option("--take-over", help="Fence the current coordinator and replace it.")
         ] = False,
         rewind: Annotated[
             int | None,

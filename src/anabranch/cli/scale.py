@@ -72,10 +72,7 @@ def scale_to(
     token: Token = None,
     region: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME[=N]",
-            help="Scale only this region, to N if given; repeatable.",
-        ),
+        typer.Option(metavar="NAME[=N]", help="Scale only this region, to N if given; repeatable."),
     ] = None,
     remove: Annotated[
         list[int] | None,
@@ -159,10 +156,7 @@ def scale_pause(client: Client, seconds: Seconds = 600, json: Json = False) -> N
 @scale.command("resume")
 @pipeline_command
 def scale_resume(
-    client: Client,
-    wait: Wait = True,
-    seconds: Seconds = 600,
-    json: Json = False,
+    client: Client, wait: Wait = True, seconds: Seconds = 600, json: Json = False
 ) -> None:
     """Resume a paused rescale."""
     _follow(client, client.scale_resume(seconds), RescaleWait(wait, seconds, json))

@@ -28,23 +28,16 @@ from anabranch.records.placed import OperatorState
 from anabranch.task.state_reader import Snapshot, read_snapshot, read_view, steps_of
 
 state = typer.Typer(
-    help="Inspect the state in a pipeline's directory, without Spark.",
-    no_args_is_help=True,
+    help="Inspect the state in a pipeline's directory, without Spark.", no_args_is_help=True
 )
 
 Directory = Annotated[
     Path,
-    typer.Option(
-        metavar="DIR",
-        exists=True,
-        file_okay=False,
-        help="The pipeline's directory.",
-    ),
+    typer.Option(metavar="DIR", exists=True, file_okay=False, help="The pipeline's directory."),
 ]
 Operator = Annotated[str, typer.Option(metavar="NAME", help="The operator's name.")]
 Step = Annotated[
-    int | None,
-    typer.Option(min=1, help="A step still in the journal; the last one by default."),
+    int | None, typer.Option(min=1, help="A step still in the journal; the last one by default.")
 ]
 
 

@@ -9,13 +9,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anabranch.errors import (
-    AnabranchError,
-    Forbidden,
-    RequestTooLarge,
-    TokenMissing,
-    Unauthorized,
-)
+from anabranch.errors import AnabranchError, Forbidden, RequestTooLarge, TokenMissing, Unauthorized
 from anabranch.http.responses import problem_response
 from anabranch.http.token import check_token
 from anabranch.protocol.failures import failure_of

@@ -110,7 +110,4 @@ def openapi_document(app: FastAPI, secured: bool) -> dict[str, Any]:
 
 
 def _problem(code: int) -> dict[str, Any]:
-    return {
-        "description": TEXTS[code],
-        "content": {CONTENT_TYPE: {"schema": ref(ProblemDocument)}},
-    }
+    return {"description": TEXTS[code], "content": {CONTENT_TYPE: {"schema": ref(ProblemDocument)}}}

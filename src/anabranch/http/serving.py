@@ -41,12 +41,7 @@ class Served:
 
 
 def served(
-    driver: Driver,
-    directory: Path,
-    host: str,
-    port: int,
-    token: str | None,
-    query_seconds: float,
+    driver: Driver, directory: Path, host: str, port: int, token: str | None, query_seconds: float
 ) -> Served:
     """Start a coordinator and serve it as soon as it leads; raises if it may not lead."""
     server = Server(Application(driver, token, query_seconds), host, port, token)

@@ -11,13 +11,7 @@ from pathlib import Path
 from pyspark import cloudpickle
 
 from anabranch.errors import CorruptEntry, NameTaken
-from anabranch.store.files import (
-    create_file,
-    ensure_directory,
-    put_file,
-    read_file,
-    sync_directory,
-)
+from anabranch.store.files import create_file, ensure_directory, put_file, read_file, sync_directory
 from anabranch.task.program import Program
 
 _loaded: dict[tuple[str, str], Program] = {}

@@ -113,6 +113,5 @@ class SparkFrames:
             if classes.forName(name, False, loader).isAssignableFrom(found):
                 return
         raise BuildError(
-            f"{form.name!r} is not a file format",
-            do="Use a CallbackSink and write its DataFrame.",
+            f"{form.name!r} is not a file format", do="Use a CallbackSink and write its DataFrame."
         )

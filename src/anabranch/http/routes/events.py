@@ -42,8 +42,7 @@ After = Annotated[
 LastId = Annotated[str | None, Header(alias="Last-Event-ID", include_in_schema=False)]
 Most = Annotated[int | None, Query(ge=1, le=1_000_000, description="End after this many steps.")]
 Longest = Annotated[
-    float,
-    Query(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False, description="End after this time."),
+    float, Query(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False, description="End after this time.")
 ]
 
 

@@ -121,10 +121,7 @@ class SparkQueries:
     @cached_property
     def _assembly(self) -> Assembly:
         tasks = str(self._tasks)
-        own = {
-            "spark.sql.shuffle.partitions": tasks,
-            "spark.sql.leafNodeDefaultParallelism": tasks,
-        }
+        own = {"spark.sql.shuffle.partitions": tasks, "spark.sql.leafNodeDefaultParallelism": tasks}
         return Assembly(_session(self._spark, {**PER_QUERY_SESSION, **own}))
 
     def _answer(

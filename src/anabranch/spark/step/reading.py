@@ -196,11 +196,7 @@ def python_producers(boundary: Boundary) -> list[int]:
 
 
 def _read(
-    boundary: Boundary,
-    producers: Sequence[int],
-    node: SourceNode,
-    order: ReadOrder,
-    part: ReadPart,
+    boundary: Boundary, producers: Sequence[int], node: SourceNode, order: ReadOrder, part: ReadPart
 ) -> Iterator[pa.Table]:
     position, place = 0, f"partition {part.partition}"
     if isinstance(part, RangeSlice):

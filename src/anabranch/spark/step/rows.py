@@ -74,8 +74,7 @@ def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
     if not len(edge.keys):
         return Rows(rows, hashes, order=order)
     keys = pa.Table.from_arrays(
-        [some.column(key_name(edge, i)) for i in range(len(edge.keys))],
-        schema=_nullable(edge.keys),
+        [some.column(key_name(edge, i)) for i in range(len(edge.keys))], schema=_nullable(edge.keys)
     )
     return Rows(rows, hashes, keys, order)
 
@@ -119,7 +118,7 @@ def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows:
     """A producer's rows as they leave Python, with NULL in the columns of other producers."""
     schema = boundary.made(producers)
     given: dict[str, pa.Array | pa.ChunkedArray] = {
-        FROM: _constant(producer_mark(producer), len(rows)),
+        FROM: _constant(producer_mark(producer), len(rows))
     }
     if rows.hashes is not None:
         given[HASH] = pa.array(rows.hashes.view(np.int64))

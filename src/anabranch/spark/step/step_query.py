@@ -192,11 +192,7 @@ class StepQueries:
         return any(physical.transforms_before(level.number) for level in physical.levels)
 
     def _frame(
-        self,
-        plan: Plan,
-        table: tuple[Seats, ...],
-        inputs: Sequence[LevelInput],
-        files: LoadedFiles,
+        self, plan: Plan, table: tuple[Seats, ...], inputs: Sequence[LevelInput], files: LoadedFiles
     ) -> DataFrame | None:
         physical = self._program.physical
         before: list[LevelQuery] = []
@@ -265,10 +261,7 @@ class StepQueries:
         tables = {producer: feed.view for feed in feeds for producer in feed.producers}
         views = Transforms(self._spark, crossing).run(tables)
         return [
-            self._text(
-                (view, crossing.seats),
-                partial(crossing.from_transform, transform, view),
-            )
+            self._text((view, crossing.seats), partial(crossing.from_transform, transform, view))
             for transform, view in views.items()
             if transform in crossing.boundary.producers()
         ]
