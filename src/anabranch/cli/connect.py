@@ -84,10 +84,10 @@ def print_json(value: Any) -> None:  # noqa: ANN401  (whatever msgspec encodes)
 def report_operation(
     answer: OperationAnswer | ScaleAnswer, finished: str, unfinished: str, json: bool
 ) -> None:
-    """Print the result of an operation; exit with ``GOING_ON`` if it is unfinished."""
+    """Print the result of an operation; exit with ``UNFINISHED`` if it is unfinished."""
     if json:
         print_json(answer)
     else:
         print(finished if answer.done else unfinished)
     if not answer.done:
-        raise typer.Exit(Exit.GOING_ON)
+        raise typer.Exit(Exit.UNFINISHED)

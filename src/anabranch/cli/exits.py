@@ -25,7 +25,7 @@ class Exit(IntEnum):
     USAGE = 2
     REFUSED = 3
     UNREACHABLE = 4
-    GOING_ON = 5
+    UNFINISHED = 5
     INTERRUPTED = 130
 
 

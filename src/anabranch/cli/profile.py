@@ -34,4 +34,4 @@ def profile(
     else:
         typer.echo(profile_text(found), nl=False)
     if not found.done:
-        raise typer.Exit(Exit.GOING_ON)
+        raise typer.Exit(Exit.UNFINISHED)

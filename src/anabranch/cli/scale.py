@@ -234,7 +234,7 @@ def _follow(client: Client, answer: ScaleAnswer, report: RescaleWait) -> None:
     else:
         print("The rescale is still in progress: see `anabranch scale status`.")
     if not done:
-        raise typer.Exit(Exit.REFUSED if found.over else Exit.GOING_ON)
+        raise typer.Exit(Exit.REFUSED if found.over else Exit.UNFINISHED)
 
 
 def _report(answer: ScaleAnswer, finished: str, json: bool) -> None:

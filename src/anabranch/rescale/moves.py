@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anabranch.records.bins import BinSet
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import Shares
 from anabranch.rescale.loads import Loads
@@ -64,8 +63,3 @@ def moves_between(
 def joiners(moves: Iterable[Move]) -> tuple[tuple[str, int], ...]:
     """Who gets bins, by region."""
     return tuple(sorted({(move.region, move.to_worker) for move in moves}))
-
-
-def bins_of(moves: Iterable[Move], region: str) -> BinSet:
-    """The bins of these moves in one region."""
-    return BinSet.of(move.bin for move in moves if move.region == region)
