@@ -70,8 +70,10 @@ def answers(
 
     With None the route describes its 200 itself.
     """
+    problem = {CONTENT_TYPE: {"schema": ref(ProblemDocument)}}
     found: dict[int | str, dict[str, Any]] = {
-        code: _problem(code) for code in sorted({*COMMON_ERRORS, *errors})
+        code: {"description": TEXTS[code], "content": problem}
+        for code in sorted({*COMMON_ERRORS, *errors})
     }
     if kind is not None:
         for code, text in {200: kind.__doc__ or "", **(also or {})}.items():
@@ -107,7 +109,3 @@ def openapi_document(app: FastAPI, secured: bool) -> dict[str, Any]:
             for operation in methods.values():
                 operation["security"] = [] if path == "/health" else [{"token": []}]
     return document
-
-
-def _problem(code: int) -> dict[str, Any]:
-    return {"description": TEXTS[code], "content": {CONTENT_TYPE: {"schema": ref(ProblemDocument)}}}

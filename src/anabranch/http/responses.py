@@ -36,7 +36,8 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(AnabranchError)
     async def known(request: Request, error: AnabranchError) -> Response:
-        return problem_response(failure_of(error), headers=_headers_of(error.code))
+        headers = {"Retry-After": "1"} if error.code == "request.too_many" else None
+        return problem_response(failure_of(error), headers=headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -57,10 +58,6 @@ def add_handlers(app: FastAPI) -> None:
         what = f"Internal error of the coordinator: {type(error).__name__}"
         failure = Failure("anabranch", what, _place(request), "See the coordinator's log.")
         return problem_response(failure)
-
-
-def _headers_of(code: str) -> dict[str, str] | None:
-    return {"Retry-After": "1"} if code == "request.too_many" else None
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:

@@ -47,7 +47,11 @@ class Server:
                 timeout_graceful_shutdown=int(STOP_SECONDS),
             )
         )
-        self._thread = threading.Thread(target=self._serve, name="anabranch-http", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: self._server.run(sockets=[self._socket]),
+            name="anabranch-http",
+            daemon=True,
+        )
 
     @property
     def address(self) -> str:
@@ -85,9 +89,6 @@ class Server:
     def __exit__(self, *_: object) -> None:
         """Stop."""
         self.stop()
-
-    def _serve(self) -> None:
-        self._server.run(sockets=[self._socket])
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -18,7 +18,6 @@ from anabranch.errors import InvalidQuery, QueryError, SeveralStatements
 from anabranch.spark.error_text import sentence
 from anabranch.spark.failure import quietly
 from anabranch.spark.jvm import TREE_PATTERN, class_name, java_class, scala_items
-from anabranch.spark.session import use_session
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 _SINGLE_QUOTES = "Quote strings with single quotes, names with double quotes or backquotes."
@@ -37,10 +36,6 @@ class PlanReader:
         self._calls = [patterns.UNRESOLVED_FUNCTION(), patterns.GENERATOR()]
         self._named = [patterns.UNRESOLVED_IDENTIFIER()]
         self._groups: dict[str, str | None] = {}
-
-    def activate(self) -> None:
-        """Make the session the active one of this thread."""
-        use_session(self._spark)
 
     def parse(self, text: str) -> Parsed:
         """Parse a query; ``InvalidQuery`` or ``SeveralStatements`` if that fails."""

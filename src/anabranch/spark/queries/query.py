@@ -31,7 +31,7 @@ from anabranch.errors import InvalidQuery, QueryFailed, QueryTimeout, SnapshotEx
 from anabranch.spark.failure import query_failure, quietly
 from anabranch.spark.queries.plan_reader import PlanReader
 from anabranch.spark.queries.scan import state_frame, within_limits
-from anabranch.spark.session import PER_SESSION, QUERY_POOL, use_pool
+from anabranch.spark.session import PER_SESSION, QUERY_POOL, use_pool, use_session
 from anabranch.spark.step.assembly import Assembly
 from anabranch.task.queries import STEP, QueryLimits
 from anabranch.task.state_reader import Snapshot, missing_or_expired
@@ -172,7 +172,7 @@ class SparkQueries:
         """
         with self._lock:
             # The parser uses the settings of its thread's active session.
-            self._plans.activate()
+            use_session(self._assembly.spark)
             parsed = self._plans.parse(sql)
             snapshot = committed()
             wanted = mentioned(parsed, snapshot.operators, self._plans.group_of)

@@ -76,17 +76,11 @@ def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[
     freeze_long_lived()
     with carrying_errors():
         started = time.perf_counter()
-        table = _read_all(arriving)
-        if table is None:
-            return
-        received = time.perf_counter() - started
-        yield from _LevelTask(spec, table, received).run()
-
-
-def _read_all(arriving: Iterator[pa.RecordBatch]) -> pa.Table | None:
-    """All rows of a task. Reading the input to its end lets Spark reuse the worker."""
-    got = list(arriving)
-    return pa.Table.from_batches(got) if got else None
+        # Always to the end: Spark reuses such workers.
+        got = list(arriving)
+        if got:
+            received = time.perf_counter() - started
+            yield from _LevelTask(spec, pa.Table.from_batches(got), received).run()
 
 
 class _LevelTask:
