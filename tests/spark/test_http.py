@@ -179,7 +179,7 @@ def test_a_worker_is_looked_at_while_it_works(shared: Site) -> None:
     (time,) = found.profiles
     assert (time.group, time.worker) == ("by-k", 0)
     files = {Path(each.file).parts[-3:] for each in time.functions if each.file}
-    assert ("anabranch", "node", "region_task.py") in files
+    assert ("anabranch", "task", "region_task.py") in files
     (heap,) = client.profile(ProfileRequest(ProfileKind.HEAP, 1), 60).profiles
     assert heap.memory is not None
     assert heap.memory.resident > 10 << 20
