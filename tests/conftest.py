@@ -16,7 +16,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 from xdist.remote import Producer
 
-from anabranch.spark.jvm import keep_classes
+from anabranch.spark.jvm import cache_classes
 from anabranch.spark.session import use_session
 from tests import jvm_archive
 from tests.http.little import ended_afterwards
@@ -134,7 +134,7 @@ def _started_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
     builder = builder.config("spark.sql.warehouse.dir", str(home / "warehouse"))
     spark = builder.config("spark.local.dir", str(home / "scratch")).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    keep_classes(spark._jvm)
+    cache_classes(spark._jvm)
     yield spark
     spark.stop()
 

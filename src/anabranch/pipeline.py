@@ -45,14 +45,14 @@ class Pipeline:
     def __init__(
         self, directory: Path, driver: Driver, node: InlineNode, settings: Settings
     ) -> None:
-        """``driver`` is started by the caller."""
+        """The caller starts ``driver``."""
         self._directory = directory
         self._driver = driver
         self._node = node
         self._settings = settings
 
     def wait(self, timeout: float | None = None) -> Status:
-        """Wait until the pipeline has ended, or for so many seconds; raise what made it fail.
+        """Wait until the pipeline ends, at most ``timeout`` seconds; raise its failure, if any.
 
         A pipeline ends when all its sources have ended and everything is published, when it is
         shut down, or when a step fails.
@@ -64,7 +64,7 @@ class Pipeline:
         return self.status()
 
     def shutdown(self) -> Status:
-        """Finish the step under way, publish what is committed, keep a checkpoint, and end.
+        """Finish the current step, publish what is committed, keep a checkpoint and end.
 
         Running the same dataflow in the same directory continues after the last step.
         """
@@ -72,37 +72,37 @@ class Pipeline:
         return self.wait()
 
     def pause(self, *, source: str | None = None) -> Status:
-        """Plan no further step; the one under way is finished. Returns at once.
+        """Finish the current step and plan no further one. Returns at once.
 
-        With the name of a ``source``, ask nothing more of that one, and go on with everything
-        else. What it has offered already is still read, by the next step or two. It holds until
-        the source is started again, or the pipeline anew; until then the pipeline does not
-        complete, unless the source has ended. ``OperationRefused`` where there is no such source.
+        With a ``source``, stop reading only that source and continue with everything else. The
+        next step or two still read what it has already offered. The pause holds until the source
+        is started or the pipeline restarted; until then the pipeline does not complete, unless the
+        source has ended. ``OperationRefused`` if there is no such source.
         """
-        return self._asked(PausePipeline() if source is None else PauseSource(source), None)
+        return self._ask(PausePipeline() if source is None else PauseSource(source), None)
 
     def start(self, *, source: str | None = None) -> Status:
-        """Go on after a pause; with the name of a ``source``, after a pause of that one.
+        """Resume a paused pipeline or, with its name, a paused ``source``, where it stopped.
 
-        It goes on where it stood. Sources that are paused stay so when the pipeline goes on.
+        Paused sources stay paused when the pipeline resumes.
         """
-        return self._asked(StartPipeline() if source is None else StartSource(source), None)
+        return self._ask(StartPipeline() if source is None else StartSource(source), None)
 
     def checkpoint(self, timeout: float | None = None) -> Status:
-        """Keep the last committed step; returns when that is durable.
+        """Keep the last committed step as a checkpoint; returns when it is durable.
 
-        Raises ``OperationRefused`` before the first step and when the pipeline is over, and
-        ``DeadlinePassed`` if it takes more than ``timeout`` seconds: it goes on.
+        Raises ``OperationRefused`` before the first step and after the pipeline has ended, and
+        ``DeadlinePassed`` after ``timeout`` seconds, while it continues.
         """
-        return self._asked(TakeCheckpoint(), timeout)
+        return self._ask(TakeCheckpoint(), timeout)
 
     def load(self, step: int, *, accept_duplicates: bool = False) -> Status:
-        """Go back to a kept checkpoint; the steps after it are left behind in a branch of theirs.
+        """Go back to a kept checkpoint, in a new branch; later steps stay in the old branch.
 
-        Sinks take back what they have published since. ``OperationRefused`` if the step is not
-        kept, or if a sink cannot take back and duplicates are not accepted.
+        Sinks retract what they have published since. ``OperationRefused`` if the step is not kept,
+        or if a sink cannot retract and duplicates are not accepted.
         """
-        return self._asked(LoadCheckpoint(step, accept_duplicates), None)
+        return self._ask(LoadCheckpoint(step, accept_duplicates), None)
 
     @overload
     def scale(
@@ -138,17 +138,17 @@ class Pipeline:
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> Status | Forecast:
-        """Go to so many workers while rows flow: in all regions, or in those named.
+        """Change the number of workers while rows flow, in all regions or in those named.
 
-        ``remove`` names workers that are to have no bins; ``by`` says what is to be equal on all
-        workers: the number of ``"bins"``, or the measured ``"load"``. Returns when the request is
-        durable; the bins move over the steps that follow, as ``status().rescale`` shows. A second
-        request replaces the target from where things are. ``OperationRefused`` with the reason;
-        ``DeadlinePassed`` if the request is not durable after ``timeout`` seconds: it goes on.
-        With ``dry_run`` nothing is changed: it gives what would be moved, in how many steps.
+        ``remove`` names workers to empty; ``by`` is what to balance: the number of ``"bins"`` or
+        the measured ``"load"``. Returns when the request is durable; the bins move during the
+        following steps, as ``status().rescale`` shows. A second request replaces the target.
+        ``OperationRefused`` with the reason; ``DeadlinePassed`` if the request is not durable after
+        ``timeout`` seconds, while it continues. With ``dry_run`` it changes nothing and returns
+        what would move, in how many steps.
         """
         given = tuple((regions or {}).items())
-        return self._wanted(Scale(workers, given, tuple(remove), Balance(by)), dry_run, timeout)
+        return self._rescale(Scale(workers, given, tuple(remove), Balance(by)), dry_run, timeout)
 
     @overload
     def rebalance(
@@ -163,29 +163,30 @@ class Pipeline:
     def rebalance(
         self, *regions: str, dry_run: bool = False, timeout: float | None = None
     ) -> Status | Forecast:
-        """Share the bins anew among the same workers, by their measured load; as ``scale`` does."""
-        return self._wanted(Rebalance(regions), dry_run, timeout)
+        """Redistribute the bins over the same workers by measured load; else like ``scale``."""
+        return self._rescale(Rebalance(regions), dry_run, timeout)
 
     def scale_pause(self, timeout: float | None = None) -> Status:
-        """Hand no more bins over until ``scale_resume``; rows go on. What is on its way arrives.
+        """Move no more bins until ``scale_resume``; rows keep flowing, and moving bins arrive.
 
-        Returns when that is durable; ``DeadlinePassed`` after ``timeout`` seconds: it goes on.
+        Returns when that is durable; ``DeadlinePassed`` after ``timeout`` seconds, while it
+        continues.
         """
-        return self._asked(RescalePipeline(requests.PauseRescale()), timeout)
+        return self._ask(RescalePipeline(requests.PauseRescale()), timeout)
 
     def scale_resume(self, timeout: float | None = None) -> Status:
-        """Go on with a rescale that was paused; returns and raises as ``scale_pause`` does."""
-        return self._asked(RescalePipeline(requests.ResumeRescale()), timeout)
+        """Resume a paused rescale; returns and raises like ``scale_pause``."""
+        return self._ask(RescalePipeline(requests.ResumeRescale()), timeout)
 
     def scale_cancel(self, *, roll_back: bool = False, timeout: float | None = None) -> Status:
-        """Leave the bins where they are; or, rolling back, bring them back to where they were.
+        """Stop a rescale and leave the bins where they are, or roll it back.
 
-        Returns and raises as ``scale_pause`` does.
+        Returns and raises like ``scale_pause``.
         """
-        return self._asked(RescalePipeline(requests.CancelRescale(roll_back)), timeout)
+        return self._ask(RescalePipeline(requests.CancelRescale(roll_back)), timeout)
 
     def scale_history(self) -> tuple[FinishedRescale, ...]:
-        """The last rescales that are over, oldest first: what was asked, moved, and the outcome."""
+        """Recent finished rescales, oldest first: the request, what moved, and the outcome."""
         return self.status().rescales
 
     def profile(
@@ -196,20 +197,20 @@ class Pipeline:
         heap: bool = False,
         timeout: float | None = None,
     ) -> tuple[TaskProfile, ...]:
-        """What a worker spends in the next step that reads something, one profile for each task.
+        """Profile a worker in the next step that reads rows; returns one profile per task.
 
-        Where its time goes, function by function; or, with ``heap``, what it holds in memory at the
-        end and which lines have allocated it. In all its regions, or in the one named. The step is
-        slower for it, and comes to the same. ``OperationRefused`` where there is no such worker or
-        region and while the pipeline is paused, ``DeadlinePassed`` if no such step comes within
+        A profile shows where its time goes, function by function; with ``heap``, what it holds in
+        memory at the end and which lines allocated it. It covers all regions, or the one named.
+        That step is slower; its result is the same. ``OperationRefused`` if there is no such worker
+        or region or the pipeline is paused, ``DeadlinePassed`` if no such step comes within
         ``timeout`` seconds.
         """
         kind = ProfileKind.HEAP if heap else ProfileKind.TIME
         asked = ProfileWorker(ProfileRequest(kind, worker, region))
-        return self._answered(asked, timeout, "No step has come that reads something").profiles
+        return self._answer(asked, timeout, "No step has read any rows").profiles
 
     def status(self) -> Status:
-        """Where the pipeline stands."""
+        """The status of the pipeline."""
         return self._driver.status()
 
     def query(
@@ -220,14 +221,14 @@ class Pipeline:
         limit_bytes: int = LIMIT_BYTES,
         limit_seconds: float | None = None,
     ) -> pa.Table:
-        """The rows of one SQL query over the state of the operators, at the last committed step.
+        """The rows of one SQL query over the operators' state at the last committed step.
 
         Each operator is a table of its name: key columns, state columns, ``_worker`` and ``_bin``.
-        Names that are not words stand in double quotes, texts in single quotes. Any thread may
-        ask, while steps run and after the pipeline has ended. A query that needs more than its
-        limits is refused with ``QueryTooLarge`` or cancelled with ``QueryTimeout``; seconds are
-        ``query_seconds`` of the settings, which is also the most. Nothing but state can be read,
-        and nothing can be changed: see ``QueryError``.
+        Names that are not words need double quotes, strings single quotes. Any thread may call
+        this, while steps run and after the pipeline has ended. A query that exceeds its limits is
+        refused with ``QueryTooLarge`` or cancelled with ``QueryTimeout``; the default of
+        ``limit_seconds``, and its maximum, is ``query_seconds`` of the settings. A query can only
+        read, and only state: see ``QueryError``.
         """
         longest = self._settings.query_seconds
         seconds = longest if limit_seconds is None else limit_seconds
@@ -238,8 +239,8 @@ class Pipeline:
     def state(self, operator: str) -> DataFrame | pa.Table:
         """An operator's state at the last committed step, with the columns that ``query`` shows.
 
-        A DataFrame where Spark runs in this process, else an Arrow table. The DataFrame reads the
-        files of that step when it is used: ``SnapshotExpired`` when it is used too late.
+        A DataFrame if Spark runs in this process, else an Arrow table. The DataFrame reads the
+        files of that step on use: ``SnapshotExpired`` if that is too late.
         """
         queries = self._node.queries
         if queries is None:
@@ -248,33 +249,31 @@ class Pipeline:
         return frame
 
     def state_table(self, operator: str) -> pa.Table:
-        """An operator's state at the last committed step, read here: key columns, state columns."""
+        """An operator's state at the last committed step as an Arrow table, read without Spark."""
         snapshot = self._node.snapshot
         try:
             return read_table(snapshot.view(operator), self._directory)
         except SnapshotExpired as error:
             raise missing_or_expired(error, self._node.snapshot) from error
 
-    def _wanted(
+    def _rescale(
         self, request: TargetRequest, dry_run: bool, timeout: float | None
     ) -> Status | Forecast:
-        return (
-            self._driver.forecast(request)
-            if dry_run
-            else self._asked(RescalePipeline(request), timeout)
-        )
+        if dry_run:
+            return self._driver.forecast(request)
+        return self._ask(RescalePipeline(request), timeout)
 
-    def _asked(self, operation: Operation, timeout: float | None) -> Status:
-        self._answered(operation, timeout, "What was asked is not durable")
+    def _ask(self, operation: Operation, timeout: float | None) -> Status:
+        self._answer(operation, timeout, "The request is not durable")
         return self.status()
 
-    def _answered(self, operation: Operation, timeout: float | None, late: str) -> Answered:
+    def _answer(self, operation: Operation, timeout: float | None, late: str) -> Answered:
         answered = self._driver.ask(operation, timeout)
         if answered.failure is not None:
             raise error_of(answered.failure)
         if answered.waiting:
             raise DeadlinePassed(
                 f"{late} within {timeout or 0:g} s",
-                do="It was taken and goes on: ask status().",
+                do="It was accepted and continues: see status().",
             )
         return answered

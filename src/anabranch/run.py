@@ -1,4 +1,4 @@
-"""Running a dataflow: the one place that chooses implementations."""
+"""Run a dataflow: the only module that chooses implementations."""
 
 from __future__ import annotations
 
@@ -59,18 +59,17 @@ def run(
     """Start a dataflow and return its handle.
 
     Running it again with the same ``directory`` continues exactly where it stopped, with any
-    number of ``workers``. The Spark of this process is used if there is one; else it is started on
-    ``master`` (``local[*]`` unless told otherwise) with ``spark_conf``, of which the settings that
-    can change at run time hold for the pipeline in either case. ``bins`` is fixed when the
-    directory is made. ``workers`` and ``isolate_workers`` are short for the settings of these
-    names, and go before them. ``rewind`` goes back to a kept checkpoint first, as
-    ``Pipeline.load`` does.
-    ``take_over`` fences a process that runs the pipeline, instead of being refused. ``watch`` is
-    called with every committed step, ``reached`` at the named points of a step (``planned``,
-    ``ran``, ``committed``, ``publishing <sink>``, ``published``; where Spark writes the files of a
-    sink also ``written``, ``decided``, ``placed`` and ``told <sink>``).
+    number of ``workers``. It uses this process's Spark if there is one; otherwise it starts Spark
+    on ``master`` (default ``local[*]``) with ``spark_conf``. Settings of ``spark_conf`` that can
+    change at run time apply in either case. ``bins`` is fixed when the directory is created.
+    ``workers`` and ``isolate_workers`` override the settings of these names. ``rewind`` goes back
+    to a kept checkpoint first, as ``Pipeline.load`` does. ``take_over`` fences the process that
+    runs the pipeline and replaces it. ``watch`` is called with every committed step, ``reached`` at
+    the named points of a step (``planned``, ``ran``, ``committed``, ``publishing <sink>``,
+    ``published``; if Spark writes the files of a sink, also ``written``, ``decided``, ``placed``
+    and ``told <sink>``).
 
-    Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` when the
+    Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` if the
     directory belongs to something else; then nothing was started.
     """
     chosen = settings or Settings()
@@ -128,10 +127,10 @@ def serve(
     accept_duplicates: bool = False,
     watch: Callable[[StepDone], None] | None = None,
 ) -> Served:
-    """Run the dataflow of a Python file and serve it over HTTP; what ``anabranch run`` does.
+    """Run the dataflow of a Python file and serve it over HTTP, as ``anabranch run`` does.
 
-    The node is a process of its own unless ``inline``: it outlives this one for a while, and a
-    coordinator that comes back finds it and goes on.
+    Unless ``inline``, the node is a separate process: it outlives this one for a while, and a
+    restarted coordinator finds it and continues.
     """
     # ``run`` serves nothing.
     from anabranch.http.guard import check_access  # noqa: PLC0415
@@ -143,15 +142,13 @@ def serve(
     request = None if rewind is None else LoadCheckpoint(rewind, accept_duplicates)
     nodes: InlineNode | NodeProcess
     if inline:
-        grace = settings.grace_seconds
-        made = load_flow(flow)
         node = build_node(
-            made,
+            load_flow(flow),
             directory=path,
             bins=bins,
             master=master,
             spark_conf=spark_conf,
-            grace_seconds=grace,
+            grace_seconds=settings.grace_seconds,
             homes=homes_of(path, settings.homes, isolated=settings.isolate_workers),
         )
         nodes = InlineNode(node)
@@ -210,12 +207,12 @@ def build_node(
     homes: Homes | None = None,
     reached: Callable[[str, int], None] = lambda point, step: None,
 ) -> ThreadedNode:
-    """A node for a dataflow, with Spark, in this process. Nothing is open yet.
+    """Build a node for a dataflow, with Spark, in this process. It opens nothing yet.
 
-    ``code`` is the hash that the dataflow goes by, that of the pickled dataflow unless told
-    otherwise. Raises ``InvalidDataflow`` with all problems of the dataflow.
+    ``code`` identifies the dataflow, by default the hash of the pickled dataflow. Raises
+    ``InvalidDataflow`` with all problems of the dataflow.
     """
-    # A coordinator whose node is another process starts at once: it never imports Spark.
+    # Imported here so that a coordinator with a separate node starts fast, without Spark.
     from anabranch.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
     from anabranch.spark.code import save_program  # noqa: PLC0415
     from anabranch.spark.frames import SparkFrames  # noqa: PLC0415
@@ -253,11 +250,10 @@ class ThisProcess:
     """This process as the leader of a pipeline."""
 
     def __init__(self, directory: Path) -> None:
-        """Nobody leads yet."""
         self.leadership = Leadership(directory / "journal")
 
     def lead(self, take_over: bool) -> int:
-        """Become the leader; ``DirectoryInUse`` if another process is it."""
+        """Become the leader; ``DirectoryInUse`` if another process leads."""
         return self.leadership.lead(take_over, socket.gethostname(), os.getpid(), time.time_ns())
 
     @property
@@ -266,5 +262,5 @@ class ThisProcess:
         return self.leadership.members
 
     def release(self) -> None:
-        """Lead no longer."""
+        """Give up leadership."""
         self.leadership.release()

@@ -105,6 +105,7 @@ def test_the_demo_by_its_command(tmp_path: Path) -> None:
         "At 1 worker",
     ]
     assert all(re.search(r" [1-9]\d* bins, [\d,]+ keys, .* moved, ", line) for line in settled)
+    assert "Finished" in lines
     assert "running totals written" in ran.stdout
     assert ran.stdout.count(" equal") == 4
     assert "The result is right" in lines[-1]

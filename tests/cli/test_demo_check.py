@@ -113,11 +113,11 @@ def repeat_a_tier(result: Result) -> None:
 @pytest.mark.parametrize(
     ("spoil", "part", "report"),
     [
-        (spoil_kept_total, 1, "1 missing, such as ('bob', 2, 300); 1 too many"),
+        (spoil_kept_total, 1, "1 missing, such as ('bob', 2, 300); 1 extra"),
         (forget_a_customer, 1, "1 missing, such as ('bob', 2, 300)"),
-        (spoil_kept_tier, 3, "1 missing, such as ('bronze', 3, 60300, 60000); 1 too many"),
+        (spoil_kept_tier, 3, "1 missing, such as ('bronze', 3, 60300, 60000); 1 extra"),
         (spoil_an_early_tier, 2, "1 missing, such as (1, 'silver', 1, 50000, 110000)"),
-        (repeat_a_tier, 2, "1 too many, such as (2, 'bronze', 3, 60300, 60000)"),
+        (repeat_a_tier, 2, "1 extra, such as (2, 'bronze', 3, 60300, 60000)"),
     ],
 )
 def test_a_wrong_part_is_found_and_only_that(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anabranch.cli.demo.rescales import DemoRescales, turns
+from anabranch.cli.demo.rescales import DemoRescales, planned_rescales
 from anabranch.sinks.memory import MemorySink
 from tests.node.engine import Engine
 from tests.node.test_live_rescale import Story
@@ -13,7 +13,7 @@ from tests.node.test_live_rescale import Story
 def test_up_and_down_each_when_the_one_before_is_settled(tmp_path: Path) -> None:
     story = Story(4)
     pipeline = Engine(story.program(MemorySink(), MemorySink()), tmp_path).start().pipeline
-    migration, seen, over = DemoRescales(turns(2)), [], []
+    migration, seen, over = DemoRescales(planned_rescales(2)), [], []
     while not migration.is_over:
         status = pipeline.status()
         found = migration.advance(pipeline, status, status.rows / len(story.rows))

@@ -107,8 +107,8 @@ def test_the_picture_fits_a_terminal_of_80_columns_and_24_lines(shown: Frame) ->
 
 def test_the_picture_shows_the_bins_by_owner_and_how_far_they_are() -> None:
     lines = picture(rescaling())
-    assert "going to 4 workers: 16/64 bins, 1,600/6,400 keys, 32.0 KiB, 2 s left" in line_with(
-        "going to", lines
+    assert "scaling to 4 workers: 16/64 bins, 1,600/6,400 keys, 32.0 KiB, 2 s left" in line_with(
+        "scaling to", lines
     )
     # three bins a cell, in two lines
     customers = line_with("by-customer", lines), lines[_place("by-customer", lines) + 1]

@@ -72,8 +72,8 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [
         ("""echo 'openjdk version "1.8.0_392"' >&2""", "is Java 8; Spark needs 17"),
         ("""echo 'openjdk version "11.0.21" 2023-10-17' >&2""", "is Java 11; Spark needs 17"),
-        ("echo hello", "does not say its version"),
-        ("exec /nowhere/java", "does not say its version"),
+        ("echo hello", "does not print its version"),
+        ("exec /nowhere/java", "does not print its version"),
     ],
 )
 def test_a_java_that_will_not_do(
@@ -136,7 +136,7 @@ def test_another_spark_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (check,) = directory_checks(tmp_path / "file" / "state")
-    assert (check.verdict, check.what) == (Verdict.FAIL, f"{tmp_path / 'file'} is no directory")
+    assert (check.verdict, check.what) == (Verdict.FAIL, f"{tmp_path / 'file'} is not a directory")
 
 
 def test_a_directory_that_takes_no_files() -> None:

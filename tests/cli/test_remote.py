@@ -21,7 +21,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
-from anabranch.cli import remote
+from anabranch.cli import connect, remote
 from anabranch.cli.exits import Exit
 from anabranch.cli.run_view import RunView, line, picture
 from anabranch.cli.spinner import checkpoint_with_progress
@@ -37,7 +37,7 @@ from anabranch.coordinator.operations import (
 )
 from anabranch.errors import UserFunctionFailed
 from anabranch.http.address import Address, write_address
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.feed import TimedStep
 from anabranch.http.profile_text import NOT_YET
@@ -78,7 +78,7 @@ def invoke(*arguments: str, code: int = 0) -> str:
 
 @contextmanager
 def served(little: Little, directory: Path, token: str | None = "s3cret") -> Iterator[Running]:
-    with Server(build_app(little.begin(), token)) as server:
+    with Server(Application(little.begin(), token)) as server:
         write_address(directory, Address(server.address, os.getpid(), 3, token))
         until(lambda: little.step >= 3)
         yield Running(little, directory, server.address)
@@ -172,7 +172,7 @@ def test_pause_and_start_of_a_source(running: Running) -> None:
     assert (found["operation"], found["done"]) == ("source start", True)
     assert found["status"]["sources"][0]["paused"] is False
     assert "paused" not in running("status") + status_line(running.little.status())
-    assert running("start", "--source", "numbers").startswith("Source numbers goes on. ")
+    assert running("start", "--source", "numbers").startswith("Source numbers is resumed. ")
     asked = [PauseSource("numbers"), StartSource("numbers"), StartSource("numbers")]
     assert running.little.asked == asked
 
@@ -210,7 +210,7 @@ def test_a_checkpoint_that_takes_longer_ends_with_5(tmp_path: Path) -> None:
     with served(Little(pace=0.001, file_seconds=0.3), tmp_path) as running:
         running("pause")
         text = running("checkpoint", "--seconds", "0.1", code=5)
-        assert text == "The checkpoint still goes on: see `anabranch status`.\n"
+        assert text == "The checkpoint is still in progress: see `anabranch status`.\n"
         found = json.loads(running("checkpoint", "--seconds", "0", "--json", code=5))
         assert found["done"] is False
 
@@ -301,7 +301,7 @@ def test_a_bug_is_told_without_a_traceback(
     def broken(*arguments: object) -> Client:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(remote, "client_of", broken)
+    monkeypatch.setattr(connect, "client_of", broken)
     ended, text = failure(monkeypatch, capsys, "status", "--url", "http://127.0.0.1:1")
     assert (ended, "Traceback" in text) == (1, False)
     assert "ZeroDivisionError: by zero" in text
@@ -337,7 +337,7 @@ def test_texts_of_others_are_shown_as_they_are(
     assert (drawn.count(HARMLESS), "\x1b[2J" in drawn) == (3, False)
     # An error's text may have lines.
     monkeypatch.setattr(
-        remote, "client_of", lambda *_: (_ for _ in ()).throw(UserFunctionFailed(f"{HOSTILE}\nb"))
+        connect, "client_of", lambda *_: (_ for _ in ()).throw(UserFunctionFailed(f"{HOSTILE}\nb"))
     )
     _, said = failure(monkeypatch, capsys, "status", "--url", "http://127.0.0.1:1")
     assert said == f"error: [step.user_function] {HARMLESS}\nb.\n"

@@ -21,14 +21,14 @@ from typer.testing import CliRunner
 
 import anabranch as ab
 from anabranch.cli import serving
-from anabranch.cli.run import NodeKind, Serving, Wanted, register
+from anabranch.cli.run import NodeKind, RunOptions, Serving, register
 from anabranch.cli.run_view import RunView, line, picture
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Operation, ShutDownPipeline
 from anabranch.coordinator.port import Answered, Coordinator
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import UserFunctionFailed
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.feed import TimedStep
 from anabranch.http.server import Server
@@ -42,12 +42,14 @@ from tests.http.raw import until
 class LittleServing:
     """A little coordinator with its server, as the command wants it."""
 
-    def __init__(self, little: Little, wanted: Wanted, tell: Callable[[StepDone], None]) -> None:
+    def __init__(
+        self, little: Little, options: RunOptions, tell: Callable[[StepDone], None]
+    ) -> None:
         self.little = little
         self._steps = little.steps(0.05)
         threading.Thread(target=self._listen, args=(tell,), daemon=True).start()
         self._server = Server(
-            build_app(little.begin(), wanted.token), wanted.host, wanted.port, wanted.token
+            Application(little.begin(), options.token), options.host, options.port, options.token
         ).start()
         self.closed = False
 
@@ -86,12 +88,12 @@ class Stuck(Little):
 
 
 def application(
-    little: Little, served: list[tuple[Wanted, LittleServing]] | None = None
+    little: Little, served: list[tuple[RunOptions, LittleServing]] | None = None
 ) -> typer.Typer:
-    def serve(wanted: Wanted, tell: Callable[[StepDone], None]) -> Serving:
-        serving = LittleServing(little, wanted, tell)
+    def serve(options: RunOptions, tell: Callable[[StepDone], None]) -> Serving:
+        serving = LittleServing(little, options, tell)
         if served is not None:
-            served.append((wanted, serving))
+            served.append((options, serving))
         return serving
 
     app = typer.Typer(pretty_exceptions_enable=False)
@@ -105,8 +107,8 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> tuple[int, str]:
     return ran.exit_code, ran.output
 
 
-def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
-    served: list[tuple[Wanted, LittleServing]] = []
+def test_options_are_read(tmp_path: Path) -> None:
+    served: list[tuple[RunOptions, LittleServing]] = []
     little = Little()
     threading.Timer(0.3, little.ask, (ShutDownPipeline(), 0)).start()
     options = {
@@ -131,28 +133,31 @@ def test_all_that_was_told_is_wanted(tmp_path: Path) -> None:
     given = ["orders.py:flow", *(part for pair in options.items() for part in pair), *flags]
     code, text = run(application(little, served), given)
     assert code == 0, text
-    ((wanted, serving),) = served
-    assert wanted == Wanted(
+    ((run_options, serving),) = served
+    assert run_options == RunOptions(
         flow="orders.py:flow",
         directory=tmp_path / "state",
-        workers=3,
+        settings=Settings(
+            workers=3,
+            target_latency_seconds=0.2,
+            checkpoint_seconds=10,
+            keep_checkpoints=5,
+            accept_divergence=True,
+            rescale=RescaleSettings(MovePolicy.FLUID, budget_bytes=1000, budget_ms=20),
+            deadlines=ab.Deadlines(step=7200),
+            query_seconds=300,
+            grace_seconds=360,
+        ),
+        bins=64,
         master="local[4]",
         conf=(("spark.driver.memory", "2g"),),
         host="127.0.0.1",
         port=0,
         token="t",
-        target_latency=0.2,
-        checkpoint_seconds=10,
-        keep_checkpoints=5,
         take_over=True,
         rewind=7,
         accept_duplicates=True,
-        accept_divergence=True,
         node=NodeKind.INLINE,
-        bins=64,
-        rescale=RescaleSettings(MovePolicy.FLUID, budget_bytes=1000, budget_ms=20),
-        step_seconds=7200,
-        query_seconds=300,
     )
     assert serving.closed
 
@@ -168,7 +173,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, *options: str) -> S
     monkeypatch.setattr(serving, "serve", serve)
     app = typer.Typer(pretty_exceptions_enable=False)
     app.callback()(lambda: None)
-    register(app, serving.serve_wanted)
+    register(app, serving.serve_flow)
     with pytest.raises(UserFunctionFailed):
         run(app, ["f.py:flow", "--directory", str(directory), *options])
     return settings[0]
@@ -194,7 +199,7 @@ def test_files_stay_for_as_long_as_a_query_may_take(
 
 
 def test_bins_that_are_no_power_of_two_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    served: list[tuple[Wanted, LittleServing]] = []
+    served: list[tuple[RunOptions, LittleServing]] = []
     given = ["f.py:flow", "--directory", str(tmp_path), "--bins", "100"]
     code, text = run(application(Little(), served), given)
     assert (code, served) == (2, [])
@@ -213,7 +218,7 @@ def test_bins_that_are_no_power_of_two_are_refused_before_anything_starts(tmp_pa
 def test_a_token_that_no_call_could_bring_is_wrong_usage(
     tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str]
 ) -> None:
-    served: list[tuple[Wanted, LittleServing]] = []
+    served: list[tuple[RunOptions, LittleServing]] = []
     given = ["run", "f.py:flow", "--directory", str(tmp_path), "--host", "0.0.0.0", *arguments]
     ran = CliRunner().invoke(application(Little(), served), given, env=environment)
     assert (ran.exit_code, served) == (2, [])
@@ -221,13 +226,13 @@ def test_a_token_that_no_call_could_bring_is_wrong_usage(
 
 
 def test_a_token_of_the_command_line_goes_before_that_of_the_environment(tmp_path: Path) -> None:
-    served: list[tuple[Wanted, LittleServing]] = []
+    served: list[tuple[RunOptions, LittleServing]] = []
     little = Little()
     threading.Timer(0.3, little.ask, (ShutDownPipeline(), 0)).start()
     given = ["run", "f.py:flow", "--directory", str(tmp_path), "--token", "t"]
     ran = CliRunner().invoke(application(little, served), given, env={"ANABRANCH_TOKEN": ""})
     assert ran.exit_code == 0, ran.output
-    assert [wanted.token for wanted, _ in served] == ["t"]
+    assert [options.token for options, _ in served] == ["t"]
 
 
 def test_it_shows_lines_and_its_address_and_ends_with_the_pipeline(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from anabranch.cli.scale_progress import until_over
+from anabranch.cli.scale_progress import await_rescale
 from anabranch.cli.scale_text import rescale_text
 from anabranch.coordinator.operations import RescalePipeline
 from anabranch.coordinator.port import Answered
@@ -78,7 +78,7 @@ def test_scale_waits_and_says_what_was_moved(running: Running) -> None:
 )
 def test_what_is_asked_for(running: Running, arguments: tuple[str, ...], asked: Scale) -> None:
     said = running("scale", *arguments, "--no-wait")
-    assert said == "It is under way: see `anabranch scale status`.\n"
+    assert said == "The rescale is in progress: see `anabranch scale status`.\n"
     assert running.little.asked == [RescalePipeline(asked)]
 
 
@@ -92,8 +92,8 @@ def test_a_dry_run(running: Running) -> None:
 
 
 def test_pause_status_resume_cancel_history(running: Running) -> None:
-    assert running("scale", "status") == "No rescale is under way.\n"
-    assert running("scale", "history") == "There was no rescale yet.\n"
+    assert running("scale", "status") == "No rescale is in progress.\n"
+    assert running("scale", "history") == "No rescale has finished yet.\n"
     paused(running, "4")
     assert running("scale", "pause") == "The rescale is paused.\n"
     assert running("scale", "status").startswith("Rescale 1, 4 workers: paused, ")
@@ -126,7 +126,7 @@ def test_pause_status_resume_cancel_history(running: Running) -> None:
 
 def test_what_is_not_over_in_time_ends_with_5(running: Running) -> None:
     running.little.pace = 1.0
-    assert "still goes on" in running("scale", "3", "--seconds", "1.5", code=5)
+    assert "still in progress" in running("scale", "3", "--seconds", "1.5", code=5)
     running("pause")
     assert "no step has committed it yet" in running("scale", "2", "--seconds", "0", code=5)
 
@@ -219,7 +219,7 @@ def test_a_rescale_that_nobody_remembers_is_not_done(
 ) -> None:
     monkeypatch.setattr(LittleRescale, "history", ())
     text = running("scale", "4", code=3)
-    assert text.startswith("It is not known how the rescale ended")
+    assert text.startswith("The outcome of the rescale is unknown")
 
 
 def test_a_bar_shows_bins_keys_time_longest_step_and_budget(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_bar_shows_bins_keys_time_longest_step_and_budget(tmp_path: Path) -> N
         client = Client.of_directory(running.directory)
         console = Console(force_terminal=True, record=True, width=200, file=io.StringIO())
         answer = client.scale(ScaleRequest(4))
-        seen = until_over(client, answer, 60, console)
+        seen = await_rescale(client, answer, 60, console)
         assert (seen.number, seen.status.rescale) == (1, None)
         shown = console.export_text()
         assert re.search(r"\b[123]/4 bins", shown), shown

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.server import Server
 from tests.http.little import Little
 from tests.http.raw import Site
@@ -22,5 +22,5 @@ def little() -> Little:
 def site(little: Little) -> Iterator[Site]:
     """The pipeline, begun, and its server."""
     little.begin()
-    with Server(build_app(little, None)) as server:
+    with Server(Application(little, None)) as server:
         yield Site(server.address)

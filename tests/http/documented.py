@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import (
     positive_data_acceptance,
 )
 
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from tests.http.little import Little
 from tests.http.raw import Site
 
@@ -29,7 +29,7 @@ bounded = settings(
 )
 
 # The document is that of every coordinator; whom it is tried on is left to the fixture.
-schema = schemathesis.openapi.from_dict(build_app(Little(), None).openapi())
+schema = schemathesis.openapi.from_dict(Application(Little(), None).openapi())
 
 
 def call(case: Any, api: Site) -> None:

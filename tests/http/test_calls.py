@@ -18,7 +18,7 @@ from anabranch.coordinator.operations import (
     StartSource,
     TakeCheckpoint,
 )
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.server import Server
 from anabranch.protocol.node import Failure
 from anabranch.protocol.status import Phase, Status
@@ -91,7 +91,7 @@ def test_a_checkpoint_is_kept_and_listed(site: Site, little: Little) -> None:
 
 def test_a_checkpoint_that_takes_longer_answers_202_with_the_status() -> None:
     little = Little(pace=0.001, file_seconds=0.2).begin()
-    with Server(build_app(little, None)) as server:
+    with Server(Application(little, None)) as server:
         site = Site(server.address)
         step = paused_at(site, 2)
         reply = site.post("/checkpoint?seconds=0.1")
@@ -133,7 +133,7 @@ def test_shutdown(
 
 def test_status_and_pause_answer_while_as_many_wait_as_may() -> None:
     little = Little(pace=0.001, file_seconds=1.0).begin()
-    with Server(build_app(little, None)) as server:
+    with Server(Application(little, None)) as server:
         site = Site(server.address)
         paused_at(site, 1)
         waiting = [
@@ -211,7 +211,7 @@ def test_a_query_may_take_what_the_pipeline_allows_unless_told(
             seen.append(seconds)
             return super().query(sql, rows, bytes, seconds)
 
-    with Server(build_app(Asked().begin(), None, query_seconds=30)) as server:
+    with Server(Application(Asked().begin(), None, query_seconds=30)) as server:
         assert Site(server.address).post("/query", {"sql": "select 1", **asked}).status == 200
     assert seen == [given]
 
@@ -314,7 +314,7 @@ class Broken(Little):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_bug_is_a_problem_document_that_tells_no_secrets() -> None:
-    with Server(build_app(Broken().begin(), None)) as server:
+    with Server(Application(Broken().begin(), None)) as server:
         reply = Site(server.address).get("/metadata")
         reply.problem(500, "anabranch")
         assert b"secret" not in reply.body
@@ -323,7 +323,7 @@ def test_a_bug_is_a_problem_document_that_tells_no_secrets() -> None:
 
 def test_the_server_lets_calls_under_way_end_when_it_stops() -> None:
     little = Little(pace=0.001, file_seconds=0.5).begin()
-    server = Server(build_app(little, None)).start()
+    server = Server(Application(little, None)).start()
     site = Site(server.address)
     paused_at(site, 1)
     with little._changed:

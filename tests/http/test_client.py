@@ -21,7 +21,7 @@ from anabranch.errors import (
     Unauthorized,
 )
 from anabranch.http.address import Address, read_address, remove_address, write_address
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.schemas import QueryRequest
 from anabranch.http.server import Server
@@ -31,7 +31,7 @@ from tests.http.raw import until
 
 @contextmanager
 def served(little: Little, token: str | None = None) -> Iterator[Client]:
-    with Server(build_app(little.begin(), token)) as server:
+    with Server(Application(little.begin(), token)) as server:
         yield Client(server.address, token)
 
 
@@ -97,13 +97,13 @@ def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(CoordinatorUnreachable, match="its process was 4711"):
         Client.of_directory(tmp_path).status()
     (tmp_path / "coordinator.json").write_bytes(b'{"url"')
-    with pytest.raises(CoordinatorUnreachable, match="cannot be read"):
+    with pytest.raises(CoordinatorUnreachable, match="Cannot read the coordinator"):
         Client.of_directory(tmp_path)
 
 
 @pytest.mark.parametrize("url", ["", "orders.state", "ftp://127.0.0.1", "http://"])
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(CoordinatorUnreachable, match="no address of a coordinator"):
+    with pytest.raises(CoordinatorUnreachable, match="not the address of a coordinator"):
         Client(url).status()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.http import feed
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.feed import Watcher
 from anabranch.http.routes import events
 from anabranch.http.server import Server
@@ -75,7 +75,7 @@ def test_the_stream_ends_with_the_pipeline(site: Site) -> None:
 
 
 def test_the_stream_ends_with_the_server() -> None:
-    server = Server(build_app(Little().begin(), None)).start()
+    server = Server(Application(Little().begin(), None)).start()
     with closing(Site(server.address).connection()) as connection:
         connection.request("GET", "/events")
         answer = connection.getresponse()

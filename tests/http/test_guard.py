@@ -12,7 +12,7 @@ import pytest
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import AddressTaken, TokenInvalid, TokenMissing
 from anabranch.http import body as http_body
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.guard import MOST_BODY_BYTES
 from anabranch.http.server import Server
 from anabranch.run import serve
@@ -26,7 +26,7 @@ TOKEN = "".join(map(chr, range(ord("!"), ord("~") + 1)))
 @pytest.fixture
 def guarded() -> Iterator[str]:
     """The address of a server that wants a token."""
-    with Server(build_app(Little().begin(), TOKEN), token=TOKEN) as server:
+    with Server(Application(Little().begin(), TOKEN), token=TOKEN) as server:
         yield server.address
 
 
@@ -70,8 +70,8 @@ def test_without_a_token_pages_of_other_origins_are_refused(site: Site) -> None:
 def test_elsewhere_than_on_loopback_a_token_is_needed() -> None:
     for host in ("0.0.0.0", "::", "10.1.2.3"):
         with pytest.raises(TokenMissing):
-            Server(build_app(Little(), None), host)
-    with Server(build_app(Little().begin(), TOKEN), "0.0.0.0", token=TOKEN) as server:
+            Server(Application(Little(), None), host)
+    with Server(Application(Little().begin(), TOKEN), "0.0.0.0", token=TOKEN) as server:
         assert server.address.startswith("http://127.0.0.1:")
         assert Site(server.address).get("/health").status == 200
 
@@ -82,7 +82,7 @@ def test_elsewhere_than_on_loopback_a_token_is_needed() -> None:
 )
 def test_a_token_that_no_header_carries_is_refused(host: str, token: str) -> None:
     with pytest.raises(TokenInvalid, match="printable ASCII"):
-        Server(build_app(Little(), token), host, token=token)
+        Server(Application(Little(), token), host, token=token)
 
 
 @pytest.mark.parametrize("inline", [False, True])
@@ -105,11 +105,11 @@ def test_nothing_is_started_without_a_token_that_fits(
 def test_an_address_that_is_taken_is_refused() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(AddressTaken, match="port 0 takes a free one"),
+        pytest.raises(AddressTaken, match="port 0 picks a free one"),
     ):
-        Server(build_app(Little(), None), port=taken.getsockname()[1])
+        Server(Application(Little(), None), port=taken.getsockname()[1])
     with pytest.raises(AddressTaken):
-        Server(build_app(Little(), "t"), "no.such.host.invalid", token="t")
+        Server(Application(Little(), "t"), "no.such.host.invalid", token="t")
 
 
 # ----------------------------------------------------------------------------------------- bodies

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.server import Server
 from tests.http.documented import bounded, call, schema
 from tests.http.little import Little
@@ -24,7 +24,7 @@ from tests.http.raw import Site
 @contextmanager
 def little_api() -> Iterator[Site]:
     """A little coordinator behind a server."""
-    with Server(build_app(Little().begin(), None)) as server:
+    with Server(Application(Little().begin(), None)) as server:
         yield Site(server.address)
 
 

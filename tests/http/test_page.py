@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.openapi import TEXTS
 from anabranch.http.routes.metrics import Meter
 from anabranch.http.server import Server
@@ -34,7 +34,7 @@ def test_the_examples_are_true() -> None:
     # It takes one step and then sleeps.
     little = Little(pace=1000, step=41).begin()
     until(lambda: little.step == 42)
-    with Server(build_app(little, None)) as server:
+    with Server(Application(little, None)) as server:
         site = Site(server.address)
         for block in blocks:
             request, _, answer = block.partition("\n\n")
@@ -49,7 +49,7 @@ def test_the_examples_are_true() -> None:
 
 def test_every_call_and_status_has_its_place() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    for path in build_app(Little(), None).openapi()["paths"]:
+    for path in Application(Little(), None).openapi()["paths"]:
         assert f"`{path}`" in text or f"`GET {path}`" in text or f"`POST {path}`" in text
     listed = re.findall(r"^\| ((?:\d{3}(?:, )?)+) \|", text, re.MULTILINE)
     assert {int(code) for row in listed for code in row.split(", ")} == set(TEXTS)

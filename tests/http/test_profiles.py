@@ -104,7 +104,7 @@ def test_the_text_of_both_kinds() -> None:
         memory=MemoryUse(120 << 20, 3 << 20, 9 << 20, 4096, 1 << 20),
     )
     assert profile_text(ProfileAnswer(True, 42, (time, heap))) == (
-        "step 42, by-name, worker 1: 12.5 ms while looked at\n"
+        "step 42, by-name, worker 1: 12.5 ms while profiled\n"
         "\n"
         "own ms   ms  calls  function               where\n"
         "------  ---  -----  ---------------------  --------------------\n"
@@ -112,7 +112,7 @@ def test_the_text_of_both_kinds() -> None:
         "   0.0  0.0      3  <built-in method len>\n"
         "and 12 more\n"
         "\n"
-        "step 42, by-name, worker 0: 500.0 ms while looked at\n"
+        "step 42, by-name, worker 0: 500.0 ms while profiled\n"
         "resident 120.0 MiB, Arrow 3.0 MiB (most 9.0 MiB), objects of this step 0.0 MiB "
         "(most 1.0 MiB)\n"
         "\n"

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.coordinator.operations import RescalePipeline
 from anabranch.errors import OperationRefused
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.schemas import RebalanceRequest, ScaleRequest
 from anabranch.http.server import Server
@@ -73,7 +73,7 @@ def test_a_rescale_under_way_tells_how_far_it_is() -> None:
     little = Little(pace=0.001).begin()
     until(lambda: little.step > BINS)
     little.pace = 0.2
-    with Server(build_app(little, None)) as server:
+    with Server(Application(little, None)) as server:
         site = Site(server.address)
         site.post("/scale", {"workers": 4})
         until(lambda: site.get("/scale").json()["rescale"]["moved_bins"] == 2)
@@ -122,7 +122,7 @@ def test_what_makes_no_sense_is_refused(
 
 @contextmanager
 def served(little: Little) -> Iterator[Client]:
-    with Server(build_app(little.begin(), None)) as server:
+    with Server(Application(little.begin(), None)) as server:
         yield Client(server.address)
 
 

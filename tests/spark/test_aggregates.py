@@ -254,9 +254,9 @@ def test_every_column_has_sparks_type(inputs: Path, spark: SparkSession) -> None
     node = next(n for n in flow.graph().stateful() if n.name == "plain")
     ours = {field.name: type_to_ddl(field.type) for field in typed.schema(node.id)}
     columns = [f"{in_spark(*pair)[0]} as {name}" for name, pair in AGGREGATES.items()]
-    spark.createDataFrame([], SCHEMA).createOrReplaceTempView("no_rows")
-    theirs = spark.sql(f"select {', '.join(columns)} from no_rows").schema
-    spark.catalog.dropTempView("no_rows")
+    spark.createDataFrame([], SCHEMA).createOrReplaceTempView("empty_frame")
+    theirs = spark.sql(f"select {', '.join(columns)} from empty_frame").schema
+    spark.catalog.dropTempView("empty_frame")
     assert {f.name: f.dataType.simpleString() for f in theirs} == {
         name: kind for name, kind in ours.items() if name != "k"
     }

@@ -44,7 +44,7 @@ def collected(df: DataFrame) -> list[tuple[Any, ...]]:
 def test_mapped_rows_are_those_of_map_in_arrow(spark: SparkSession, size: int) -> None:
     # A function that is too large to go with every task goes as pyspark would send it.
     task = partial(sums, "x" * size)
-    made = Assembly(spark).mapped(rows(spark), ["id", "`a b`"], task, SUM)
+    made = Assembly(spark).map_in_arrow(rows(spark), ["id", "`a b`"], task, SUM)
     asked = rows(spark).mapInArrow(task, "total bigint, note string")
     assert collected(made) == collected(asked) == [(135, "xxx")]
     assert made.schema == asked.schema
@@ -54,7 +54,7 @@ def test_mapped_rows_are_those_of_map_in_arrow(spark: SparkSession, size: int) -
 def test_a_function_is_sent_anew_every_time(spark: SparkSession) -> None:
     assembly = Assembly(spark)
     for number in range(3):
-        made = assembly.mapped(rows(spark), ["id", "`a b`"], partial(sums, f"n{number}"), SUM)
+        made = assembly.map_in_arrow(rows(spark), ["id", "`a b`"], partial(sums, f"n{number}"), SUM)
         assert collected(made) == [(135, f"n{number}")]
 
 
@@ -72,7 +72,7 @@ def test_a_view_shows_what_it_was_given_last(spark: SparkSession) -> None:
 
 def test_rows_are_in_the_partition_that_they_name(spark: SparkSession) -> None:
     named = spark.range(0, 20, 1, 4).selectExpr("id", "cast(id % 3 as int) as at")
-    made = Assembly(spark).parted(named, 3, functions.col("at")._jc)
+    made = Assembly(spark).repartition(named, 3, functions.col("at")._jc)
     found = made.selectExpr("at", "spark_partition_id() as part").distinct()
     assert collected(found) == [(0, 0), (1, 1), (2, 2)]
 
@@ -85,8 +85,10 @@ def test_the_second_step_makes_few_calls(
     calls: list[str] = []
 
     def step() -> DataFrame:
-        df = assembly.parted(assembly.query("select id, cast(0 as int) as at from range(4)"), 1, at)
-        made = assembly.mapped(df, ["id", "at"], partial(sums, "abc"), SUM)
+        df = assembly.repartition(
+            assembly.query("select id, cast(0 as int) as at from range(4)"), 1, at
+        )
+        made = assembly.map_in_arrow(df, ["id", "at"], partial(sums, "abc"), SUM)
         assembly.view(made, "few_calls")
         return assembly.query("select total from few_calls")
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import anabranch as ab
 from anabranch.coordinator.driver.journal_reader import read_journal_view
 from anabranch.errors import CorruptRun
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.server import Server
 from anabranch.journal.journal import Journal
@@ -51,7 +51,7 @@ def served(directory: Path) -> Iterator[Site]:
     pipeline = ab.run(
         sums(), directory=directory, settings=ab.Settings(target_latency_seconds=None)
     )
-    with Server(build_app(pipeline._driver, None)) as server:
+    with Server(Application(pipeline._driver, None)) as server:
         until(lambda: pipeline.status().step >= 3, seconds=60)
         yield Site(server.address)
         pipeline.shutdown()
@@ -179,7 +179,7 @@ def test_a_worker_is_looked_at_while_it_works(shared: Site) -> None:
     (time,) = found.profiles
     assert (time.group, time.worker) == ("by-k", 0)
     files = {Path(each.file).parts[-3:] for each in time.functions if each.file}
-    assert ("anabranch", "node", "region_task.py") in files
+    assert ("anabranch", "task", "region_task.py") in files
     (heap,) = client.profile(ProfileRequest(ProfileKind.HEAP, 1), 60).profiles
     assert heap.memory is not None
     assert heap.memory.resident > 10 << 20

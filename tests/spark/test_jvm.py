@@ -14,17 +14,20 @@ from types import FrameType
 import pytest
 
 from anabranch.spark import jvm, session
-from anabranch.spark.jvm import JAVA_OPTIONS, quiet
+from anabranch.spark.jvm import JAVA_OPTIONS, with_java_options
 
 
 def test_our_logging_and_stack_are_there_and_the_users_options_come_after_them() -> None:
-    ours = quiet({})[JAVA_OPTIONS]
+    ours = with_java_options({})[JAVA_OPTIONS]
     logging, stack = ours.split()
     assert stack == "-Xss8m"
     name, _, address = logging.partition("=")
     assert name == "-Dlog4j2.configurationFile"
     assert Path(address.removeprefix("file://")).read_text().count("rootLogger.level") == 1
-    assert quiet({JAVA_OPTIONS: "-Dx=1", "a": "b"}) == {JAVA_OPTIONS: f"{ours} -Dx=1", "a": "b"}
+    assert with_java_options({JAVA_OPTIONS: "-Dx=1", "a": "b"}) == {
+        JAVA_OPTIONS: f"{ours} -Dx=1",
+        "a": "b",
+    }
 
 
 def relayed(text: bytes, monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
@@ -77,6 +80,6 @@ def test_ctrl_c_is_the_programs_after_spark_has_started() -> None:
         """Stand in for the handler that cancels all jobs."""
 
     before = signal.getsignal(signal.SIGINT)
-    with session._own_interrupts():
+    with session._keep_interrupt_handler():
         signal.signal(signal.SIGINT, pysparks)
     assert signal.getsignal(signal.SIGINT) is before

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.spark.session import open_session
-from anabranch.spark.step.late_rows import AT, TOLD, Blanks
+from anabranch.spark.step.late_rows import AT, PAYLOAD, Blanks
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -21,7 +21,7 @@ def session() -> SparkSession:
 
 def planned(blanks: Blanks) -> DataFrame:
     """A query over the rows behind an exchange, with its physical plan and its RDDs."""
-    made: Any = blanks.frame.selectExpr(f"{AT} + 1 as next", TOLD).repartition(2, "next")
+    made: Any = blanks.frame.selectExpr(f"{AT} + 1 as next", PAYLOAD).repartition(2, "next")
     made._jdf.queryExecution().toRdd()
     found: DataFrame = made
     return found
@@ -42,7 +42,7 @@ def test_a_planned_query_reads_what_is_written_before_it_runs(session: SparkSess
 
 def test_what_is_not_written_again_is_blank(session: SparkSession) -> None:
     blanks = Blanks(session, 3)
-    first, second = (planned(blanks).where(f"{TOLD} is not null") for _ in "ab")
+    first, second = (planned(blanks).where(f"{PAYLOAD} is not null") for _ in "ab")
     blanks.fill([(0, b"a"), (1, b"b")])
     assert report(first) == [(1, b"a"), (2, b"b")]
     blanks.fill([(4, b"c")])

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 import anabranch as ab
 from anabranch.records.plan import Plan
 from anabranch.spark.session import open_session
-from anabranch.spark.step.late_rows import AT, TOLD, Blanks
-from anabranch.spark.step.plan_cache import KEPT_PLANS, PlanInputs, Planned, Plans
+from anabranch.spark.step.late_rows import AT, PAYLOAD, Blanks
+from anabranch.spark.step.plan_cache import KEPT_PLANS, PlanCache, PlanInputs, ReusablePlan
 from anabranch.spark.step.step_query import StepQueries
 from tests.spark.running import completed, eventually, state_of, write_json
 
@@ -66,15 +66,15 @@ class Query:
         self.made += 1
         rows = found.where("value >= 0").selectExpr("name", "value", "_metadata.file_path as file")
         report = self.blanks.frame.selectExpr(
-            f"cast({TOLD} as string)", f"cast({AT} as bigint)", "''"
+            f"cast({PAYLOAD} as string)", f"cast({AT} as bigint)", "''"
         )
         both = rows.union(report).repartitionById(partitions, _part(partitions))
         return both.mapInArrow(_seen, "name string, value bigint")
 
-    def over(self, plans: Plans, *numbers: int) -> list[tuple[str, int]]:
+    def over(self, plans: PlanCache, *numbers: int) -> list[tuple[str, int]]:
         return sorted((row.name, row.value) for row in self.run(plans, 2, *numbers).collect())
 
-    def run(self, plans: Plans, partitions: int, *numbers: int) -> DataFrame:
+    def run(self, plans: PlanCache, partitions: int, *numbers: int) -> DataFrame:
         found = self.found(*numbers)
         given = self.given(found, partitions)
         frame = plans.frame("shape", given, lambda: self.frame(found, partitions))
@@ -113,7 +113,7 @@ def expected(values: list[int], report: list[tuple[str, int]]) -> list[tuple[str
 def test_a_plan_serves_other_files_and_what_is_told_later(
     session: SparkSession, tmp_path: Path, format: str
 ) -> None:
-    query, plans = Query(session, tmp_path, format), Plans()
+    query, plans = Query(session, tmp_path, format), PlanCache()
     for number in range(5):
         values = list(range(number * 100, number * 100 + 7 + number))
         query.write(number, values)
@@ -126,7 +126,7 @@ def test_a_plan_serves_other_files_and_what_is_told_later(
 def test_the_same_files_are_read_again_and_with_what_is_told_now(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    query, plans = Query(session, tmp_path), Plans()
+    query, plans = Query(session, tmp_path), PlanCache()
     query.write(1, [1, 2, 3])
     query.write(2, [4, 5])
     for report in (b"x", b"y", b"z", b"z"):
@@ -141,7 +141,7 @@ def test_nothing_of_a_run_is_kept_with_the_plan(session: SparkSession, tmp_path:
     query = Query(session, tmp_path)
     query.write(1, [1])
     found = query.found(1)
-    planned = Planned.of(query.frame(found), query.given(found))
+    planned = ReusablePlan.of(query.frame(found), query.given(found))
     assert planned is not None
     shuffles = {_shuffle(planned.over(query.given(found))) for _ in range(3)}
     assert len(shuffles) == 3
@@ -173,7 +173,7 @@ def test_a_plan_that_is_not_known_through_and_through_is_not_kept(
     query = Query(session, tmp_path)
     query.write(1, [1])
     found = query.found(1)
-    assert Planned.of(other(found), query.given(found)) is None
+    assert ReusablePlan.of(other(found), query.given(found)) is None
 
 
 @pytest.mark.parametrize("partitions", [(), (3,)])
@@ -184,14 +184,14 @@ def test_an_exchange_that_nobody_told_of_is_not_kept(
     query.write(1, [1])
     found = query.found(1)
     given = replace(query.given(found), partitions=partitions)
-    assert Planned.of(query.frame(found), given) is None
-    assert Planned.of(found.repartition(3), query.given(found, 3)) is None
+    assert ReusablePlan.of(query.frame(found), given) is None
+    assert ReusablePlan.of(found.repartition(3), query.given(found, 3)) is None
 
 
 def test_a_plan_serves_any_number_of_partitions_but_one(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    query, plans = Query(session, tmp_path), Plans()
+    query, plans = Query(session, tmp_path), PlanCache()
     query.write(1, [1, 2, 3, 4, 5])
     query.blanks.fill([(0, b"a"), (1, b"b")])
     report = [("a", 0), ("b", 1)]
@@ -210,13 +210,13 @@ def test_a_plan_serves_any_number_of_partitions_but_one(
 def test_files_that_nobody_told_of_are_not_exchanged(session: SparkSession, tmp_path: Path) -> None:
     query = Query(session, tmp_path)
     query.write(1, [1])
-    assert Planned.of(query.frame(query.found(1)), query.given(query.found(1))) is None
+    assert ReusablePlan.of(query.frame(query.found(1)), query.given(query.found(1))) is None
 
 
 def test_where_spark_says_nothing_of_its_files_every_query_is_planned(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    query, plans = Query(session, tmp_path), Plans()
+    query, plans = Query(session, tmp_path), PlanCache()
     query.write(1, [1])
     for _ in range(4):
         assert plans.frame("shape", None, lambda: query.frame(query.found(1))) is not None
@@ -224,7 +224,7 @@ def test_where_spark_says_nothing_of_its_files_every_query_is_planned(
 
 
 def test_a_bounded_number_of_plans_is_kept(session: SparkSession, tmp_path: Path) -> None:
-    query, plans = Query(session, tmp_path), Plans()
+    query, plans = Query(session, tmp_path), PlanCache()
     query.write(1, [1])
     found = query.found(1)
 
@@ -341,10 +341,10 @@ def test_a_rescale_of_what_python_reads_plans_nothing_anew(
 
 def test_a_plan_serves_other_rows_in_other_tasks(session: SparkSession) -> None:
     def over(blanks: Blanks) -> DataFrame:
-        return blanks.frame.selectExpr(AT, f"cast({TOLD} as string) as text")
+        return blanks.frame.selectExpr(AT, f"cast({PAYLOAD} as string) as text")
 
     few, many = Blanks(session, 2, tasks=2), Blanks(session, 5, tasks=5)
-    planned = Planned.of(over(few), PlanInputs(rows={PLACE: few.rows}))
+    planned = ReusablePlan.of(over(few), PlanInputs(rows={PLACE: few.rows}))
     assert planned is not None
     for blanks in (many, few, many):
         report = [(number, f"order {number}") for number in range(len(blanks))]

@@ -328,7 +328,7 @@ def test_without_query_seconds_there_are_no_queries(tmp_path: Path) -> None:
 def test_an_error_of_the_query_is_its_own(ended: ab.Pipeline) -> None:
     with pytest.raises(QueryFailed, match="DIVIDE_BY_ZERO") as raised:
         ended.query("select n / (n - n) from counts")
-    assert "steps are not touched" in str(raised.value)
+    assert "does not affect state or steps" in str(raised.value)
 
 
 # ----------------------------------------------------------------------------------- lost and gone

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.spark.session import open_session
-from anabranch.spark.step.plan_cache import PlanInputs, Planned
+from anabranch.spark.step.plan_cache import PlanInputs, ReusablePlan
 from anabranch.spark.step.routes import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -46,7 +46,7 @@ def test_a_planned_query_reads_what_is_written_before_it_runs(session: SparkSess
 def test_a_plan_that_is_kept_reads_what_is_written_before_each_run(session: SparkSession) -> None:
     table = Table(session, SIZE)
     report = routed(session, table).selectExpr("n", "spark_partition_id() as p")
-    planned = Planned.of(report, PlanInputs(partitions=(4,)))
+    planned = ReusablePlan.of(report, PlanInputs(partitions=(4,)))
     assert planned is not None
     for values in ([0] * SIZE, [1] * SIZE, [0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3, 0, 1, 2, 2]):
         table.write(values)

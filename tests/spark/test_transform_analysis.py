@@ -85,7 +85,7 @@ def raising(df: Any) -> Any:
         (lambda df: df.select("nam"), "it raised AnalysisException: A column"),
         (lambda df: None, "it returned NoneType instead of a DataFrame"),
         (lambda df: df.select("_ord"), "it returned no columns"),
-        (lambda df: df.withColumn("_ord", F.lit(1)), "it returned another _ord"),
+        (lambda df: df.withColumn("_ord", F.lit(1)), "it changed the column _ord"),
         (lambda df: df.withColumn("x", F.rand()), "it is not deterministic"),
         (lambda df: df.where(F.rand() > 0.5).select("id"), "it is not deterministic"),
         (lambda df: df.withColumn("x", F.expr("uuid()")), "it is not deterministic"),

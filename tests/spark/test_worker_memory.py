@@ -43,7 +43,7 @@ def test_what_is_alive_is_taken_for_what_stays_ever_more_rarely() -> None:
     frozen = []
     for number in range(1, 40):
         alive = [number]
-        worker_memory.task_begins()
+        worker_memory.freeze_long_lived()
         if not any(each is alive for each in gc.get_objects(generation=0)):
             frozen.append(number)
     assert frozen == [2, 3, 5, 9, 17, 33]

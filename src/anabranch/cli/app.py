@@ -1,4 +1,4 @@
-"""The command line: what can be typed after ``anabranch``."""
+"""The command line ``anabranch``: its commands, its global options, its exit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from anabranch.cli.node import node
 from anabranch.cli.plain_text import literal
 from anabranch.cli.profile import profile
 from anabranch.cli.run import register as register_run
-from anabranch.cli.serving import serve_wanted
+from anabranch.cli.serving import serve_flow
 from anabranch.cli.state import state
 from anabranch.errors import AnabranchError
 
@@ -32,14 +32,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
-app.add_typer(state, name="state")
-app.command()(node)
-app.command()(doctor)
+register_run(app, serve_flow)
 remote.register(app)
-app.command()(profile)
 scale.register(app)
-register_run(app, serve_wanted)
+app.command()(profile)
+app.add_typer(state, name="state")
+app.command()(doctor)
+app.command()(node)
 
 
 def _print_version(wanted: bool) -> None:
@@ -57,7 +56,7 @@ def anabranch(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Print the traceback of an error, anywhere.")
+        bool, typer.Option("--debug", help="Print tracebacks; valid after a command, too.")
     ] = False,
 ) -> None:
     """Stateful stream processing for Python, on Spark."""
@@ -73,27 +72,27 @@ def _new_or_empty(directory: Path | None) -> Path | None:
 
 @app.command()
 def demo(
-    rows: Annotated[int, typer.Option(min=1, help="How many orders arrive.")] = 400_000,
+    rows: Annotated[int, typer.Option(min=1, help="Number of orders.")] = 400_000,
     steps: Annotated[
         int,
-        typer.Option(min=1, help="In how many files, a step each; on a slow machine several."),
+        typer.Option(min=1, help="Number of input files; a slow machine reads several per step."),
     ] = 40,
-    workers: Annotated[int, typer.Option(min=1, help="How many workers it begins with.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Initial number of workers.")] = 2,
     keep: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             callback=_new_or_empty,
-            help="Keep input, output and state in this new directory.",
+            help="Keep input, output and state in this new or empty directory.",
         ),
     ] = None,
 ) -> None:
     """Run a stateful pipeline on embedded Spark, watch it, and check its result.
 
-    Orders arrive as JSON files. One region keeps a running total per customer, a second one adds
-    up the revenue per tier of customers. While orders arrive it goes to twice the workers, and
-    down to one: a map shows which worker has which bins. In the end everything is computed again
-    in plain Python and compared: exit code 0 if it is equal, 1 if it is not.
+    Orders arrive as JSON files. One region keeps a running total per customer,
+    another sums the revenue per customer tier. Meanwhile the pipeline scales to
+    twice the workers, then down to one; a map shows who owns which bins. Then
+    plain Python recomputes everything: exit code 0 if equal, 1 if not.
     """
     from anabranch.cli.demo.command import DemoOptions, run_demo  # noqa: PLC0415  (no other command needs it)
 
@@ -101,28 +100,28 @@ def demo(
 
 
 def main() -> None:
-    """Run the command line. ``Exit`` lists the codes that it ends with."""
-    # Bars and arrows must not end a program whose terminal cannot show them.
+    """Run the command line and exit with one of the codes in ``Exit``."""
+    # Bars and arrows must not crash the program on a terminal that cannot show them.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    # Whoever is told to end cleans up like someone who is interrupted.
+    # SIGTERM cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Taken out here, so that it may stand after a command too.
+    # Removed here so that it is also accepted after a command.
     debug = "--debug" in sys.argv[1:]
     try:
         app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
     except AnabranchError as error:
-        sys.exit(_say(str(error), exit_of(error), debug))
+        sys.exit(_print_error(str(error), exit_of(error), debug))
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     except Exception as error:
         what = f"[anabranch] {type(error).__name__}: {error}. anabranch --debug shows where."
-        sys.exit(_say(what, Exit.FAILED, debug))
+        sys.exit(_print_error(what, Exit.FAILED, debug))
 
 
-def _say(what: str, code: Exit, debug: bool) -> Exit:
-    """Print an error as one paragraph, its traceback before it where that is wanted."""
+def _print_error(what: str, code: Exit, debug: bool) -> Exit:
+    """Print an error as one paragraph, after its traceback if ``debug``."""
     if debug:
         traceback.print_exc()
     Console(stderr=True).print(literal(f"error: {what}", "bold red"), soft_wrap=True)

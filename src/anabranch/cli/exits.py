@@ -1,4 +1,4 @@
-"""How commands end: the same codes everywhere. ``docs/cli.md`` lists them."""
+"""The exit codes, the same for every command. ``docs/cli.md`` lists them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Exit(IntEnum):
     USAGE = 2
     REFUSED = 3
     UNREACHABLE = 4
-    GOING_ON = 5
+    UNFINISHED = 5
     INTERRUPTED = 130
 
 
 def exit_of(error: AnabranchError) -> Exit:
-    """The code that an error ends a command with.
+    """The exit code for an error.
 
     >>> from anabranch.errors import DiskFull
-    >>> exit_of(Unauthorized("The token is another one")), exit_of(DiskFull("No space"))
+    >>> exit_of(Unauthorized("Wrong token")), exit_of(DiskFull("No space"))
     (<Exit.REFUSED: 3>, <Exit.FAILED: 1>)
     """
     match error:

@@ -34,28 +34,28 @@ def node(
         Path, typer.Option(metavar="DIR", file_okay=False, help="The pipeline's directory.")
     ],
     master: Annotated[
-        str | None, typer.Option(help="Where Spark runs; local[*] unless told otherwise.")
+        str | None, typer.Option(help="Spark master URL; local[*] by default.")
     ] = None,
     conf: Conf = None,
-    bins: Annotated[int, typer.Option(help="How many bins each region has, for ever.")] = BINS,
+    bins: Annotated[int, typer.Option(help="Bins per region; fixed once state exists.")] = BINS,
     grace_seconds: Annotated[
-        float, typer.Option(min=0, help="How long a file stays that no step needs any more.")
+        float, typer.Option(min=0, help="Seconds to keep a file that no step needs any more.")
     ] = 120.0,
     orphan_seconds: Annotated[
-        float, typer.Option(min=1, help="End when no coordinator has called for so long.")
+        float, typer.Option(min=1, help="Exit after this many seconds without a coordinator.")
     ] = 60.0,
     homes: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where workers keep copies of state, on every host."),
+        typer.Option(metavar="DIR", help="Copy state to this directory of each worker's host."),
     ] = None,
     isolate_workers: Annotated[
-        bool, typer.Option("--isolate-workers", help="Each worker has a home of its own.")
+        bool, typer.Option("--isolate-workers", help="Give each worker a home of its own.")
     ] = False,
 ) -> None:
-    """Run the node of a pipeline: Spark, sources and sinks, at a coordinator's orders.
+    """Run a pipeline's node: Spark, sources and sinks. `anabranch run` starts it for you.
 
-    It is found through the file node.json in the directory, and ends when it is told to, on
-    SIGTERM, and when no coordinator has called for a while. Started by anabranch run.
+    Coordinators find it through node.json in the directory. It exits on request,
+    on SIGTERM, and when no coordinator has called for a while.
     """
     from anabranch.node.server import NodeServer  # noqa: PLC0415  (no other command needs it)
 
@@ -104,7 +104,7 @@ def node(
 
 
 def _end(path: Path, running: ThreadedNode, server: NodeServer, lock: DirectoryLock) -> None:
-    """Let go of everything. The address goes last: who comes meanwhile can end this process."""
+    """Release everything. The address goes last, so that others can still kill this process."""
     ended = False
     try:
         server.stop()

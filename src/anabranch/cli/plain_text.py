@@ -1,6 +1,6 @@
-"""Texts of others on a terminal: users' data, names, errors. Shown as they are, never obeyed.
+"""Untrusted text on a terminal: users' data, names, errors. Printed literally.
 
-Rich takes brackets and colons of a plain ``str`` for its own language, and sends escapes on.
+Rich interprets brackets and colons of a plain ``str`` as markup, and passes escapes through.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from anabranch.http.text_table import visible
 
 
 def literal(text: str, style: str = "") -> Text:
-    r"""A text on one line or several, as it is.
+    r"""Text that Rich prints as is, on one line or several.
 
     >>> literal("[error] :apple: \x1b[2J").plain
     '[error] :apple: \\x1b[2J'

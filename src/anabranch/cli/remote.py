@@ -1,17 +1,16 @@
-"""The commands that talk to a running pipeline, over HTTP only."""
+"""Commands for a running pipeline: a thin layer over the HTTP client."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.live import Live
 
-from anabranch.cli.connect import Directory, Json, Seconds, Token, Url, client_of
-from anabranch.cli.exits import Exit
+from anabranch.cli.connect import Json, Seconds, pipeline_command, print_json, report_operation
 from anabranch.cli.spinner import checkpoint_with_progress, with_spinner
 from anabranch.cli.tables import checkpoint_table, status_line, status_picture
 from anabranch.http.client import Client
@@ -31,7 +30,7 @@ WATCH_SECONDS = 1.0
 
 Source = Annotated[
     str | None,
-    typer.Option("--source", metavar="NAME", help="Only this source; all else goes on."),
+    typer.Option("--source", metavar="NAME", help="Only this source; the rest keeps running."),
 ]
 
 
@@ -41,166 +40,134 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+@pipeline_command
 def status(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second.")] = False,
+    client: Client,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every second.")] = False,
     json: Json = False,
 ) -> None:
     """Show what a running pipeline is doing."""
-    client = client_of(directory, url, token)
     found = client.status()
     if watch:
         _watch(client, found, json)
     elif json:
-        _print_json(found)
+        print_json(found)
     else:
         Console().print(status_picture(found))
 
 
-def checkpoint(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    seconds: Seconds = 600,
-    json: Json = False,
-) -> None:
-    """Keep the last committed step."""
-    client = client_of(directory, url, token)
+@pipeline_command
+def checkpoint(client: Client, seconds: Seconds = 600, json: Json = False) -> None:
+    """Keep the last committed step as a checkpoint."""
     answer = checkpoint_with_progress(client, seconds, Console(stderr=True))
-    _end(answer, f"Step {answer.step} is kept.", json)
+    _report(answer, f"Step {answer.step} is kept.", json)
 
 
-def checkpoints(
-    directory: Directory = None, url: Url = None, token: Token = None, json: Json = False
-) -> None:
+@pipeline_command
+def checkpoints(client: Client, json: Json = False) -> None:
     """List the kept checkpoints."""
-    found = client_of(directory, url, token).checkpoints()
+    found = client.checkpoints()
     if json:
-        _print_json(found)
+        print_json(found)
     elif found.checkpoints:
         Console().print(checkpoint_table(found.checkpoints))
     else:
         print("No checkpoint is kept yet.")
 
 
-def pause(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    source: Source = None,
-    json: Json = False,
-) -> None:
-    """Take no further step until `start`; or ask nothing more of one source."""
-    answer = client_of(directory, url, token).pause(source)
-    _end(answer, _stands(answer, source, "is paused"), json)
+@pipeline_command
+def pause(client: Client, source: Source = None, json: Json = False) -> None:
+    """Pause the pipeline or one source until `start`."""
+    answer = client.pause(source)
+    _report(answer, _pause_text(answer, source, "is paused"), json)
 
 
-def start(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    source: Source = None,
-    json: Json = False,
-) -> None:
-    """Go on after a pause, of the pipeline or of one source."""
-    answer = client_of(directory, url, token).start(source)
-    _end(answer, _stands(answer, source, "goes on"), json)
+@pipeline_command
+def start(client: Client, source: Source = None, json: Json = False) -> None:
+    """Resume a paused pipeline or source."""
+    answer = client.start(source)
+    _report(answer, _pause_text(answer, source, "is resumed"), json)
 
 
-def _stands(answer: OperationAnswer, source: str | None, so: str) -> str:
-    """How the pipeline, or a source of it, stands after a pause or a start."""
+def _pause_text(answer: OperationAnswer, source: str | None, state: str) -> str:
+    """The state of the pipeline, or of one source, after ``pause`` or ``start``."""
     phase, step = answer.status.phase.value, answer.status.step
     if source is None:
         return f"{phase.capitalize()} at step {step}."
-    return f"Source {visible(source)} {so}. The pipeline is {phase}, at step {step}."
+    return f"Source {visible(source)} {state}. The pipeline is {phase}, at step {step}."
 
 
+@pipeline_command
 def shutdown(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
+    client: Client,
     at_once: Annotated[
-        bool,
-        typer.Option("--at-once", help="Give up the step under way and keep no checkpoint."),
+        bool, typer.Option("--at-once", help="Abandon the current step; keep no checkpoint.")
     ] = False,
     seconds: Seconds = 600,
     json: Json = False,
 ) -> None:
-    """Finish the step under way, publish, keep a checkpoint, and end the pipeline."""
-    client = client_of(directory, url, token)
+    """Finish the current step, publish, keep a checkpoint and end the pipeline."""
     answer = with_spinner(
-        "Shutting down",
-        lambda: client.shutdown(at_once=at_once, seconds=seconds),
-        Console(stderr=True),
+        "Shutting down", lambda: client.shutdown(at_once=at_once, seconds=seconds)
     )
-    _end(answer, f"Ended after step {answer.status.step}.", json)
+    _report(answer, f"Ended after step {answer.status.step}.", json)
 
 
+@pipeline_command
 def load(
+    client: Client,
     step: Annotated[
         int, typer.Argument(min=1, max=LAST_STEP, help="A step that `checkpoints` lists.")
     ],
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
     accept_duplicates: Annotated[
         bool,
         typer.Option(
             "--accept-duplicates",
-            help="Also where a sink cannot take back what it has published since.",
+            help="Go back even if a sink cannot retract what it has published since.",
         ),
     ] = False,
     seconds: Seconds = 600,
     json: Json = False,
 ) -> None:
-    """Go back to a kept checkpoint; later steps stay behind in their own branch."""
-    client = client_of(directory, url, token)
+    """Go back to a kept checkpoint, in a new branch. Later steps stay in the old branch."""
     answer = with_spinner(
         f"Going back to step {step}",
         lambda: client.load(step, accept_duplicates=accept_duplicates, seconds=seconds),
-        Console(stderr=True),
     )
-    _end(answer, f"At step {answer.step}, in branch {answer.status.branch}.", json)
+    _report(answer, f"At step {answer.step}, in branch {answer.status.branch}.", json)
 
 
 def _above_zero(seconds: float | None) -> float | None:
-    """Refuse a time in which nothing can be done."""
+    """Reject a time limit of zero or less."""
     if seconds is not None and not seconds > 0:
         raise typer.BadParameter(f"{seconds:g} is not above 0.")
     return seconds
 
 
+@pipeline_command
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One query over the operators.")],
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    rows: Annotated[int, typer.Option(min=0, max=MOST_ROWS, help="The most rows.")] = LIMIT_ROWS,
+    client: Client,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A query; each operator is a table.")],
+    rows: Annotated[int, typer.Option(min=0, max=MOST_ROWS, help="Row limit.")] = LIMIT_ROWS,
     limit_bytes: Annotated[
-        int, typer.Option("--bytes", min=0, max=MOST_BYTES, help="The most bytes.")
+        int, typer.Option("--bytes", min=0, max=MOST_BYTES, help="Byte limit.")
     ] = LIMIT_BYTES,
     seconds: Annotated[
         float | None,
         typer.Option(
-            max=LONGEST_SECONDS,
-            callback=_above_zero,
-            help="The most seconds; what the pipeline allows unless told.",
+            max=LONGEST_SECONDS, callback=_above_zero, help="Time limit; by default the pipeline's."
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Print the rows of one SQL query over the state at the last committed step."""
-    client = client_of(directory, url, token)
+    """Query the state at the last committed step with SQL."""
     form: Literal["json", "text"] = "json" if json else "text"
-    asked = QueryRequest(sql, form, rows, limit_bytes, seconds)
-    found = with_spinner("Querying", lambda: client.query(asked), Console(stderr=True))
-    typer.echo(found, nl=json)
+    request = QueryRequest(sql, form, rows, limit_bytes, seconds)
+    typer.echo(with_spinner("Querying", lambda: client.query(request)), nl=json)
 
 
 def _watch(client: Client, found: Status, json: bool) -> None:
-    """Show the status until the pipeline has ended or the user has seen enough."""
+    """Show the status until the pipeline ends or the user interrupts."""
     console = Console()
     if json or not console.is_terminal:
         while True:
@@ -216,17 +183,6 @@ def _watch(client: Client, found: Status, json: bool) -> None:
             live.update(status_picture(found), refresh=True)
 
 
-def _end(answer: OperationAnswer, text: str, json: bool) -> None:
-    """Print what became of an operation; one that still goes on has an exit code of its own."""
-    if json:
-        _print_json(answer)
-    elif answer.done:
-        print(text)
-    else:
-        print(f"The {answer.operation} still goes on: see `anabranch status`.")
-    if not answer.done:
-        raise typer.Exit(Exit.GOING_ON)
-
-
-def _print_json(value: Any) -> None:  # noqa: ANN401  (whatever is printed)
-    print(msgspec.json.encode(value).decode())
+def _report(answer: OperationAnswer, finished: str, json: bool) -> None:
+    unfinished = f"The {answer.operation} is still in progress: see `anabranch status`."
+    report_operation(answer, finished, unfinished, json)

@@ -1,14 +1,13 @@
-"""``anabranch run``: a dataflow of a Python file, watched until it ends.
+"""``anabranch run``: run a dataflow and show its progress until it ends.
 
-What serves it is given to ``register``: this module knows the options and the view, nothing of
-Spark.
+This module knows the options and the view, not Spark: ``register`` gets the function that serves.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -23,7 +22,7 @@ from anabranch.cli.spark_conf import Conf, spark_settings
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import ShutDownPipeline
 from anabranch.coordinator.port import Coordinator
-from anabranch.coordinator.settings import Settings
+from anabranch.coordinator.settings import MARGIN_SECONDS, Deadlines, Settings
 from anabranch.errors import TokenInvalid
 from anabranch.http.schemas import LONGEST_SECONDS
 from anabranch.http.token import check_token
@@ -38,42 +37,33 @@ USUAL = Settings()
 
 
 class NodeKind(StrEnum):
-    """Where the node runs: in a process of its own, or in this one."""
+    """Where the node runs: in its own process or in this one."""
 
     PROCESS = "process"
     INLINE = "inline"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Everything that ``anabranch run`` was told."""
+class RunOptions:
+    """The options of ``anabranch run``."""
 
     flow: str
     directory: Path
-    workers: int
+    settings: Settings
+    bins: int
     master: str | None
     conf: tuple[tuple[str, str], ...]
     host: str
     port: int
     token: str | None
-    target_latency: float
-    checkpoint_seconds: float
-    keep_checkpoints: int
     take_over: bool
     rewind: int | None
     accept_duplicates: bool
-    accept_divergence: bool
     node: NodeKind
-    homes: str | None = None
-    isolate_workers: bool = False
-    bins: int = BINS
-    rescale: RescaleSettings = field(default_factory=RescaleSettings)
-    step_seconds: float = USUAL.deadlines.step
-    query_seconds: float = USUAL.query_seconds
 
 
 class Serving(Protocol):
-    """A pipeline that is served: coordinator, HTTP server and node."""
+    """A served pipeline: coordinator, HTTP server and node."""
 
     @property
     def coordinator(self) -> Coordinator:
@@ -86,16 +76,16 @@ class Serving(Protocol):
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait so many seconds at most for the pipeline's end; whether it has ended."""
+        """Wait for the pipeline to end; false on timeout."""
         ...
 
     def close(self) -> None:
-        """Stop the server, take back the address, let go of the directory."""
+        """Stop the server, remove the address file and unlock the directory."""
         ...
 
 
-Serve = Callable[[Wanted, Callable[[StepDone], None]], Serving]
-"""Serves what is wanted; tells each committed step, from any thread."""
+Serve = Callable[[RunOptions, Callable[[StepDone], None]], Serving]
+"""Serves a dataflow; calls back for each committed step, from any thread."""
 
 
 def register(app: typer.Typer, serve: Serve) -> None:
@@ -104,38 +94,40 @@ def register(app: typer.Typer, serve: Serve) -> None:
     @app.command()
     def run(  # the options are the documentation
         flow: Annotated[
-            str, typer.Argument(metavar="FILE:FLOW", help="A Python file or module, and a name.")
+            str, typer.Argument(metavar="FILE:FLOW", help="Python file or module, dataflow name.")
         ],
         directory: Annotated[
-            Path, typer.Option(metavar="DIR", file_okay=False, help="Where the state lives.")
+            Path, typer.Option(metavar="DIR", file_okay=False, help="Keep all state here.")
         ],
-        workers: Annotated[int, typer.Option(min=1, help="Shares of each region.")] = USUAL.workers,
+        workers: Annotated[int, typer.Option(min=1, help="Workers per region.")] = USUAL.workers,
         master: Annotated[
-            str | None, typer.Option(help="Spark's master; local[*] unless told.")
+            str | None, typer.Option(help="Spark master URL; local[*] by default.")
         ] = None,
         conf: Conf = None,
-        host: Annotated[str, typer.Option(help="Where HTTP listens.")] = "127.0.0.1",
-        port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+        host: Annotated[str, typer.Option(help="HTTP address.")] = "127.0.0.1",
+        port: Annotated[
+            int, typer.Option(min=0, max=65535, help="HTTP port; 0 picks a free one.")
+        ] = 0,
         token: Annotated[
             str | None,
             typer.Option(
                 envvar=TOKEN_VARIABLE,
                 show_envvar=True,
-                callback=_that_calls_can_bring,
-                help="What calls must bring; needed when --host is not loopback.",
+                callback=_check_token,
+                help="Require this token in HTTP calls; mandatory unless --host is loopback.",
             ),
         ] = None,
         target_latency: Annotated[
-            float, typer.Option(min=0.01, max=600, help="Seconds that a step should take.")
+            float, typer.Option(min=0.01, max=600, help="Size batches to take this many seconds.")
         ] = USUAL.target_latency_seconds or 0.5,
         checkpoint_seconds: Annotated[
-            float, typer.Option(min=0, help="Seconds from one checkpoint to the next.")
+            float, typer.Option(min=0, help="Seconds between checkpoints.")
         ] = USUAL.checkpoint_seconds,
-        keep_checkpoints: Annotated[int, typer.Option(min=1, help="How many to keep.")] = (
+        keep_checkpoints: Annotated[int, typer.Option(min=1, help="Checkpoints to keep.")] = (
             USUAL.keep_checkpoints
         ),
         take_over: Annotated[
-            bool, typer.Option("--take-over", help="Also where another coordinator leads.")
+            bool, typer.Option("--take-over", help="Fence the current coordinator and replace it.")
         ] = False,
         rewind: Annotated[
             int | None,
@@ -145,96 +137,101 @@ def register(app: typer.Typer, serve: Serve) -> None:
             bool,
             typer.Option(
                 "--accept-duplicates",
-                help="With --rewind: also where a sink cannot take back what it has published.",
+                help="Rewind even if a sink cannot retract what it has published.",
             ),
         ] = False,
         accept_divergence: Annotated[
             bool,
             typer.Option(
-                "--accept-divergence", help="Go on when a replay comes to another result."
+                "--accept-divergence", help="Continue if a replay gives a different result."
             ),
         ] = False,
         node: Annotated[
-            NodeKind, typer.Option(help="Spark in a process of its own, or in this one.")
+            NodeKind, typer.Option(help="Run Spark in its own process or in this one.")
         ] = NodeKind.PROCESS,
         homes: Annotated[
             Path | None,
             typer.Option(
                 metavar="DIR",
                 file_okay=False,
-                help="Where workers keep copies of state, on every host; in place unless told.",
+                help="Copy state to this directory of each worker's host.",
             ),
         ] = None,
         isolate_workers: Annotated[
             bool,
             typer.Option(
                 "--isolate-workers",
-                help="Each worker has a home of its own: what moves is copied.",
+                help="Give each worker its own home: state that moves is copied.",
             ),
         ] = False,
         bins: Annotated[
             int,
             typer.Option(
                 callback=_power_of_two,
-                help="How many bins each region has, for ever: a power of two.",
+                help="Bins per region, a power of two; fixed once state exists.",
             ),
         ] = BINS,
-        move: Annotated[MovePolicy, typer.Option(help="How much of a rescale one step does.")] = (
+        move: Annotated[MovePolicy, typer.Option(help="Bins to move per step of a rescale.")] = (
             MovePolicy.BATCHED
         ),
         move_ms: Annotated[
             float | None,
-            typer.Option(min=0, help="Milliseconds that a step may spend on moving, if batched."),
+            typer.Option(min=0, help="Milliseconds a step may spend moving bins, if batched."),
         ] = None,
         move_bytes: Annotated[
-            int | None, typer.Option(min=0, help="Bytes that a step may move, if batched.")
+            int | None, typer.Option(min=0, help="Bytes a step may move, if batched.")
         ] = None,
         step_seconds: Annotated[
-            float, typer.Option(min=1, help="Seconds after which a step is given up.")
+            float, typer.Option(min=1, help="Fail a step that takes longer.")
         ] = USUAL.deadlines.step,
         query_seconds: Annotated[
             float,
             typer.Option(
-                min=0, max=LONGEST_SECONDS, help="Seconds that a query may take; 0 takes none."
+                min=0, max=LONGEST_SECONDS, help="Time limit of a query; 0 refuses all queries."
             ),
         ] = USUAL.query_seconds,
     ) -> None:
-        """Run a dataflow until its input ends or it is told to stop.
+        """Run a dataflow until its input ends or you stop it.
 
-        Ctrl-C and SIGTERM finish the step under way and keep a checkpoint; a second Ctrl-C stops
-        at once. Running it again with the same directory continues.
+        Ctrl-C and SIGTERM finish the current step and keep a checkpoint; a second
+        Ctrl-C stops at once. To continue, run it again with the same directory.
         """
-        wanted = Wanted(
+        settings = Settings(
+            workers=workers,
+            target_latency_seconds=target_latency,
+            checkpoint_seconds=checkpoint_seconds,
+            keep_checkpoints=keep_checkpoints,
+            accept_divergence=accept_divergence,
+            rescale=RescaleSettings(policy=move, budget_bytes=move_bytes, budget_ms=move_ms),
+            homes=None if homes is None else str(homes.absolute()),
+            isolate_workers=isolate_workers,
+            deadlines=Deadlines(step=step_seconds),
+            query_seconds=query_seconds,
+            # Files must outlast queries.
+            grace_seconds=max(USUAL.grace_seconds, query_seconds + MARGIN_SECONDS),
+        )
+        options = RunOptions(
             flow,
             directory.absolute(),
-            workers,
+            settings,
+            bins,
             master,
             tuple(spark_settings(conf).items()),
             host,
             port,
             token,
-            target_latency,
-            checkpoint_seconds,
-            keep_checkpoints,
             take_over,
             rewind,
             accept_duplicates,
-            accept_divergence,
             node,
-            None if homes is None else str(homes.absolute()),
-            isolate_workers,
-            bins,
-            RescaleSettings(policy=move, budget_bytes=move_bytes, budget_ms=move_ms),
-            step_seconds,
-            query_seconds,
         )
-        raise typer.Exit(watch(wanted, serve, Console()))
+        raise typer.Exit(watch(options, serve, Console()))
 
 
-def _that_calls_can_bring(token: str | None) -> str | None:
-    """Refuse a token before anything is started.
+def _check_token(token: str | None) -> str | None:
+    """Reject an invalid token before anything starts.
 
-    An empty variable counts as a token: whoever set it did not mean that anybody may call.
+    An empty environment variable counts as a token: setting it does not mean "let anyone in".
     """
     given = os.environ.get(TOKEN_VARIABLE) if token is None else token
     try:
@@ -246,7 +243,7 @@ def _that_calls_can_bring(token: str | None) -> str | None:
 
 
 def _power_of_two(bins: int) -> int:
-    """Refuse a number of bins before anything is started."""
+    """Reject an invalid number of bins before anything starts."""
     try:
         bin_bits(bins)
     except ValueError as error:
@@ -254,8 +251,8 @@ def _power_of_two(bins: int) -> int:
     return bins
 
 
-def watch(wanted: Wanted, serve: Serve, console: Console) -> Exit:
-    """Serve a dataflow and show it until it ends; raises what made it fail."""
+def watch(options: RunOptions, serve: Serve, console: Console) -> Exit:
+    """Serve a dataflow and show it until it ends; raise its failure, if any."""
     report: list[StepDone] = []
     view: RunView | None = None
 
@@ -265,29 +262,29 @@ def watch(wanted: Wanted, serve: Serve, console: Console) -> Exit:
         else:
             view.tell(done)
 
-    serving = serve(wanted, tell)
+    serving = serve(options, tell)
     try:
         view = RunView(console, serving.url)
         for done in report:
             view.tell(done)
         with view:
-            view.say(f"Serving at {serving.url}; directory {wanted.directory}")
+            view.say(f"Serving at {serving.url}; directory {options.directory}")
             ended_in_order = _until_end(serving, view)
         status = serving.coordinator.status()
     finally:
         serving.close()
     if status.failure is not None and status.phase is Phase.FAILED:
         raise error_of(status.failure)
-    console.print(_last_words(status), markup=False, highlight=False, soft_wrap=True)
+    console.print(_end_text(status), markup=False, highlight=False, soft_wrap=True)
     return Exit.DONE if ended_in_order else Exit.INTERRUPTED
 
 
 def _until_end(serving: Serving, view: RunView) -> bool:
-    """Show until the end; whether nothing was given up on the way there."""
+    """Show the pipeline until it ends; false if a second Ctrl-C cut it short."""
     interrupted = answered = 0
     while True:
         try:
-            # Not where it is caught: the next Ctrl-C may come at any time.
+            # Not in the except block: the next Ctrl-C may come at any time.
             if answered < interrupted:
                 answered = interrupted
                 _stop(serving, view, at_once=interrupted > 1)
@@ -304,7 +301,7 @@ def _stop(serving: Serving, view: RunView, *, at_once: bool) -> None:
     view.say("Stopping at once" if at_once else "Stopping; Ctrl-C again to stop at once")
 
 
-def _last_words(status: Status) -> str:
+def _end_text(status: Status) -> str:
     return (
         f"{status.phase.value.capitalize()} after step {status.step}: {status.rows:,} rows, "
         f"published up to step {status.published}."

@@ -1,11 +1,10 @@
-"""What ``anabranch run`` shows: a live picture on a terminal, one line per second elsewhere."""
+"""The view of ``anabranch run``: a live picture on a terminal, one line per second elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -28,25 +27,24 @@ REMEMBERED = 600
 
 
 class RunView:
-    """Shows a pipeline. Steps are told by any thread, drawn by the one that shows.
+    """Shows a pipeline: on a terminal a picture that updates in place, elsewhere a line per call.
 
-    On a terminal a picture is drawn over itself and the last one stays; elsewhere each ``show`` is
-    a line.
+    ``tell`` may be called from any thread.
     """
 
     def __init__(self, console: Console, where: str) -> None:
-        """Nothing is drawn yet. ``where`` is how others reach the pipeline."""
+        """``where`` is the pipeline's address."""
         self._console = console
         self._where = where
         self._steps: deque[TimedStep] = deque(maxlen=REMEMBERED)
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
     def tell(self, done: StepDone) -> None:
-        """A step was committed."""
+        """Record a committed step."""
         self._steps.append(TimedStep(done, time.monotonic()))
 
     def show(self, status: Status) -> None:
-        """Show how things stand."""
+        """Draw the current status."""
         steps, now = list(self._steps), time.monotonic()
         if self._live is not None:
             self._live.update(picture(status, steps, now, self._where), refresh=True)
@@ -54,21 +52,16 @@ class RunView:
             self.say(line(status, steps, now))
 
     def say(self, text: str) -> None:
-        """A line of its own, above the picture."""
+        """Print a line above the picture."""
         self._console.print(literal(text), soft_wrap=True)
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
+        """Start drawing."""
         if self._live is not None:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the last picture on the screen."""
         if self._live is not None:
             self._live.stop()

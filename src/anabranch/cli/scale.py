@@ -1,4 +1,4 @@
-"""``anabranch scale`` and ``rebalance``: other workers for a running pipeline, over HTTP only."""
+"""``anabranch scale`` and ``rebalance``: change the workers of a running pipeline, over HTTP."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from anabranch.cli.connect import Directory, Json, Seconds, Token, Url, client_of
+from anabranch.cli.connect import (
+    Directory,
+    Json,
+    Seconds,
+    Token,
+    Url,
+    client_of,
+    pipeline_command,
+    print_json,
+    report_operation,
+)
 from anabranch.cli.exits import Exit
-from anabranch.cli.scale_progress import until_over
+from anabranch.cli.scale_progress import await_rescale
 from anabranch.cli.scale_text import forecast_text, history_table, outcome_text, rescale_text
 from anabranch.cli.spinner import with_spinner
 from anabranch.http.client import Client
@@ -22,19 +32,17 @@ from anabranch.protocol.rescale_requests import Balance, Rebalance, Scale, Targe
 from anabranch.protocol.status import ENDED
 
 Wait = Annotated[
-    bool, typer.Option("--wait/--no-wait", help="Wait until all bins are there, with a bar.")
+    bool, typer.Option("--wait/--no-wait", help="Wait for the last bin, with a progress bar.")
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be moved, and change nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would move; change nothing.")]
 _TO = "to"
 
 
 class _NumberOrVerb(TyperGroup):
-    """Reads ``scale 4`` as ``scale to 4``: a command without a verb is a request."""
+    """Reads ``scale 4`` as ``scale to 4``: arguments without a verb are a target."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  (as click's)
-        """Put the verb in where it was left out."""
+        """Insert the verb if it is missing."""
         if args and args[0] not in self.commands and args[0] != "--help":
             args = [_TO, *args]
         return super().parse_args(ctx, args)
@@ -43,7 +51,7 @@ class _NumberOrVerb(TyperGroup):
 scale = typer.Typer(
     cls=_NumberOrVerb,
     no_args_is_help=True,
-    help="Go to another number of workers while rows flow: `scale 4`.",
+    help="Change the number of workers while rows flow: `scale 4`.",
 )
 
 
@@ -57,17 +65,14 @@ def register(app: typer.Typer) -> None:
 def scale_to(
     workers: Annotated[
         int | None,
-        typer.Argument(min=1, max=MOST_WORKERS, help="How many workers.", show_default=False),
+        typer.Argument(min=1, max=MOST_WORKERS, help="Number of workers.", show_default=False),
     ] = None,
     directory: Directory = None,
     url: Url = None,
     token: Token = None,
     region: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME[=N]",
-            help="This region only, or with a number of its own; may be given again.",
-        ),
+        typer.Option(metavar="NAME[=N]", help="Scale only this region, to N if given; repeatable."),
     ] = None,
     remove: Annotated[
         list[int] | None,
@@ -75,125 +80,110 @@ def scale_to(
             min=0,
             max=MOST_WORKERS,
             metavar="WORKER",
-            help="A worker to have no bins; may be given again.",
+            help="Move all bins off this worker; repeatable.",
         ),
     ] = None,
-    by: Annotated[Balance, typer.Option(help="What is to be equal on all.")] = Balance.BINS,
+    by: Annotated[Balance, typer.Option(help="What to balance.")] = Balance.BINS,
     dry_run: DryRun = False,
     wait: Wait = True,
     seconds: Seconds = 600,
     json: Json = False,
 ) -> None:
-    """Go to so many workers: `anabranch scale 4`. A second request replaces the first.
+    """Scale to N workers: `anabranch scale 4`. A second request replaces the first.
 
     `scale --region by-customer 8` changes one region; `scale --remove 2` empties a worker.
     """
-    everywhere, regions = _counts(workers, region or [])
+    everywhere, regions = _worker_counts(workers, region or [])
     asked = ScaleRequest(everywhere, regions, tuple(remove or ()), by, dry_run)
+    # Not a ``pipeline_command``: wrong usage is reported before the client is looked up.
     client = client_of(directory, url, token)
-    answer = with_spinner("Asking", lambda: client.scale(asked, seconds), Console(stderr=True))
+    answer = with_spinner("Asking", lambda: client.scale(asked, seconds))
     request = Scale(asked.workers, tuple(asked.regions.items()), asked.remove, asked.by)
     _follow(client, answer, RescaleWait(wait, seconds, json, request))
 
 
+@pipeline_command
 def rebalance(
+    client: Client,
     region: Annotated[
-        list[str] | None, typer.Argument(metavar="[REGION]...", help="All unless some are named.")
+        list[str] | None, typer.Argument(metavar="[REGION]...", help="Regions; all by default.")
     ] = None,
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    by: Annotated[Balance, typer.Option(help="What is to be equal on all.")] = Balance.LOAD,
+    by: Annotated[Balance, typer.Option(help="What to balance.")] = Balance.LOAD,
     dry_run: DryRun = False,
     wait: Wait = True,
     seconds: Seconds = 600,
     json: Json = False,
 ) -> None:
-    """Share the bins anew among the same workers, by their measured load."""
+    """Redistribute the bins over the same workers, by measured load."""
     asked = RebalanceRequest(tuple(region or ()), by, dry_run)
-    client = client_of(directory, url, token)
-    answer = with_spinner("Asking", lambda: client.rebalance(asked, seconds), Console(stderr=True))
+    answer = with_spinner("Asking", lambda: client.rebalance(asked, seconds))
     _follow(client, answer, RescaleWait(wait, seconds, json, Rebalance(asked.regions, asked.by)))
 
 
 @scale.command("status")
-def scale_status(
-    directory: Directory = None, url: Url = None, token: Token = None, json: Json = False
-) -> None:
-    """Show how far the rescale is that is under way."""
-    found = client_of(directory, url, token).rescales()
+@pipeline_command
+def scale_status(client: Client, json: Json = False) -> None:
+    """Show the progress of the current rescale."""
+    found = client.rescales()
     if json:
-        _print_json(found)
+        print_json(found)
     elif found.rescale is not None:
         print(rescale_text(found.rescale))
     else:
-        print("No rescale is under way.")
+        print("No rescale is in progress.")
 
 
 @scale.command("history")
-def scale_history(
-    directory: Directory = None, url: Url = None, token: Token = None, json: Json = False
-) -> None:
-    """List the last rescales that are over."""
-    found = client_of(directory, url, token).rescales()
+@pipeline_command
+def scale_history(client: Client, json: Json = False) -> None:
+    """List recent finished rescales."""
+    found = client.rescales()
     if json:
-        _print_json(found.history)
+        print_json(found.history)
     elif found.history:
         Console().print(history_table(found.history))
     else:
-        print("There was no rescale yet.")
+        print("No rescale has finished yet.")
 
 
 @scale.command("pause")
-def scale_pause(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    seconds: Seconds = 600,
-    json: Json = False,
-) -> None:
-    """Hand no more bins over until `scale resume`; rows go on."""
-    _end(client_of(directory, url, token).scale_pause(seconds), "The rescale is paused.", json)
+@pipeline_command
+def scale_pause(client: Client, seconds: Seconds = 600, json: Json = False) -> None:
+    """Move no more bins until `scale resume`; rows keep flowing."""
+    _report(client.scale_pause(seconds), "The rescale is paused.", json)
 
 
 @scale.command("resume")
+@pipeline_command
 def scale_resume(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
-    wait: Wait = True,
-    seconds: Seconds = 600,
-    json: Json = False,
+    client: Client, wait: Wait = True, seconds: Seconds = 600, json: Json = False
 ) -> None:
-    """Go on with a rescale that was paused."""
-    client = client_of(directory, url, token)
+    """Resume a paused rescale."""
     _follow(client, client.scale_resume(seconds), RescaleWait(wait, seconds, json))
 
 
 @scale.command("cancel")
+@pipeline_command
 def scale_cancel(
-    directory: Directory = None,
-    url: Url = None,
-    token: Token = None,
+    client: Client,
     roll_back: Annotated[
-        bool, typer.Option("--roll-back", help="Bring the bins back to where they were.")
+        bool, typer.Option("--roll-back", help="Move the bins back to where they were.")
     ] = False,
     wait: Wait = True,
     seconds: Seconds = 600,
     json: Json = False,
 ) -> None:
-    """Leave the bins where they are, or bring them back to where they were."""
-    client = client_of(directory, url, token)
+    """Stop a rescale and leave the bins where they are, or roll it back."""
     answer = client.scale_cancel(roll_back=roll_back, seconds=seconds)
     wanted = (RescaleOutcome.CANCELLED, RescaleOutcome.ROLLED_BACK)
     _follow(client, answer, RescaleWait(wait, seconds, json, wanted=wanted))
 
 
-def _counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str, int]]:
-    """The number for all regions, and those for single ones.
+def _worker_counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str, int]]:
+    """The number of workers for all regions, and those for single regions.
 
-    >>> _counts(4, []), _counts(8, ["by-customer"]), _counts(None, ["a=2", "b=3"])
-    ((4, {}), (None, {'by-customer': 8}), (None, {'a': 2, 'b': 3}))
+    >>> _worker_counts(4, []), _worker_counts(8, ["a"]), _worker_counts(None, ["a=2", "b=3"])
+    ((4, {}), (None, {'a': 8}), (None, {'a': 2, 'b': 3}))
     """
     regions: dict[str, int] = {}
     plain = False
@@ -212,9 +202,9 @@ def _counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str
 
 @dataclass(frozen=True, slots=True)
 class RescaleWait:
-    """Whether and how long to wait for a rescale, and which ends are what was asked for.
+    """Whether and how long to wait for a rescale, and which outcomes count as success.
 
-    ``request`` tells it from those of others that came right behind it.
+    ``request`` tells it from other users' requests that arrive right behind it.
     """
 
     wait: bool
@@ -225,39 +215,28 @@ class RescaleWait:
 
 
 def _follow(client: Client, answer: ScaleAnswer, report: RescaleWait) -> None:
-    """See a rescale to its end, and say how it ended; refused if somebody else has ended it."""
+    """Wait for a rescale and print its outcome; ``REFUSED`` if another request ended it."""
     if answer.forecast is not None:
-        _print_json(answer) if report.json else print(forecast_text(answer.forecast))
+        print_json(answer) if report.json else print(forecast_text(answer.forecast))
         return
     if not report.wait or not answer.done:
-        _end(answer, "It is under way: see `anabranch scale status`.", report.json)
+        _report(answer, "The rescale is in progress: see `anabranch scale status`.", report.json)
         return
-    found = until_over(client, answer, report.seconds, Console(stderr=True), report.request)
+    found = await_rescale(client, answer, report.seconds, Console(stderr=True), report.request)
     ended = found.finished
     done = found.over and ended is not None and ended.outcome in report.wanted
     if report.json:
-        _print_json(msgspec.structs.replace(answer, done=done, status=found.status))
+        print_json(msgspec.structs.replace(answer, done=done, status=found.status))
     elif found.over:
         print(outcome_text(ended))
     elif found.status.phase in ENDED:
-        print("The pipeline has ended; the rescale goes on when it runs again.")
+        print("The pipeline has ended; the rescale continues when it runs again.")
     else:
-        print("The rescale still goes on: see `anabranch scale status`.")
+        print("The rescale is still in progress: see `anabranch scale status`.")
     if not done:
-        raise typer.Exit(Exit.REFUSED if found.over else Exit.GOING_ON)
+        raise typer.Exit(Exit.REFUSED if found.over else Exit.UNFINISHED)
 
 
-def _end(answer: ScaleAnswer, text: str, json: bool) -> None:
-    """Print what became of a request; one that no commit knows has an exit code of its own."""
-    if json:
-        _print_json(answer)
-    elif answer.done:
-        print(text)
-    else:
-        print("It was taken, but no step has committed it yet: see `anabranch status`.")
-    if not answer.done:
-        raise typer.Exit(Exit.GOING_ON)
-
-
-def _print_json(value: Any) -> None:  # noqa: ANN401  (whatever is printed)
-    print(msgspec.json.encode(value).decode())
+def _report(answer: ScaleAnswer, finished: str, json: bool) -> None:
+    unfinished = "Accepted, but no step has committed it yet: see `anabranch status`."
+    report_operation(answer, finished, unfinished, json)

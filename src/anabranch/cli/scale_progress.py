@@ -1,4 +1,4 @@
-"""A rescale is waited for, while a bar on the terminal shows how far it is."""
+"""Wait for a rescale, with a progress bar on the terminal."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from anabranch.protocol.status import ENDED, RescaleStatus, Status
 
 @dataclass(frozen=True, slots=True)
 class WatchedRescale:
-    """Which rescale was waited for, and how the pipeline stood in the end."""
+    """A rescale by number, with the pipeline's status when the wait ended."""
 
     number: int
     status: Status
 
     @property
     def over(self) -> bool:
-        """Whether it is under way no more."""
+        """Whether it is no longer in progress."""
         return self.status.rescale is None or self.status.rescale.number != self.number
 
     @property
     def finished(self) -> FinishedRescale | None:
-        """How it ended; None where that is not remembered."""
+        """How it ended; None if the history no longer has it."""
         return next((each for each in self.status.rescales if each.number == self.number), None)
 
 
-def until_over(
+def await_rescale(
     client: Client,
     answer: ScaleAnswer,
     seconds: float,
     console: Console,
     request: TargetRequest | None = None,
 ) -> WatchedRescale:
-    """Wait until a rescale or the pipeline ends, or for so many seconds.
+    """Wait until a rescale or the pipeline ends, or the time is up.
 
-    The rescale is the newest of the request, or the newest of all. Its outcome may differ from the
-    request: ``WatchedRescale.finished``.
+    The rescale is the newest one with this request, or the newest of all. It may not end as
+    requested: see ``WatchedRescale.finished``.
     """
     status, until = answer.status, time.monotonic() + seconds
-    number = number_of(status, request)
+    number = rescale_number(status, request)
     columns = (
         *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)),
         *(MofNCompleteColumn(), TextColumn("bins  {task.fields[more]}", markup=False)),
@@ -56,12 +56,12 @@ def until_over(
     bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with bars:
         task = bars.add_task("Rescale", total=None, more="")
-        while _goes_on(status, number) and time.monotonic() < until:
+        while _in_progress(status, number) and time.monotonic() < until:
             rescale = status.rescale
             assert rescale is not None
             bars.update(
                 task,
-                description=_doing(rescale),
+                description=_progress_text(rescale),
                 total=rescale.moved_bins + rescale.left_bins,
                 completed=rescale.moved_bins,
                 more=left_text(rescale),
@@ -71,24 +71,24 @@ def until_over(
     return WatchedRescale(number, status)
 
 
-def number_of(status: Status, request: TargetRequest | None = None) -> int:
-    """The number of the newest rescale, or the newest of a request; it may have ended already.
+def rescale_number(status: Status, request: TargetRequest | None = None) -> int:
+    """The number of the newest rescale with this request, or of the newest of all.
 
-    With the request it is found even if somebody else's request came right after it.
+    It may be over already. The request finds it even if another one came right behind it.
     """
     newest_first = (
         [] if status.rescale is None else [(status.rescale.number, status.rescale.request)]
     )
     newest_first += [(each.number, each.request) for each in reversed(status.rescales)]
-    requested = (number for number, found in newest_first if request is None or found == request)
-    return next(requested, newest_first[0][0] if newest_first else 0)
+    matching = (number for number, found in newest_first if request is None or found == request)
+    return next(matching, newest_first[0][0] if newest_first else 0)
 
 
-def _goes_on(status: Status, number: int) -> bool:
+def _in_progress(status: Status, number: int) -> bool:
     rescale = status.rescale
     return rescale is not None and rescale.number == number and status.phase not in ENDED
 
 
-def _doing(rescale: RescaleStatus) -> str:
+def _progress_text(rescale: RescaleStatus) -> str:
     request = request_text(rescale.request)
     return request if rescale.phase == "moving" else f"{request}, {rescale.phase.replace('_', ' ')}"

@@ -1,4 +1,4 @@
-"""Rescales as text for people."""
+"""Rescales as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch.rescale.forecast import Forecast
 
 
 def request_text(request: TargetRequest | None) -> str:
-    """What was asked for.
+    """The target of a rescale.
 
     >>> request_text(Scale(4)), request_text(Scale(None, (("by-customer", 8),), (2,)))
     ('4 workers', 'by-customer: 8 workers, without worker 2')
@@ -41,7 +41,7 @@ def _workers(count: int) -> str:
 
 
 def budget_text(rescale: RescaleStatus) -> str:
-    """What a step may spend on moving."""
+    """The budget of a step for moving bins."""
     parts = []
     if rescale.budget_bins is not None:
         parts.append(f"{rescale.budget_bins} bin{'' if rescale.budget_bins == 1 else 's'}")
@@ -53,7 +53,7 @@ def budget_text(rescale: RescaleStatus) -> str:
 
 
 def left_text(rescale: RescaleStatus) -> str:
-    """What a bar does not show: keys, bytes, time, the longest step, the budget."""
+    """What the bar does not show: keys, bytes, time, the longest step, the budget."""
     keys = rescale.moved_keys + rescale.left_keys
     moved = size(rescale.moved_bytes)
     copied = f"{size(rescale.copied_bytes)} copied  " if rescale.copied_bytes else ""
@@ -66,7 +66,7 @@ def left_text(rescale: RescaleStatus) -> str:
 
 
 def rescale_text(rescale: RescaleStatus) -> str:
-    """A rescale that is under way, in a few lines."""
+    """A rescale in progress, in a few lines."""
     bins = rescale.moved_bins + rescale.left_bins
     lines = [
         f"Rescale {rescale.number}, {request_text(rescale.request)}: "
@@ -82,7 +82,7 @@ def rescale_text(rescale: RescaleStatus) -> str:
 
 
 def forecast_text(found: Forecast) -> str:
-    """What a rescale would come to."""
+    """What a rescale would move, and how long it would take."""
     if not found.bins:
         return "Nothing would be moved."
     workers = ", ".join(map(str, found.workers))
@@ -94,7 +94,7 @@ def forecast_text(found: Forecast) -> str:
 
 
 def moved_text(moved: MovedTotals) -> str:
-    """What a rescale has moved.
+    """What a rescale moved.
 
     >>> moved_text(MovedTotals(64, 5_000, 2048, 7, 0.31))
     '64 bins, 5,000 keys, 2.0 KiB moved in 7 steps, the longest 0.31 s'
@@ -111,11 +111,11 @@ def moved_text(moved: MovedTotals) -> str:
 
 
 def outcome_text(found: FinishedRescale | None) -> str:
-    """How a rescale has ended."""
+    """How a rescale ended."""
     if found is None:
         return (
-            "It is not known how the rescale ended: the pipeline was set back, or too many came "
-            "after it. See `anabranch scale history`."
+            "The outcome of the rescale is unknown: the pipeline was rewound, or too many rescales "
+            "followed. See `anabranch scale history`."
         )
     workers = ", ".join(map(str, found.workers))
     after = f" Workers: {workers}." if workers else ""
@@ -124,7 +124,7 @@ def outcome_text(found: FinishedRescale | None) -> str:
 
 
 def history_table(history: Sequence[FinishedRescale]) -> Table:
-    """The last rescales that are over."""
+    """Recent finished rescales."""
     moved_names = ("bins", "keys", "bytes", "copied", "steps", "longest")
     table = Table(
         "rescale", "request", "outcome", *moved_names, "workers", box=None, padding=(0, 2, 0, 0)

@@ -1,10 +1,10 @@
-"""Bytes for people."""
+"""Byte counts as text."""
 
 from __future__ import annotations
 
 
 def size(count: float) -> str:
-    """Bytes for people.
+    """A byte count in a readable unit.
 
     >>> size(0), size(2048), size(5 << 30)
     ('0 B', '2.0 KiB', '5.0 GiB')

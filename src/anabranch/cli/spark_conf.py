@@ -1,4 +1,4 @@
-"""The option ``--conf KEY=VALUE``: settings of Spark's."""
+"""The option ``--conf KEY=VALUE``: Spark settings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-Conf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's.")]
+Conf = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set a Spark option; repeatable.")
+]
 
 
 def spark_settings(pairs: list[str] | None) -> dict[str, str]:
-    """The settings by their names.
+    """Parse ``KEY=VALUE`` pairs.
 
     >>> spark_settings(["spark.driver.memory=2g", "spark.x=a=b"])
     {'spark.driver.memory': '2g', 'spark.x': 'a=b'}

@@ -1,14 +1,15 @@
-"""Long work in the shell: done in a thread, while something moves on the terminal.
+"""Spinner and progress bar for long calls, which run in a thread.
 
-What moves goes to stderr and only to a terminal, so that stdout holds the result alone.
+Both are drawn on stderr and only on a terminal, so that stdout holds nothing but the result.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
@@ -23,56 +24,45 @@ LOOK_SECONDS = 0.2
 T = TypeVar("T")
 
 
-class _Work(Generic[T]):
-    """A call in a thread of its own, so that the main thread can draw and be interrupted."""
+def _in_thread(function: Callable[[], T]) -> Future[T]:
+    """Call a function in a daemon thread, so that the main thread can draw and be interrupted."""
+    future: Future[T] = Future()
 
-    def __init__(self, function: Callable[[], T]) -> None:
-        self._function = function
-        self._result: list[T] = []
-        self._error: BaseException | None = None
-        self._over = threading.Event()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._result.append(self._function())
+            future.set_result(function())
         except BaseException as error:
-            self._error = error
-        finally:
-            self._over.set()
+            future.set_exception(error)
 
-    def over(self, seconds: float) -> bool:
-        return self._over.wait(seconds)
-
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
-def with_spinner(text: str, function: Callable[[], T], console: Console) -> T:
-    """What the function gives; a spinner turns meanwhile."""
-    work = _Work(function)
-    if console.is_terminal:
-        with console.status(text):
-            while not work.over(LOOK_SECONDS):
-                pass
-    else:
-        while not work.over(LOOK_SECONDS):
+def _poll(future: Future[T]) -> Iterator[None]:
+    """Yield every ``LOOK_SECONDS`` until a call has returned."""
+    while not wait([future], LOOK_SECONDS).done:
+        yield
+
+
+def with_spinner(text: str, function: Callable[[], T]) -> T:
+    """Call a function and return its result, with a spinner meanwhile."""
+    work, console = _in_thread(function), Console(stderr=True)
+    with console.status(text) if console.is_terminal else contextlib.nullcontext():
+        for _ in _poll(work):
             pass
     return work.result()
 
 
 def checkpoint_with_progress(client: Client, seconds: float, console: Console) -> OperationAnswer:
     """Take a checkpoint; a bar shows how many of its files are done."""
-    work = _Work(lambda: client.checkpoint(seconds))
+    work = _in_thread(lambda: client.checkpoint(seconds))
     described = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), described, BarColumn(), MofNCompleteColumn())
     bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with bars:
         task = bars.add_task("Checkpoint", total=None)
-        while not work.over(LOOK_SECONDS):
-            # The bar is not worth an error: the call itself tells if the coordinator is gone.
+        for _ in _poll(work):
+            # A missed update does not matter: the call itself fails if the coordinator is gone.
             with contextlib.suppress(AnabranchError):
                 making = client.checkpoints().under_way
                 if making is not None:

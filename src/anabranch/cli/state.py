@@ -1,6 +1,6 @@
-"""``anabranch state``: the state of a pipeline in its directory, looked at without Spark.
+"""``anabranch state``: inspect the state of a pipeline in its directory, without Spark.
 
-Only reads there, so the pipeline may run meanwhile, in another process too.
+It only reads the directory, so the pipeline may keep running.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from anabranch.cli.connect import Json
 from anabranch.cli.plain_text import literal
 from anabranch.coordinator.driver.checkpoint_copy import copy_checkpoint
 from anabranch.dataflow.types.schema import to_ddl
@@ -27,38 +28,30 @@ from anabranch.records.placed import OperatorState
 from anabranch.task.state_reader import Snapshot, read_snapshot, read_view, steps_of
 
 state = typer.Typer(
-    help="Look at the state of a pipeline in its directory; Spark is not started.",
-    no_args_is_help=True,
+    help="Inspect the state in a pipeline's directory, without Spark.", no_args_is_help=True
 )
 
 Directory = Annotated[
     Path,
-    typer.Option(
-        metavar="DIR",
-        exists=True,
-        file_okay=False,
-        help="The directory that the pipeline runs in.",
-    ),
+    typer.Option(metavar="DIR", exists=True, file_okay=False, help="The pipeline's directory."),
 ]
 Operator = Annotated[str, typer.Option(metavar="NAME", help="The operator's name.")]
 Step = Annotated[
-    int | None,
-    typer.Option(min=1, help="A step that the journal still has; the last one unless told."),
+    int | None, typer.Option(min=1, help="A step still in the journal; the last one by default.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @state.command("list")
 def list_operators(directory: Directory, step: Step = None, json: Json = False) -> None:
-    """List the operators that keep state, and the steps that can be read."""
+    """List the operators with state, and the readable steps."""
     snapshot = read_snapshot(directory.absolute(), step)
-    operators = [_described(kept) for kept in snapshot.states]
+    operators = [_describe(kept) for kept in snapshot.states]
     steps = steps_of(directory.absolute())
     if json:
         _print_json({"step": snapshot.step, "steps": steps, "operators": operators})
         return
-    kept = f"steps {steps[0]} to {steps[-1]} can be read" if steps else "nothing is committed yet"
-    print(f"Step {snapshot.step}; {kept}.")
+    readable = f"steps {steps[0]} to {steps[-1]} can be read" if steps else "nothing committed yet"
+    print(f"Step {snapshot.step}; {readable}.")
     _print_table(operators)
 
 
@@ -67,7 +60,7 @@ def show(
     directory: Directory,
     operator: Operator,
     step: Step = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, help="Number of rows.")] = 20,
     json: Json = False,
 ) -> None:
     """Show some rows of an operator's state, in no particular order."""
@@ -93,7 +86,7 @@ def export(
     step: Step = None,
     json: Json = False,
 ) -> None:
-    """Write an operator's state as a Parquet file, a few bins at a time."""
+    """Write an operator's state to a Parquet file, a few bins at a time."""
     snapshot = read_snapshot(directory.absolute(), step)
     done = export_parquet(snapshot, operator, directory.absolute(), output)
     if json:
@@ -105,19 +98,19 @@ def export(
 @state.command()
 def copy(
     flow: Annotated[
-        str, typer.Argument(metavar="FILE:FLOW", help="The dataflow that the directory is of.")
+        str, typer.Argument(metavar="FILE:FLOW", help="The dataflow of the directory.")
     ],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty directory.")],
     directory: Directory,
     step: Annotated[
-        int | None, typer.Option(min=1, help="A kept checkpoint; the newest unless told.")
+        int | None, typer.Option(min=1, help="A kept checkpoint; the newest by default.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Copy a checkpoint to another directory, where it can be run as it is here.
+    """Copy a checkpoint to another directory, ready to run from there.
 
-    Only files that the checkpoint names are copied, and compared with their checksums. The pipeline
-    may run meanwhile.
+    Copies only the files of the checkpoint and verifies their checksums. The
+    pipeline may keep running.
     """
     name = load_flow(flow).graph().name
     done = copy_checkpoint(directory.absolute(), name, step, target.absolute())
@@ -127,7 +120,7 @@ def copy(
     print(f"Step {done.step}: {done.files:,} files, {done.bytes:,} bytes: {target}")
 
 
-def _described(kept: OperatorState) -> dict[str, Any]:
+def _describe(kept: OperatorState) -> dict[str, Any]:
     return {
         "operator": kept.operator,
         "kind": kept.shape.kind,

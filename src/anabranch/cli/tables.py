@@ -1,4 +1,4 @@
-"""A pipeline's status as text for people."""
+"""A pipeline's status as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STYLES = {
 
 
 def status_picture(status: Status) -> RenderableType:
-    """Everything that there is to say of a pipeline."""
+    """The whole status of a pipeline."""
     parts: list[RenderableType] = [_heading(status), *_notes(status), Text()]
     parts += [table for table in (_operators(status), _edges(status)) if table.row_count]
     if status.checkpoints:
@@ -48,13 +48,13 @@ def status_line(status: Status) -> str:
 
 
 def paused_of(status: Status) -> str:
-    """The sources that are paused, as a part of a line; nothing where none is."""
+    """The paused sources, as part of a line; empty if there are none."""
     names = [visible(each.source) for each in status.sources if each.paused]
     return f" (paused: {', '.join(names)})" if names else ""
 
 
 def keys_of(status: Status) -> int:
-    """How many keys all regions hold."""
+    """The number of keys in all regions."""
     return sum(region.keys for region in status.regions)
 
 

@@ -1,1 +1,1 @@
-"""The coordinator over HTTP: the application, its server, and a client of it."""
+"""The coordinator over HTTP: the application, its server and its client."""

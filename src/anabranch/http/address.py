@@ -1,7 +1,7 @@
-"""How a coordinator is found: the file ``coordinator.json`` in the pipeline's directory.
+"""The coordinator's address: the file ``coordinator.json`` in the pipeline's directory.
 
-It holds the token, so only its owner may read it. It is a hint, not the truth: who leads stands
-in the journal, and a file that a killed coordinator left behind leads to nobody.
+It holds the token, so only its owner may read it. It is a hint: the journal says who leads, and
+the file of a killed coordinator is stale.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "coordinator.json"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a coordinator listens, which process and which leader it is."""
+    """Where a coordinator listens, its process and its leader number."""
 
     url: str
     pid: int
@@ -29,7 +29,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def write_address(directory: Path, address: Address) -> None:
-    """Say where the coordinator is, in place of whatever was said before."""
+    """Write the coordinator's address, replacing any earlier one."""
     path = directory / NAME
     aside = directory / f".{NAME}.{uuid.uuid4().hex}.aside"
     with store_errors(path, "write"):
@@ -47,7 +47,7 @@ def write_address(directory: Path, address: Address) -> None:
 
 
 def read_address(directory: Path) -> Address:
-    """Where the coordinator of a directory is said to be; ``CoordinatorUnreachable``."""
+    """Read the address of a directory's coordinator; ``CoordinatorUnreachable``."""
     path = directory / NAME
     try:
         return msgspec.json.decode(path.read_bytes(), type=Address)
@@ -55,18 +55,18 @@ def read_address(directory: Path) -> Address:
         raise CoordinatorUnreachable(
             "No pipeline runs in this directory",
             where=str(directory),
-            do="Run it, or name the directory of one that runs.",
+            do="Run it, or name the directory of a running pipeline.",
         ) from None
     except (OSError, msgspec.DecodeError) as error:
         raise CoordinatorUnreachable(
-            f"The coordinator's address cannot be read: {error}",
+            f"Cannot read the coordinator's address: {error}",
             where=str(path),
-            do="Only who runs the pipeline may read it; --url and --token work for others.",
+            do="Only the user who runs the pipeline may read it; others use --url and --token.",
         ) from error
 
 
 def remove_address(directory: Path, address: Address) -> None:
-    """Take back what was said, unless another coordinator has said something since."""
+    """Remove the address, unless another coordinator has replaced it."""
     with contextlib.suppress(CoordinatorUnreachable, OSError):
         if read_address(directory) == address:
             (directory / NAME).unlink()

@@ -1,4 +1,4 @@
-"""The application: a coordinator's calls over HTTP."""
+"""The HTTP application of a coordinator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.coordinator.port import Coordinator
 from anabranch.http.app_context import AppContext
 from anabranch.http.feed import StepFeed
 from anabranch.http.guard import BoundedBody, Guard
-from anabranch.http.openapi import complete
+from anabranch.http.openapi import openapi_document
 from anabranch.http.responses import add_handlers
 from anabranch.http.routes.events import event_calls
 from anabranch.http.routes.metrics import Meter
@@ -26,10 +26,12 @@ from anabranch.task.queries import LIMIT_SECONDS
 
 
 class Application(FastAPI):
-    """The calls of one coordinator. ``feed`` listens to it while the application is served."""
+    """All routes of one coordinator. ``feed`` listens to it while the application is served."""
 
-    def __init__(self, coordinator: Coordinator, token: str | None, query_seconds: float) -> None:
-        """Nothing is served yet."""
+    def __init__(
+        self, coordinator: Coordinator, token: str | None, query_seconds: float = LIMIT_SECONDS
+    ) -> None:
+        """With a token, calls need it. ``query_seconds`` limits a query that names no limit."""
         meter = Meter()
         self.feed = StepFeed(coordinator, meter.observe)
         self._secured = token is not None
@@ -37,8 +39,8 @@ class Application(FastAPI):
             title="Anabranch",
             version=version("anabranch"),
             description="A running pipeline: its lifecycle, its state, its numbers.",
-            lifespan=_listening,
-            # The pages would load scripts from elsewhere.
+            lifespan=_lifespan,
+            # These pages would load scripts from other hosts.
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
@@ -52,25 +54,15 @@ class Application(FastAPI):
         self.add_middleware(Guard, token=token)
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document, made once."""
+        """The OpenAPI document, built once."""
         if self.openapi_schema is None:
-            self.openapi_schema = complete(self, self._secured)
+            self.openapi_schema = openapi_document(self, self._secured)
         return self.openapi_schema
 
 
 @asynccontextmanager
-async def _listening(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     assert isinstance(app, Application)
     app.feed.start()
     yield
     app.feed.close()
-
-
-def build_app(
-    coordinator: Coordinator, token: str | None, query_seconds: float = LIMIT_SECONDS
-) -> Application:
-    """The application of a coordinator; with a token, calls need it.
-
-    ``query_seconds`` is what a query may take that does not say how long.
-    """
-    return Application(coordinator, token, query_seconds)

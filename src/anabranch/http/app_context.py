@@ -1,4 +1,4 @@
-"""What all calls share: the coordinator, who listens to it, and how many may call at a time."""
+"""What all routes share: the coordinator, its step feed, and the limits on concurrent calls."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from anabranch.protocol.status import Status
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """The application's parts. ``quick`` calls never wait for a step, ``waiting`` ones may.
+    """The parts that routes use. ``quick`` calls never wait for a step, ``waiting`` ones may.
 
-    ``query_seconds`` is what a query may take that does not say how long.
+    ``query_seconds`` is the time limit of a query that names none.
     """
 
     coordinator: Coordinator
@@ -27,5 +27,5 @@ class AppContext:
     queries: Callers = field(default_factory=lambda: Callers("queries", 16))
 
     async def status(self) -> Status:
-        """The coordinator's status, without holding up the event loop."""
+        """The coordinator's status, without blocking the event loop."""
         return await self.quick.call(self.coordinator.status)

@@ -1,4 +1,4 @@
-"""Bodies of calls: read within bounds, decoded strictly."""
+"""Request bodies: read within limits, decoded strictly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 async def read_body(request: Request, kind: type[T]) -> T:
-    """The body as a value; an error where it is not JSON, not that value, or does not come."""
+    """Read the body as a value; fail if it is not JSON, does not fit, or does not arrive."""
     stated = request.headers.get("content-type", "application/json").partition(";")[0]
     if stated.strip().lower() != "application/json":
         raise HTTPException(415, f"The body must be application/json, not {stated[:100]}")
@@ -30,18 +30,18 @@ async def read_body(request: Request, kind: type[T]) -> T:
             f"The body did not arrive within {BODY_SECONDS:g} s", do="Send it at once."
         ) from None
     except ClientDisconnect:
-        raise InvalidRequest("The caller went away before the body had arrived") from None
+        raise InvalidRequest("The caller disconnected before the body had arrived") from None
     try:
         return msgspec.convert(_whole_numbers(msgspec.json.decode(raw)), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         # ValidationError is a DecodeError: its text names the field.
         raise InvalidRequest(
-            f"The body is not what this call takes: {error}", do="See /openapi.json."
+            f"The body does not fit this call: {error}", do="See /openapi.json."
         ) from None
 
 
 def _whole_numbers(value: Any) -> Any:  # noqa: ANN401  (whatever the caller sent)
-    """The value with its 5.0 as 5: JSON has one kind of numbers."""
+    """The value with 5.0 as 5: JSON has only one kind of number."""
     if isinstance(value, dict):
         return {name: _whole_numbers(part) for name, part in value.items()}
     if isinstance(value, list):

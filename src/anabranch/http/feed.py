@@ -1,4 +1,4 @@
-"""Committed steps for whoever watches: one thread listens to the coordinator for all of them."""
+"""The feed of committed steps: one thread listens to the coordinator for all watchers."""
 
 from __future__ import annotations
 
@@ -23,21 +23,19 @@ LISTEN_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """A step, and when it was heard of by the monotonic clock."""
+    """A step, and when it arrived by the monotonic clock."""
 
     done: StepDone
     at: float
 
 
 class Watcher:
-    """One who watches: a queue between the listening thread and an event loop.
+    """A subscriber: a queue between the listening thread and an event loop.
 
-    It holds ``QUEUED`` steps at most. A watcher that is slower misses the oldest, and is told how
-    many.
+    It holds at most ``QUEUED`` steps. A slow watcher misses the oldest; ``missed`` counts them.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, queued: int = QUEUED) -> None:
-        """Nothing has come yet."""
         self._loop = loop
         self._steps: deque[StepDone] = deque(maxlen=queued)
         self._come = asyncio.Event()
@@ -45,7 +43,7 @@ class Watcher:
         self.missed = 0
 
     def tell(self, done: StepDone | None) -> None:
-        """Give it a step, or None for the end. Any thread may call."""
+        """Deliver a step, or None for the end. Any thread may call."""
         with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the watcher
             self._loop.call_soon_threadsafe(self._put, done)
 
@@ -59,11 +57,11 @@ class Watcher:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether the feed has ended and the queue is empty."""
         return self._ended and not self._steps
 
     async def next(self, seconds: float) -> StepDone | None:
-        """The next step; None when so many seconds went by without one, or when it is over."""
+        """The next step; None on timeout or at the end."""
         if not self._steps and not self._ended:
             self._come.clear()
             with contextlib.suppress(TimeoutError):
@@ -74,7 +72,7 @@ class Watcher:
 
 @dataclass(slots=True)
 class StepFeed:
-    """Listens to a coordinator from ``start`` on; remembers the last steps."""
+    """Listens to a coordinator from ``start`` on and remembers the last steps."""
 
     coordinator: Coordinator
     observe: Callable[[StepDone], None]
@@ -86,13 +84,13 @@ class StepFeed:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start listening."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._listen, name="anabranch-feed", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Let all watchers end; the thread ends by itself soon after."""
+        """End all watchers; the thread ends by itself soon after."""
         self._closing.set()
         self._end()
 
@@ -102,17 +100,17 @@ class StepFeed:
             return list(self._seen)
 
     def refuse_if_full(self) -> None:
-        """``TooManyRequests`` when as many watch as may."""
+        """Raise ``TooManyRequests`` at the limit of watchers."""
         with self._lock:
             if len(self._watchers) >= MOST_WATCHERS:
                 raise TooManyRequests(
-                    f"{MOST_WATCHERS} watch already, which is the most",
-                    do="Wait until some of them have ended.",
+                    f"There are {MOST_WATCHERS} watchers already, which is the limit",
+                    do="Wait until some of them have finished.",
                 )
 
     @contextmanager
     def watching(self, after: int | None) -> Iterator[Watcher]:
-        """A watcher of all steps from now on, and before them of those remembered after a step."""
+        """A watcher of all steps from now on, preceded by those remembered after ``after``."""
         watcher = Watcher(asyncio.get_running_loop())
         with self._lock:
             for seen in self._seen if after is not None else ():

@@ -1,4 +1,4 @@
-"""Who may call, and how much they may send: rings around the application."""
+"""Middleware that decides who may call, and how much they may send."""
 
 from __future__ import annotations
 
@@ -9,46 +9,40 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anabranch.errors import (
-    AnabranchError,
-    Forbidden,
-    RequestTooLarge,
-    TokenMissing,
-    Unauthorized,
-)
+from anabranch.errors import AnabranchError, Forbidden, RequestTooLarge, TokenMissing, Unauthorized
 from anabranch.http.responses import problem_response
 from anabranch.http.token import check_token
 from anabranch.protocol.failures import failure_of
 
 MOST_BODY_BYTES = 1 << 20
 OPEN_PATHS = frozenset({"/health"})
-"""Paths that answer without a token: they tell no more than that the process lives."""
+"""Paths that need no token: they reveal only that the process is alive."""
 
 
 class Guard:
-    """Lets calls through that have the token, or where there is none, that come from this host.
+    """Admits calls with the token or, if there is no token, calls from this host.
 
-    Without a token any process of this host may call, but no web page that the user happens to
-    look at: neither from another origin, nor by a name that was made to mean this host.
+    Without a token any process of this host may call, but no web page in the user's browser:
+    neither from another origin nor by a name that resolves to this host (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
-        """Guard an application."""
+        """Wrap an application."""
         self._app = app
         self._token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the call on, or answer it here."""
+        """Pass the call on, or reject it."""
         if scope["type"] == "http":
-            error = self._objection(scope["path"], Headers(scope=scope))
+            error = self._rejection(scope["path"], Headers(scope=scope))
             if error is not None:
                 await _answer(error, scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _objection(self, path: str, headers: Headers) -> AnabranchError | None:
+    def _rejection(self, path: str, headers: Headers) -> AnabranchError | None:
         if self._token is None:
-            return _foreign(headers)
+            return _reject_foreign(headers)
         if path in OPEN_PATHS or self._has_token(headers, self._token):
             return None
         return Unauthorized(
@@ -60,31 +54,31 @@ class Guard:
     @staticmethod
     def _has_token(headers: Headers, token: bytes) -> bool:
         kind, _, given = headers.get("authorization", "").partition(" ")
-        # Headers are Latin-1 on the wire; the comparison takes as long whatever is given.
+        # Headers are Latin-1 on the wire; the comparison takes constant time.
         same = hmac.compare_digest(given.strip().encode("latin-1"), token)
         return kind.lower() == "bearer" and same
 
 
 class BoundedBody:
-    """Refuses bodies that are larger than any call takes, before they are read."""
+    """Rejects bodies larger than any call accepts, before reading them."""
 
     def __init__(self, app: ASGIApp, most: int = MOST_BODY_BYTES) -> None:
-        """Bound the bodies that an application gets."""
+        """Wrap an application."""
         self._app = app
         self._most = most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the call on, or answer it here when it says how much it is going to send."""
+        """Pass the call on, or reject it by its Content-Length."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        said = Headers(scope=scope).get("content-length", "")
-        if said.isascii() and said.isdigit() and (len(said) > 18 or int(said) > self._most):
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._most):
             await _answer(self._too_large(), scope, receive, send)
             return
-        await self._app(scope, self._counted(receive), send)
+        await self._app(scope, self._limit(receive), send)
 
-    def _counted(self, receive: Receive) -> Receive:
+    def _limit(self, receive: Receive) -> Receive:
         received = 0
 
         async def counting() -> Message:
@@ -106,18 +100,18 @@ async def _answer(error: AnabranchError, scope: Scope, receive: Receive, send: S
     await problem_response(failure_of(error), headers=headers)(scope, receive, send)
 
 
-def _foreign(headers: Headers) -> Forbidden | None:
+def _reject_foreign(headers: Headers) -> Forbidden | None:
     host = headers.get("host", "")
     if not is_loopback(_name(f"//{host}")):
         return Forbidden(
-            "Without a token only this host may call, by a name of loopback",
+            "Without a token only this host may call, by a loopback name",
             where=f"Host: {host[:100]}",
             do="Call 127.0.0.1 or localhost, or run the pipeline with a token.",
         )
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
         return Forbidden(
-            "Without a token no page of another origin may call",
+            "Without a token pages of another origin may not call",
             where=f"Origin: {origin[:100]}",
             do="Run the pipeline with a token.",
         )
@@ -132,18 +126,18 @@ def _name(url: str) -> str:
 
 
 def check_access(host: str, token: str | None) -> None:
-    """Refuse to listen where anybody could call: ``TokenMissing``, ``TokenInvalid``."""
+    """Refuse to listen where anyone could call: ``TokenMissing``, ``TokenInvalid``."""
     if token is not None:
         check_token(token)
     elif not is_loopback(host):
         raise TokenMissing(
-            f"Whoever reaches {host} could stop the pipeline and read its state",
-            do="Give a token, or listen on 127.0.0.1.",
+            f"Anyone who reaches {host} could stop the pipeline and read its state",
+            do="Set a token, or listen on 127.0.0.1.",
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or number can only mean this host.
+    """Whether a host name or address can only mean this host.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "a.example")]
     [True, True, True, False, False]

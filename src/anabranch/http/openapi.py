@@ -1,12 +1,11 @@
-"""The OpenAPI document: FastAPI's paths and parameters, the schemas of our own classes.
+"""The OpenAPI document: FastAPI's paths and parameters, the schemas of our msgspec classes.
 
-Bodies are msgspec classes, in and out. FastAPI knows nothing of them, so calls name them with
-``answers`` and ``body`` and ``complete`` puts their schemas in.
+FastAPI does not know these classes, so routes name them with ``answers`` and ``body``, and
+``openapi_document`` adds their schemas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -40,23 +39,23 @@ PUBLISHED: tuple[type[msgspec.Struct], ...] = (
 )
 
 TEXTS = {
-    400: "The call is not what it should be, or the query cannot be run.",
-    401: "The token is missing or another one.",
+    400: "The call is malformed, or the query is invalid.",
+    401: "The token is missing or wrong.",
     403: "Without a token: a call from a page of another origin or by another host's name.",
     404: "There is no such call.",
-    405: "The path has other methods.",
-    406: "None of the formats in Accept is there.",
+    405: "The path does not support this method.",
+    406: "None of the formats in Accept is available.",
     408: "The body did not arrive in time.",
     409: "Refused, with the reason; nothing was changed.",
-    410: "The files of the state that the query saw have been removed.",
+    410: "The files of the queried state have been removed.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    422: "The query was understood and could not be computed, or not within its limits.",
-    500: "An error of the coordinator's own.",
-    503: "Not now: too many calls, or something keeps the pipeline from doing it.",
+    422: "The query is valid but failed, or exceeded its limits.",
+    500: "An internal error of the coordinator.",
+    503: "Not now: too many calls, or the pipeline cannot do it.",
     507: "There is no space left.",
 }
-EVERYWHERE = (400, 401, 403, 405, 500, 503)
+COMMON_ERRORS = (400, 401, 403, 405, 500, 503)
 
 
 def ref(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -67,12 +66,14 @@ def ref(kind: type[msgspec.Struct]) -> dict[str, Any]:
 def answers(
     kind: type[msgspec.Struct] | None, *errors: int, also: dict[int, str] | None = None
 ) -> dict[int | str, dict[str, Any]]:
-    """The answers of a call: 200 with a class, others with the same, and errors.
+    """The responses of a route: 200 and ``also`` with a class, and errors.
 
-    None: the call describes its 200 itself.
+    With None the route describes its 200 itself.
     """
+    problem = {CONTENT_TYPE: {"schema": ref(ProblemDocument)}}
     found: dict[int | str, dict[str, Any]] = {
-        code: _problem(code) for code in sorted({*EVERYWHERE, *errors})
+        code: {"description": TEXTS[code], "content": problem}
+        for code in sorted({*COMMON_ERRORS, *errors})
     }
     if kind is not None:
         for code, text in {200: kind.__doc__ or "", **(also or {})}.items():
@@ -84,18 +85,18 @@ def answers(
 
 
 def body(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The body that a call takes, for ``openapi_extra``."""
+    """The request body of a route, for ``openapi_extra``."""
     content = {"application/json": {"schema": ref(kind)}}
     return {"requestBody": {"required": True, "content": content}}
 
 
-def complete(app: FastAPI, secured: bool) -> dict[str, Any]:
-    """The whole document."""
+def openapi_document(app: FastAPI, secured: bool) -> dict[str, Any]:
+    """Build the whole document."""
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
-    for operation in _operations(document):
-        # Ours are problem documents, and 400.
+    for operation in (each for methods in document["paths"].values() for each in methods.values()):
+        # We answer 400 with a problem document instead.
         if operation["responses"].get("422", {}).get("description") == "Validation Error":
             del operation["responses"]["422"]
     components = document.setdefault("components", {})
@@ -108,15 +109,3 @@ def complete(app: FastAPI, secured: bool) -> dict[str, Any]:
             for operation in methods.values():
                 operation["security"] = [] if path == "/health" else [{"token": []}]
     return document
-
-
-def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for methods in document["paths"].values():
-        yield from methods.values()
-
-
-def _problem(code: int) -> dict[str, Any]:
-    return {
-        "description": TEXTS[code],
-        "content": {CONTENT_TYPE: {"schema": ref(ProblemDocument)}},
-    }

@@ -1,4 +1,4 @@
-"""Parameters that a call does not take are refused: a misspelt one must not be ignored."""
+"""Strict query parameters: a misspelt one must not be ignored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from anabranch.errors import InvalidRequest
 
 
-async def _only_known(request: Request) -> None:
+async def _reject_unknown(request: Request) -> None:
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
     known = {parameter.alias for parameter in route.dependant.query_params}
@@ -27,5 +27,5 @@ async def _only_known(request: Request) -> None:
 
 
 def strict_router(tag: str) -> APIRouter:
-    """A router whose calls take the parameters that they declare, each once, and no others."""
-    return APIRouter(tags=[tag], dependencies=[Depends(_only_known)])
+    """A router whose routes accept only the parameters that they declare, each once."""
+    return APIRouter(tags=[tag], dependencies=[Depends(_reject_unknown)])

@@ -25,14 +25,14 @@ STATUS = {
     "store.disk_full": 507,
     "anabranch": 500,
 }
-"""The HTTP status of a code, or of the branch before its dot."""
+"""The HTTP status of an error code, or of the part before its dot."""
 
 ELSE = 503
-"""Of whatever else keeps a pipeline from doing something: it may be otherwise later."""
+"""The HTTP status of all other codes: the call may succeed later."""
 
 
 def http_status(code: str) -> int:
-    """The HTTP status that goes with a code.
+    """The HTTP status of an error code.
 
     >>> http_status("query.timeout"), http_status("query.invalid"), http_status("step.failed")
     (422, 400, 503)
@@ -41,7 +41,7 @@ def http_status(code: str) -> int:
 
 
 def title_of(code: str) -> str:
-    """A code as words, the same for every error of the code.
+    """An error code as words.
 
     >>> title_of("query.too_large")
     'Query: too large'

@@ -8,12 +8,12 @@ from anabranch.http.schemas import ProfileAnswer
 from anabranch.http.text_table import text_table, visible
 from anabranch.records.profiles import MemoryUse, ProfileKind, TaskProfile
 
-NOT_YET = "No step has come yet that reads something: ask again.\n"
+NOT_YET = "No step has read any rows yet: ask again.\n"
 _MIB = 1 << 20
 
 
 def profile_text(answer: ProfileAnswer) -> str:
-    """All profiles of an answer, one after the other."""
+    """All profiles of an answer."""
     if not answer.done:
         return NOT_YET
     return "\n".join(_task(answer.step, each) for each in answer.profiles)
@@ -21,7 +21,7 @@ def profile_text(answer: ProfileAnswer) -> str:
 
 def _task(step: int | None, profile: TaskProfile) -> str:
     where = f"step {step}, {visible(profile.group)}, worker {profile.worker}"
-    lines = [f"{where}: {1000 * profile.seconds:.1f} ms while looked at"]
+    lines = [f"{where}: {1000 * profile.seconds:.1f} ms while profiled"]
     if profile.memory is not None:
         lines.append(_memory(profile.memory))
     more = f"and {profile.left_out} more\n" if profile.left_out else ""
@@ -53,7 +53,7 @@ def _table(profile: TaskProfile) -> str:
 
 
 def _place(file: str, line: int) -> str:
-    """A line of a file, by the last parts of its path.
+    """A line of a file, with the last parts of its path.
 
     >>> _place("/usr/lib/python3/site-packages/numpy/lib/io.py", 7), _place("", 0)
     ('numpy/lib/io.py:7', '')

@@ -1,4 +1,4 @@
-"""Answers: values as JSON, and every error of the application as a problem document."""
+"""Responses: values as JSON, errors as problem documents."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from anabranch.protocol.node import Failure
 
 
 def json_response(value: msgspec.Struct, status: int = 200) -> Response:
-    """A value as an answer."""
+    """A value as a JSON response."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def problem_response(
     failure: Failure, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A failure as an answer."""
+    """A failure as a problem document."""
     problem = problem_of(failure, status)
     return Response(
         msgspec.json.encode(problem), problem.status, headers=headers, media_type=CONTENT_TYPE
@@ -32,11 +32,12 @@ def problem_response(
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Let every error of the application become a problem document."""
+    """Answer every error of the application with a problem document."""
 
     @app.exception_handler(AnabranchError)
     async def known(request: Request, error: AnabranchError) -> Response:
-        return problem_response(failure_of(error), headers=_headers_of(error.code))
+        headers = {"Retry-After": "1"} if error.code == "request.too_many" else None
+        return problem_response(failure_of(error), headers=headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -48,23 +49,19 @@ def add_handlers(app: FastAPI) -> None:
         if error.status_code == 405:
             headers = {"Allow": ", ".join(_methods(app, request.url.path))}
         return problem_response(
-            failure_of(_of_framework(request, error)), error.status_code, headers
+            failure_of(_framework_error(request, error)), error.status_code, headers
         )
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        # What it was stands in the log; strangers are told no more than the kind.
-        what = f"The coordinator met an error of its own: {type(error).__name__}"
+        # The log has the details; callers learn only the kind.
+        what = f"Internal error of the coordinator: {type(error).__name__}"
         failure = Failure("anabranch", what, _place(request), "See the coordinator's log.")
         return problem_response(failure)
 
 
-def _headers_of(code: str) -> dict[str, str] | None:
-    return {"Retry-After": "1"} if code == "request.too_many" else None
-
-
 def _methods(app: FastAPI, path: str) -> list[str]:
-    """The methods of a path: of all its calls, where the framework names those of the first."""
+    """The methods of all routes of a path; the framework names only those of the first."""
     calls: dict[str, object] = app.openapi()["paths"].get(path, {})
     return sorted(method.upper() for method in calls)
 
@@ -73,11 +70,9 @@ def _place(request: Request) -> str:
     return f"{request.method} {request.url.path}"
 
 
-def _of_framework(request: Request, error: HTTPException) -> AnabranchError:
+def _framework_error(request: Request, error: HTTPException) -> AnabranchError:
     if error.status_code == 404:
-        return UnknownPath(
-            "There is no such call", where=_place(request), do="See /openapi.json for those."
-        )
+        return UnknownPath("There is no such call", where=_place(request), do="See /openapi.json.")
     return InvalidRequest(str(error.detail), where=_place(request))
 
 

@@ -1,6 +1,6 @@
-"""What goes over HTTP beside ``Status``: the bodies of calls and of answers.
+"""The bodies of requests and responses, besides ``Status``.
 
-The OpenAPI document is made from these classes, so that it cannot say something else.
+The OpenAPI document is built from these classes, so that it cannot differ from them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from anabranch.rescale.forecast import Forecast
 from anabranch.task.queries import LIMIT_BYTES, LIMIT_ROWS
 
 LONGEST_SECONDS = 600.0
-"""How long a call may wait at most."""
+"""The longest that a call may wait."""
 
 MOST_ROWS = 1_000_000
 MOST_BYTES = 256 << 20
-"""What a query over HTTP may ask for at most."""
+"""The largest limits of a query over HTTP."""
 
 MOST_WORKERS = 10_000
 """More workers than any region has bins."""
 
 LAST_STEP = (1 << 53) - 1
-"""The largest number that all who read JSON agree on."""
+"""The largest integer that every JSON reader represents exactly."""
 
 QueryFormat = Literal["json", "arrow", "text"]
 
@@ -54,9 +54,9 @@ class ProblemDocument(msgspec.Struct, frozen=True):
 
 
 class OperationAnswer(msgspec.Struct, frozen=True):
-    """What became of an operation, and how the pipeline stands now.
+    """The result of an operation, and the pipeline's status now.
 
-    ``done`` is false while it still goes on. ``step`` is the step that it was about, if any.
+    ``done`` is false while it is in progress. ``step`` is the step that it concerns, if any.
     """
 
     operation: str
@@ -66,7 +66,7 @@ class OperationAnswer(msgspec.Struct, frozen=True):
 
 
 class LoadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which kept checkpoint to go back to."""
+    """The kept checkpoint to go back to."""
 
     step: Annotated[int, msgspec.Meta(ge=1, le=LAST_STEP)]
     accept_duplicates: bool = False
@@ -77,9 +77,9 @@ RegionName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class ScaleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many workers: in all regions, or by region. ``remove`` names those to have no bins.
+    """The number of workers, in all regions or by region. ``remove`` names workers to empty.
 
-    ``by`` says what is to be equal on all workers. ``dry_run`` changes nothing.
+    ``by`` is what to balance. ``dry_run`` changes nothing.
     """
 
     workers: Workers | None = None
@@ -90,7 +90,7 @@ class ScaleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RebalanceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which regions are to be shared anew; all unless some are named."""
+    """The regions to redistribute; all by default."""
 
     regions: tuple[RegionName, ...] = ()
     by: Balance = Balance.LOAD
@@ -98,25 +98,25 @@ class RebalanceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScaleAnswer(OperationAnswer, frozen=True):
-    """The result of a request to rescale, and the current status of the pipeline.
+    """The result of a rescale request, and the pipeline's status now.
 
-    ``done``: a commit knows of it, so it survives a crash. ``forecast`` is there for a dry run.
+    ``done``: a step has committed it, so it survives a crash. A dry run has a ``forecast``.
     """
 
     forecast: Forecast | None = None
 
 
 class Rescales(msgspec.Struct, frozen=True):
-    """The rescale that is under way, if one is, and the last that are over, oldest first."""
+    """The current rescale, if any, and recent finished ones, oldest first."""
 
     rescale: RescaleStatus | None
     history: tuple[FinishedRescale, ...]
 
 
 class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One SQL query over state, and how much it may cost. ``format`` goes before ``Accept``.
+    """One SQL query over state, with its limits. ``format`` overrides ``Accept``.
 
-    Without ``seconds`` it may take as long as the pipeline allows; more is refused.
+    Without ``seconds`` the pipeline's limit applies; a higher one is refused.
     """
 
     sql: Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
@@ -127,14 +127,14 @@ class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResultColumn(msgspec.Struct, frozen=True):
-    """A column of a query's result; the type as Arrow names it."""
+    """A column of a query's result, with its Arrow type."""
 
     name: str
     type: str
 
 
 class QueryAnswer(msgspec.Struct, frozen=True):
-    """The rows of a query, each a list with one value per column; ``step`` is what it saw."""
+    """The rows of a query, each a list with one value per column; ``step`` is the queried step."""
 
     step: int | None
     columns: list[ResultColumn]
@@ -142,9 +142,9 @@ class QueryAnswer(msgspec.Struct, frozen=True):
 
 
 class ProfileAnswer(msgspec.Struct, frozen=True):
-    """What the tasks of a worker have spent in a step, one profile for each of them.
+    """The profiles of a worker's tasks in a step, one per task.
 
-    ``done`` is false while no step has come that could be looked at: then there are none.
+    ``done`` is false, and there are none, if no step could be profiled in time.
     """
 
     done: bool
@@ -153,14 +153,14 @@ class ProfileAnswer(msgspec.Struct, frozen=True):
 
 
 class Checkpoints(msgspec.Struct, frozen=True):
-    """The kept checkpoints, oldest first, and the one that is being made."""
+    """The kept checkpoints, oldest first, and the one in progress."""
 
     checkpoints: tuple[CheckpointStatus, ...]
     under_way: CheckpointUnderWay | None
 
 
 class RegionFacts(msgspec.Struct, frozen=True):
-    """A region of the dataflow: the states in it, and over how many workers it is spread."""
+    """A region of the dataflow: its states and its number of workers."""
 
     region: str
     states: tuple[OperatorShape, ...]
@@ -169,10 +169,10 @@ class RegionFacts(msgspec.Struct, frozen=True):
 
 
 class SourceRegion(msgspec.Struct, frozen=True):
-    """How a source is read. ``read_by`` is ``python`` where read tasks do: then it is a region.
+    """How a source is read. If ``read_by`` is ``python``, read tasks read it and it is a region.
 
-    Its bins are its partitions: ``partitions`` is partition → worker. Where the ``jvm`` reads, it
-    splits the files of each step as it likes, and nothing of it is assigned.
+    Its bins are its partitions: ``partitions`` is partition → worker. The ``jvm`` splits the files
+    of each step as it likes and assigns nothing.
     """
 
     source: str
@@ -183,18 +183,18 @@ class SourceRegion(msgspec.Struct, frozen=True):
 
 
 class GraphEdge(msgspec.Struct, frozen=True):
-    """Rows go from one node of the graph to another; both by their ids."""
+    """An edge of the graph: rows flow from one node to another, both by their ids."""
 
     producer: int
     consumer: int
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The dataflow that runs. ``code`` is the hash of it, ``endings`` are told of input's end.
+    """The running dataflow. ``code`` is its hash, ``endings`` are notified at the end of input.
 
-    ``nodes`` and ``edges`` are its graph, as it was written. ``releasing`` is what becomes of
-    executors when workers go: ``local`` (there are none), ``dynamic`` (Spark sees to it), ``kept``
-    (Spark is somebody else's) or ``idle`` (those that run nothing are let go of).
+    ``nodes`` and ``edges`` are its graph as written. ``releasing`` is what happens to executors
+    when workers go: ``local`` (there are none), ``dynamic`` (Spark releases them), ``kept`` (the
+    session belongs to someone else) or ``idle`` (idle ones are released).
     """
 
     dataflow: str
@@ -211,7 +211,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """How long the recent steps took, in seconds."""
+    """The latency of recent steps, in seconds."""
 
     median: float
     p95: float
@@ -219,10 +219,10 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """The recent steps in numbers: all that the coordinator remembers, oldest first.
+    """Statistics of the recent steps, oldest first, as far as the coordinator remembers.
 
-    ``rows_per_second`` is over the last minute at most, ``lag`` what waited of each source when
-    the last step was planned, ``parts`` the seconds that each part of the recent steps took.
+    ``rows_per_second`` covers at most the last minute, ``lag`` is the backlog of each source when
+    the last step was planned, ``parts`` the seconds of each part of the recent steps.
     """
 
     phase: Phase
@@ -238,7 +238,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The process answers and has not failed."""
+    """The process answers and the pipeline has not failed."""
 
     phase: Phase
     leader: int

@@ -1,11 +1,10 @@
-"""The application on a socket, in a thread of its own."""
+"""The HTTP server: the application on a socket, in its own thread."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 import uvicorn
@@ -16,23 +15,23 @@ from anabranch.http.guard import check_access
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
-"""How long calls under way may take once the server is stopped."""
+"""How long calls in progress may take once the server stops."""
 
 
 class Server:
     """Serves an application from ``start`` to ``stop``.
 
-    The socket is bound when it is made, so the address is known before anything is served.
+    It binds the socket when constructed, so the address is known before it serves.
     """
 
     def __init__(
         self, app: Application, host: str = "127.0.0.1", port: int = 0, token: str | None = None
     ) -> None:
-        """Take the address; port 0 takes a free one. ``AddressTaken``; see ``check_access``."""
+        """Bind the address; port 0 picks a free one. ``AddressTaken``; see ``check_access``."""
         check_access(host, token)
         self._app = app
         self._host = host
-        self._socket = _bound(host, port)
+        self._socket = _bind(host, port)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -48,31 +47,35 @@ class Server:
                 timeout_graceful_shutdown=int(STOP_SECONDS),
             )
         )
-        self._thread = threading.Thread(target=self._serve, name="anabranch-http", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: self._server.run(sockets=[self._socket]),
+            name="anabranch-http",
+            daemon=True,
+        )
 
     @property
     def address(self) -> str:
-        """Where to call: a URL without a slash at its end. Of all addresses, that of loopback."""
+        """The URL to call, without a trailing slash; loopback if it listens on all addresses."""
         host, port = self._socket.getsockname()[:2]
         if host in ("0.0.0.0", "::"):
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> Self:
-        """Serve; returns when calls are answered."""
+        """Start serving; returns when the server answers calls."""
         self._thread.start()
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
                 raise AddressTaken(
-                    "The HTTP server did not start", where=self.address, do="See the log for why."
+                    "The HTTP server did not start", where=self.address, do="See the log."
                 )
             time.sleep(0.005)
         return self
 
     def stop(self) -> None:
-        """Take no more calls, let those under way end for a while, and let go of the address."""
-        # Watchers would be waited for until the time is over.
+        """Accept no more calls, give those in progress a while to finish, release the address."""
+        # Otherwise watchers would keep their calls open until the timeout.
         self._app.feed.close()
         self._server.should_exit = True
         if self._thread.is_alive():
@@ -83,20 +86,12 @@ class Server:
         """Start."""
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop."""
         self.stop()
 
-    def _serve(self) -> None:
-        self._server.run(sockets=[self._socket])
 
-
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -112,5 +107,5 @@ def _bound(host: str, port: int) -> socket.socket:
         raise AddressTaken(
             f"Cannot listen: {error}",
             where=f"{host}:{port}",
-            do="Choose another host or port; port 0 takes a free one.",
+            do="Choose another host or port; port 0 picks a free one.",
         ) from error

@@ -1,4 +1,4 @@
-"""A coordinator with its HTTP server, from the moment that it leads to its end."""
+"""A leading coordinator with its HTTP server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 from anabranch.coordinator.driver import Driver
 from anabranch.http.address import Address, remove_address, write_address
-from anabranch.http.app import build_app
+from anabranch.http.app import Application
 from anabranch.http.server import Server
 
 
 class Served:
-    """A pipeline that is served over HTTP, and found by the address in its directory."""
+    """A pipeline served over HTTP; the address file in its directory locates it."""
 
     def __init__(self, driver: Driver, directory: Path, server: Server, token: str | None) -> None:
-        """``driver`` leads already, ``server`` has its socket."""
+        """``driver`` must lead already, ``server`` must not have started."""
         self.coordinator = driver
         self._directory = directory
         self._server = server
@@ -29,11 +29,11 @@ class Served:
         return self._server.address
 
     def wait(self, seconds: float) -> bool:
-        """Wait so many seconds at most for the pipeline's end; whether it has ended."""
+        """Wait for the pipeline to end; false on timeout."""
         return self.coordinator.wait(seconds)
 
     def close(self) -> None:
-        """Stop the server and take back the address. A pipeline that still runs is let go of."""
+        """Stop the server and remove the address. Abandons a pipeline that still runs."""
         if not self.coordinator.wait(0):
             self.coordinator.abandon()
         remove_address(self._directory, self._address)
@@ -41,15 +41,10 @@ class Served:
 
 
 def served(
-    driver: Driver,
-    directory: Path,
-    host: str,
-    port: int,
-    token: str | None,
-    query_seconds: float,
+    driver: Driver, directory: Path, host: str, port: int, token: str | None, query_seconds: float
 ) -> Served:
-    """Start a coordinator and serve it as soon as it leads; raises why it may not."""
-    server = Server(build_app(driver, token, query_seconds), host, port, token)
+    """Start a coordinator and serve it as soon as it leads; raises if it may not lead."""
+    server = Server(Application(driver, token, query_seconds), host, port, token)
     driver.start()
     driver.wait_led()
     failure = driver.failure()

@@ -1,4 +1,4 @@
-"""The recent steps in numbers."""
+"""Statistics of the recent steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 60
 
 
 def stats_of(status: Status, seen: Sequence[TimedStep], now: float) -> Stats:
-    """The numbers at one moment; ``now`` by the clock that ``seen`` was stamped with."""
+    """The statistics at one moment; ``now`` is by the clock that stamped ``seen``."""
     steps = [one.done for one in seen]
     parts: Counter[str] = Counter()
     for done in steps:
@@ -36,7 +36,7 @@ def stats_of(status: Status, seen: Sequence[TimedStep], now: float) -> Stats:
 
 
 def rows_per_second(seen: Sequence[TimedStep], now: float) -> float:
-    """Committed rows over the last minute, or over the time since the first step in it began."""
+    """The rate of committed rows over the last minute, or since the first step in it began."""
     late = [one for one in seen if one.at > now - RATE_SECONDS]
     if not late:
         return 0.0
@@ -45,7 +45,7 @@ def rows_per_second(seen: Sequence[TimedStep], now: float) -> float:
 
 
 def latency_of(seconds: Sequence[float]) -> Latency:
-    """The usual, the long and the longest.
+    """The median, the 95th percentile and the maximum.
 
     >>> latency_of([0.1, 0.2, 0.3])
     Latency(median=0.2, p95=0.3, longest=0.3)

@@ -13,9 +13,9 @@ _IN_LINES = {code: text for code, text in _CONTROLS.items() if chr(code) not in 
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""A text whose control characters are shown, so that a terminal does not obey them.
+    r"""Text with its control characters escaped, so that a terminal does not obey them.
 
-    With ``lines`` it may have several, and tabs in them.
+    With ``lines`` it keeps newlines and tabs.
 
     >>> visible("a\x1b[2J\nb"), visible("a\nb", lines=True)
     ('a\\x1b[2J\\x0ab', 'a\nb')
@@ -24,7 +24,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table with a line for each row; control characters are shown, not sent.
+    """A table with a line for each row; control characters are escaped.
 
     >>> print(text_table(["customer", "total"], [["ada", 20.5], ["bob", None]]), end="")
     customer  total
@@ -51,7 +51,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
 
 
 def cell_text(value: Any) -> str:  # noqa: ANN401  (whatever a column holds)
-    r"""A value as a cell has it: on one line, ``NULL`` for None, JSON for what has parts.
+    r"""A value as a table cell: on one line, ``NULL`` for None, JSON for lists and dictionaries.
 
     >>> cell_text(None), cell_text([1, None]), cell_text("a\tb")
     ('NULL', '[1,null]', 'a\\x09b')

@@ -1,1 +1,1 @@
-"""The data plane: the only room that knows Spark."""
+"""The data plane on Spark: the only room that imports it."""

@@ -1,4 +1,4 @@
-"""Catalyst as the analyzer of the dataflow's SQL: types and errors, before anything runs."""
+"""Analyze the dataflow's SQL with Catalyst: types and errors, before anything runs."""
 
 from __future__ import annotations
 
@@ -18,64 +18,62 @@ from anabranch.errors import InvalidSchema
 from anabranch.spark.error_text import sentence
 from anabranch.spark.failure import quietly
 from anabranch.spark.jvm import TREE_PATTERN, java_class
-from anabranch.spark.step.assembly import no_rows
-from anabranch.spark.step.transforms import ORD_FIELD, analyse
+from anabranch.spark.step.assembly import empty_frame
+from anabranch.spark.step.transforms import ORD_FIELD, analyze_transform
 
-_SPOKEN_TIME = re.compile(
+_CURRENT_TIME = re.compile(
     r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE
 )
 _MORE_ROWS = "only expressions over one row are possible here: no aggregates, windows, generators"
 
 
 class SparkAnalyzer:
-    """Asks Catalyst about expressions over an empty table of the schema.
+    """Analyzes expressions over an empty table of the schema.
 
-    It answers every text, however strange, with types or a sentence, and starts no job.
+    It answers every text with types or an error message, and starts no job.
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        """Nothing is asked yet."""
         self._spark = spark
         self._tables: dict[str, DataFrame] = {}
 
     def condition(self, schema: pa.Schema, text: str) -> str | None:
-        """Why the text is not a condition over these columns; None where it is one."""
+        """Why the text is not a condition over these columns; None if it is one."""
         try:
             with quietly():
                 asked = self._table(schema).where(F.expr(text))
-                return self._refused(asked, [text])
+                return self._objection(asked, [text])
         except (PySparkException, Py4JJavaError) as error:
             return sentence(error)
 
     def columns(
         self, schema: pa.Schema, expressions: Sequence[tuple[str | None, str]]
     ) -> pa.Schema | str:
-        """The columns that the expressions give, or why one of them is wrong."""
+        """The columns that the expressions produce, or why one of them is wrong."""
         texts = [text for _, text in expressions]
         try:
             with quietly():
                 asked = self._table(schema).select(*(_column(n, text) for n, text in expressions))
-                refused = self._refused(asked, texts)
-                return refused if refused is not None else _given(asked, schema, texts)
+                return self._objection(asked, texts) or _output_schema(asked, schema, texts)
         except (PySparkException, Py4JJavaError) as error:
             return sentence(error)
 
     def transform(
         self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
     ) -> Transformed | str:
-        """What a function gives for a DataFrame of these columns, or why it cannot be used."""
+        """What a function returns for a DataFrame of these columns, or why it cannot be used."""
         with quietly():
             given = self._table(schema.append(ORD_FIELD) if ordered else schema)
-            return analyse(given, function)
+            return analyze_transform(given, function)
 
     def _table(self, schema: pa.Schema) -> DataFrame:
         text = to_ddl(schema)
         if text not in self._tables:
-            self._tables[text] = no_rows(self._spark, schema)
+            self._tables[text] = empty_frame(self._spark, schema)
         return self._tables[text]
 
-    def _refused(self, asked: DataFrame, texts: Sequence[str]) -> str | None:
-        """Why these expressions cannot be used, though Catalyst understands them."""
+    def _objection(self, asked: DataFrame, texts: Sequence[str]) -> str | None:
+        """Why expressions that Catalyst accepts cannot be used; None if they can."""
         plan = asked._jdf.queryExecution().analyzed()
         jvm: Any = self._spark._jvm
         patterns = java_class(jvm, TREE_PATTERN)
@@ -91,9 +89,9 @@ class SparkAnalyzer:
                 "the expression is not deterministic: a step that runs again must give the same "
                 "rows"
             )
-        spoken = any(_SPOKEN_TIME.search(text) for text in texts)
-        if spoken or plan.containsPattern(patterns.CURRENT_LIKE()):
-            return "the current time, user or database is another one when a step runs again"
+        current = any(_CURRENT_TIME.search(text) for text in texts)
+        if current or plan.containsPattern(patterns.CURRENT_LIKE()):
+            return "the current time, user or database differs when a step runs again"
         return None
 
 
@@ -102,8 +100,8 @@ def _column(name: str | None, text: str) -> Column:
     return column if name is None else column.alias(name)
 
 
-def _given(asked: DataFrame, schema: pa.Schema, texts: Sequence[str]) -> pa.Schema | str:
-    """The columns as Arrow types, by way of Spark's text for them, which tells all of a type."""
+def _output_schema(asked: DataFrame, schema: pa.Schema, texts: Sequence[str]) -> pa.Schema | str:
+    """The columns as Arrow types, parsed from Spark's DDL, which describes types completely."""
     found = asked.schema.fields
     wanted = sum(len(schema) if text.strip() == "*" else 1 for text in texts)
     if len(found) != wanted:

@@ -1,6 +1,6 @@
 """The user's code in the store: pickled once under its hash, loaded once per process.
 
-Only code is pickled, never state: opening state runs nothing.
+Only code is pickled, never state, so that opening state runs no code.
 """
 
 from __future__ import annotations
@@ -11,20 +11,14 @@ from pathlib import Path
 from pyspark import cloudpickle
 
 from anabranch.errors import CorruptEntry, NameTaken
-from anabranch.store.files import (
-    create_file,
-    ensure_directory,
-    put_file,
-    read_file,
-    sync_directory,
-)
+from anabranch.store.files import create_file, ensure_directory, put_file, read_file, sync_directory
 from anabranch.task.program import Program
 
 _loaded: dict[tuple[str, str], Program] = {}
 
 
 def save_program(store: Path, program: Program) -> str:
-    """Keep the program under ``code/<hash>``; gives the hash. A damaged file is mended."""
+    """Save the program as ``code/<hash>`` and return the hash. Repairs a damaged file."""
     data = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
     code = hashlib.sha256(data).hexdigest()[:32]
     path = store / "code" / code
@@ -40,7 +34,7 @@ def save_program(store: Path, program: Program) -> str:
 
 
 def load_program(store: Path, code: str) -> Program:
-    """The program of that hash, from memory if this process has loaded it before."""
+    """Load the program of a hash, from memory if this process has loaded it before."""
     known = _loaded.get((str(store), code))
     if known is not None:
         return known
@@ -50,7 +44,7 @@ def load_program(store: Path, code: str) -> Program:
         raise CorruptEntry(
             "The pickled dataflow is missing or damaged",
             where=str(path),
-            do="Run the pipeline again from its program: it is written anew.",
+            do="Run the pipeline again from its program, which writes it again.",
         )
     program: Program = cloudpickle.loads(data)
     _loaded[str(store), code] = program

@@ -1,8 +1,8 @@
-"""The process that Spark forks its Python workers from, with what a step needs loaded already.
+"""The daemon that Spark forks its Python workers from, with everything a step needs preloaded.
 
-Forked from pyspark's own daemon, every new worker would import Arrow, NumPy and this package anew:
-a second of work for each, at every start, scale-up and after every failed task. Here that is done
-once, and the workers share its memory.
+With pyspark's own daemon every new worker would import Arrow, NumPy and this package: a second of
+work at every start, every scale-up and after every failed task. This daemon imports them once, and
+the workers share its memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ PRELOADED = ("pyspark.worker", "pyarrow.parquet", "anabranch.spark.step.reading"
 
 
 def main() -> None:
-    """Load, then fork a worker whenever Spark asks for one, until Spark is gone."""
+    """Preload, then fork a worker whenever Spark asks for one, until Spark ends."""
     for module in PRELOADED:
         import_module(module)
-    # Handed something of NumPy's for the first time, Arrow loads pandas, where it is installed.
+    # Converting a first NumPy array makes Arrow import pandas, if installed.
     pa.array(np.zeros(1))
-    # What is loaded stays as it is: a collection in a worker must not touch, and so copy, it.
+    # A collection in a worker must not touch, and thereby copy, the preloaded objects.
     gc.collect()
     gc.freeze()
     manager()

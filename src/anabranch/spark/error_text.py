@@ -1,4 +1,4 @@
-"""What Spark says about a mistake, in one sentence."""
+"""Spark's error messages, shortened to a sentence."""
 
 from __future__ import annotations
 

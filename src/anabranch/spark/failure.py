@@ -1,7 +1,7 @@
-"""Errors across Spark's border: an ``AnabranchError`` raised in a task is one again on the driver.
+"""Carry errors from tasks to the driver, and translate Spark's errors into ours.
 
-Spark turns what a task raises into a text. The error is written into that text in a form that can
-be found again.
+Spark turns an exception of a task into text. ``carrying_errors`` embeds an ``AnabranchError`` in
+that text so that the driver can rebuild it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch import errors
 from anabranch.errors import AnabranchError, QueryFailed, ReadFailed, StepFailed
 from anabranch.operators.error_text import short
 
-# Base64, because the text holds the whole traceback: source lines and messages must not match.
+# Base64: the text holds the whole traceback, and source lines and messages must not match.
 _MARK = re.compile(r"<<anabranch ([A-Za-z0-9+/]+=*)>>")
 _RAISED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(Error|Exception|Interrupt|Exit|Failed): ")
 _NAMED = re.compile(r"(\[[A-Z][A-Z0-9_.]+\] .*?)\s*(?:SQLSTATE|\n\s*at |\n== SQL|$)", re.DOTALL)
@@ -30,20 +30,20 @@ _LONGEST = 600
 _quiet_lock = threading.Lock()
 _before: list[list[bool]] = []
 INDETERMINATE = "stage with indeterminate output was failed and retried"
-"""Spark gives up a job when it has lost rows that it could not make again in the same order."""
+"""Spark aborts a job when it has lost rows that it cannot recompute in the same order."""
 
 MALFORMED = "MALFORMED_RECORD"
-"""What Spark's text has in it when a row could not be read."""
+"""Part of Spark's message when it could not read a row."""
 _TOO_DEEP = "FAILED_TO_PARSE_TOO_COMPLEX"
 _AGAIN = "The plan stays in the journal; running the pipeline again repeats the step."
 _LARGER_STACK = (
-    "The dataflow has more branches from one stream than Spark's parser has stack for: start Spark "
-    "with spark.driver.extraJavaOptions=-Xss16m and run the pipeline again."
+    "The dataflow has more branches from one stream than fit on the stack of Spark's parser: start "
+    "Spark with spark.driver.extraJavaOptions=-Xss16m and run the pipeline again."
 )
 _LENIENT = 'Give the source malformed="drop" or malformed="dead-letter"'
 _READ_AGAIN = (
-    "The file was planned as it is and must stay so. {} and run the pipeline again: it reads the "
-    "file again."
+    "The plan names the file as it is, so leave it unchanged. {} and run the pipeline again: it "
+    "reads the file again."
 )
 
 
@@ -55,17 +55,17 @@ class _Carried(msgspec.Struct):
 
 
 class TaskFailed(Exception):
-    """An error on its way out of a task, written so that the driver can rebuild it."""
+    """An error leaving a task, in a form that the driver can rebuild."""
 
 
-def report(error: Exception) -> str:
-    """What Spark has to say about a failure, in a sentence or two."""
+def spark_reason(error: Exception) -> str:
+    """Spark's reason for a failure, in a sentence or two."""
     return brief(str(error)).rstrip(".")
 
 
 @contextmanager
 def carrying_errors() -> Iterator[None]:
-    """Let an ``AnabranchError`` survive the way from a task to the driver."""
+    """Make an ``AnabranchError`` of a task survive the way to the driver."""
     try:
         yield
     except AnabranchError as error:
@@ -76,14 +76,14 @@ def carrying_errors() -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep pyspark from printing a page about each error: it is translated and raised.
+    """Keep pyspark from logging a page about each error: we translate and raise it.
 
-    Steps and queries are quiet at the same time; the last one out turns the sound on again.
+    Steps and queries overlap; the last one to leave restores the loggers.
     """
-    # Pyspark's own way to get its loggers: one made by ``logging`` would break its calls.
+    # Pyspark's own way to get its loggers: those of ``logging`` would break its calls.
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     with _quiet_lock:
-        # Who comes first sees how it was before; those who come in between see silence.
+        # The first to enter saves the original state; later ones save the disabled state.
         _before.append([logger.disabled for logger in loggers])
         for logger in loggers:
             logger.disabled = True
@@ -98,8 +98,8 @@ def quietly() -> Iterator[None]:
                     logger.disabled = disabled
 
 
-def translated(error: Exception) -> AnabranchError:
-    """The error of ours that a failure of Spark's stands for."""
+def translate_error(error: Exception) -> AnabranchError:
+    """Translate a failure of Spark's into one of our errors."""
     text = str(error)
     ours = rebuilt(text)
     if ours is not None:
@@ -113,7 +113,7 @@ def translated(error: Exception) -> AnabranchError:
     return StepFailed(f"Spark could not run the step: {brief(text)}", do=advice)
 
 
-def malformed(source: str, file: str, raw: str) -> ReadFailed:
+def malformed_row_error(source: str, file: str, raw: str) -> ReadFailed:
     """The error for a row that does not fit its source's schema."""
     return ReadFailed(
         f"Source {source!r} has a row that does not fit its schema: {short(raw)}",
@@ -123,32 +123,32 @@ def malformed(source: str, file: str, raw: str) -> ReadFailed:
 
 
 def rebuilt(text: str) -> AnabranchError | None:
-    """The error that a task wrote into this text. A message of the user's may look like one."""
+    """The error that a task embedded in this text, if any. User messages may look like one."""
     for found in _MARK.finditer(text):
         try:
             parts = msgspec.json.decode(base64.b64decode(found[1]), type=_Carried)
         except (binascii.Error, msgspec.DecodeError):
             continue
         kind = getattr(errors, parts.kind, StepFailed)
-        rebuilt: AnabranchError = kind(parts.what, where=parts.where, do=parts.do)
-        return rebuilt
+        error: AnabranchError = kind(parts.what, where=parts.where, do=parts.do)
+        return error
     return None
 
 
 def brief(text: str) -> str:
-    """What went wrong: Python's last word if Python raised, else what Spark has a name for."""
+    """The cause of a failure: Python's last exception if Python raised, else Spark's error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    report = [line for line in lines if not line.startswith(("at ", "...", "Driver stacktrace"))]
-    raised = [line for line in report if _RAISED.match(line)]
+    messages = [line for line in lines if not line.startswith(("at ", "...", "Driver stacktrace"))]
+    raised = [line for line in messages if _RAISED.match(line)]
     named = list(dict.fromkeys(" ".join(match[1].split()) for match in _NAMED.finditer(text)))
-    joined = raised[-1] if _TRACEBACK in text and raised else " ".join(named or report)
+    joined = raised[-1] if _TRACEBACK in text and raised else " ".join(named or messages)
     return joined if len(joined) <= _LONGEST else joined[: _LONGEST - 1] + "…"
 
 
 def query_failure(error: Exception) -> AnabranchError:
-    """The error of ours that a failed query stands for."""
+    """Translate the failure of a query into one of our errors."""
     text = str(error)
     return rebuilt(text) or QueryFailed(
         f"Spark could not compute the query: {brief(text)}",
-        do="Change the query; state and steps are not touched by it.",
+        do="Change the query; it does not affect state or steps.",
     )

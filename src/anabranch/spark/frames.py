@@ -1,8 +1,8 @@
 """Staged files as DataFrames: Spark's side of publishing.
 
-Its jobs run in a session of their own, so that nothing a callback sets or registers reaches the
-steps, and in a pool that ``pools.xml`` does not name and that so has the least weight: they take
-what the steps leave.
+Its jobs run in their own session, so that nothing a callback sets or registers reaches the steps,
+and in a pool that ``pools.xml`` does not name, which has the lowest weight: they use the capacity
+that steps leave.
 """
 
 from __future__ import annotations
@@ -21,92 +21,88 @@ from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import BuildError, PublishFailed
 from anabranch.protocol.sinks import SparkFormat
 from anabranch.sources.file_uri import hadoop_path, spark_path
-from anabranch.spark.failure import quietly, report
+from anabranch.spark.failure import quietly, spark_reason
 from anabranch.spark.jvm import java_class
 from anabranch.spark.session import use_pool, use_session
-from anabranch.spark.step.assembly import no_rows
+from anabranch.spark.step.assembly import empty_frame
 
 POOL = "publishing"
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 _DATA_SOURCE = f"{_SOURCES}.DataSource"
 _FILES = (f"{_SOURCES}.FileFormat", f"{_SOURCES}.v2.FileDataSourceV2")
-# Spark's writers cut off microseconds unless they are told not to.
-_TIMES = {
+# Spark's writers truncate microseconds by default.
+_TIME_FORMATS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
-_PRINTED = ("csv", "json", "xml")
+_TEXT_FORMATS = ("csv", "json", "xml")
 
 
 @dataclass(frozen=True)
 class SparkFrames:
-    """DataFrames over staged Parquet files; the session is opened when it is first needed."""
+    """DataFrames over staged Parquet files; opens the session on first use."""
 
     open_session: Callable[[], SparkSession]
 
     def check(self, form: SparkFormat, schema: pa.Schema, scratch: Path) -> None:
-        """Raise ``BuildError`` unless rows of this schema can be written as such files."""
+        """Raise ``BuildError`` unless Spark can write rows of this schema in this format."""
         spark = self._session
-        # The thread is the one that runs steps: its jobs stay in their pool.
+        # This is the thread that runs steps: its jobs stay in their pool.
         use_session(spark)
         try:
             with quietly():
                 self._check_files(form)
-                self._save(no_rows(spark, schema), form, scratch)
+                self._save(empty_frame(spark, schema), form, scratch)
         except (PySparkException, Py4JError) as error:
             raise BuildError(
-                f"Spark cannot write these rows as {form.name}: {report(error)}",
+                f"Spark cannot write these rows as {form.name}: {spark_reason(error)}",
                 do="Give the sink another format, other options or other columns. A format that "
-                "Spark does not come with needs its package in spark_conf (spark.jars.packages).",
+                "Spark does not include needs its package in spark_conf (spark.jars.packages).",
             ) from error
 
     def write(
         self, form: SparkFormat, files: Sequence[Path], schema: pa.Schema, directory: Path
     ) -> None:
-        """Write the rows of staged files as a new directory."""
+        """Write the rows of staged files to a new directory."""
         try:
             with quietly():
                 self._save(self.frame(files, schema), form, directory)
         except (PySparkException, Py4JError) as error:
             raise PublishFailed(
-                f"Spark could not write the output as {form.name}: {report(error)}",
+                f"Spark could not write the output as {form.name}: {spark_reason(error)}",
                 where=str(directory.parent.parent),
-                do="The output stays staged. Remove the cause and run the pipeline again.",
+                do="The output stays staged. Fix the cause and run the pipeline again.",
             ) from error
 
     def frame(self, files: Sequence[Path], schema: pa.Schema) -> DataFrame:
         """The rows of staged files, with the columns of the schema."""
         paths = [spark_path(str(path)) for path in files]
-        return self._entered().read.schema(to_ddl(schema)).parquet(*paths)
+        spark = self._session
+        use_pool(spark, POOL)
+        use_session(spark)
+        return spark.read.schema(to_ddl(schema)).parquet(*paths)
 
     @cached_property
     def _session(self) -> SparkSession:
         spark = self.open_session()
-        # Steps know how many tasks they want; what a callback makes of its rows is not known.
+        # Unlike a step, a callback does not know how many tasks it wants.
         spark.conf.set("spark.sql.adaptive.enabled", "true")
-        return spark
-
-    def _entered(self) -> SparkSession:
-        """The session, with this thread's jobs in the pool."""
-        spark = self._session
-        use_pool(spark, POOL)
-        use_session(spark)
         return spark
 
     def _save(self, df: DataFrame, form: SparkFormat, directory: Path) -> None:
         writer: DataFrameWriter = df.write.format(form.name)
         given = {name.lower() for name, _ in form.options}
-        if form.name in _PRINTED:
-            kept = {name: value for name, value in _TIMES.items() if name.lower() not in given}
-            writer = writer.options(**kept)
+        if form.name in _TEXT_FORMATS:
+            times = {name: v for name, v in _TIME_FORMATS.items() if name.lower() not in given}
+            writer = writer.options(**times)
         writer = writer.options(**dict(form.options))
         if form.partition_by:
             writer = writer.partitionBy(*form.partition_by)
         writer.save(hadoop_path(str(directory)))
 
     def _check_files(self, form: SparkFormat) -> None:
-        """Refuse what is not a file format: its output is not files that can be moved."""
+        """Reject a format that does not write files, which could not be moved."""
         spark = self._session
         jvm = spark._jvm
         assert jvm is not None
@@ -117,6 +113,5 @@ class SparkFrames:
             if classes.forName(name, False, loader).isAssignableFrom(found):
                 return
         raise BuildError(
-            f"{form.name!r} is not a file format",
-            do="Use a CallbackSink, and write the DataFrame it is given.",
+            f"{form.name!r} is not a file format", do="Use a CallbackSink and write its DataFrame."
         )

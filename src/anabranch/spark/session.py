@@ -1,4 +1,4 @@
-"""The Spark session: made where there is none, never changed where there is one."""
+"""Spark sessions: start Spark if this process has none; never change the user's session."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.spark.jvm import SESSION, java_class, quiet, start_jvm
+from anabranch.spark.jvm import SESSION, java_class, start_jvm, with_java_options
 
 STEP_POOL = "steps"
 QUERY_POOL = "queries"
-"""The scheduler's pools; those of a session that is there already all weigh the same."""
+"""The scheduler's pools; in a Spark that we did not start, all have the same weight."""
 
 OWNED = "spark.anabranch.owned"
-"""Set where Spark was started by a pipeline: then its executors are the pipeline's."""
+"""Set if a pipeline started Spark: then it owns the executors."""
 
 _BYTE_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = str((1 << 31) - 1)
@@ -31,7 +31,7 @@ STATIC = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
-    # Hadoop takes this path as it is: a URI with %20 in it would not be found.
+    # Hadoop takes this path literally: it would not find a URI with %20.
     "spark.scheduler.allocation.file": f"file://{Path(__file__).parent / 'pools.xml'}",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.retainedJobs": "20",
@@ -47,7 +47,7 @@ STATIC = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-"""What a session of ours is started with; a session that is there already keeps its own."""
+"""The settings that we start Spark with; a running Spark keeps its own."""
 
 PER_SESSION = {
     "spark.sql.adaptive.enabled": "false",
@@ -58,32 +58,32 @@ PER_SESSION = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
-    # Rows must not get lost because a whole cluster is told to be lenient.
+    # Rows must not get lost because the cluster's defaults are lenient.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    # An expression is over the columns before, never over one beside it: keys have no names there.
+    # Expressions see the input columns, never their siblings: keys have no names there.
     "spark.sql.lateralColumnAlias.enableImplicitResolution": "false",
-    # Two attempts of a task name different files and so never have the same checksum. Spark would
-    # fail the job for that; a step's own reports tell which attempt was used (decision 0003).
+    # Two attempts of a task name different files, so their checksums differ and Spark would fail
+    # the job. A step's own reports tell which attempt was used (decision 0003).
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableQueryLevelRollbackOnMismatch": "false",
-    # What stands in a user's SQL is meant literally.
+    # A user's SQL is literal.
     "spark.sql.variable.substitute": "false",
-    # A step is one job: Spark would start another one to look for more than a few files.
+    # A step is one job: Spark would start another one to list more than a few files.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
-"""What steps rely on: set in a session of their own, so that the user's stays as it is."""
+"""The settings that steps rely on, in their own session, so that the user's stays unchanged."""
 
 
 def open_session(master: str | None, configuration: dict[str, str] | None = None) -> SparkSession:
-    """A session for the pipeline: in the Spark that runs in this process, else in a new one.
+    """Open a session for the pipeline, in this process's Spark or in a new one.
 
-    Of the configuration, what can be changed at run time holds for this session also where Spark
-    runs already. ``ValueError`` for a setting that steps rely on.
+    In a running Spark, only settings that can change at run time apply. ``ValueError`` for a
+    setting that steps rely on.
     """
     wanted = configuration or {}
-    _refuse_relied_on(wanted)
+    _check_settings(wanted)
     running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     base = running if running is not None else _start(master or "local[*]", wanted)
     session = base.newSession()
@@ -94,7 +94,7 @@ def open_session(master: str | None, configuration: dict[str, str] | None = None
 
 
 def use_session(session: SparkSession) -> None:
-    """Make a session the active one of this thread, and of no other."""
+    """Make a session the active one of this thread only."""
     _activate(session._jvm)(session._jsparkSession)
 
 
@@ -104,10 +104,10 @@ def _activate(jvm: Any) -> Any:  # noqa: ANN401  (py4j has no types)
 
 
 def lift_byte_limit(session: SparkSession) -> None:
-    """Let batches for Python tasks be bounded by their rows alone, unless somebody set a limit.
+    """Bound the batches of Python tasks by rows alone, unless someone set a byte limit.
 
-    Spark adds up the bytes of a batch anew for every row that it puts into it: with a few columns
-    of numbers that is a third of what handing them over costs.
+    Spark recomputes the bytes of a batch for every row that it adds: with a few columns of numbers
+    that is a third of the cost of the transfer.
     """
     java: Any = session._jsparkSession
     if not java.sessionState().conf().contains(_BYTE_LIMIT):
@@ -115,11 +115,11 @@ def lift_byte_limit(session: SparkSession) -> None:
 
 
 def use_pool(session: SparkSession, pool: str) -> None:
-    """Let the jobs of this thread be scheduled in a pool."""
+    """Schedule the jobs of this thread in a pool."""
     session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 
-def _refuse_relied_on(configuration: dict[str, str]) -> None:
+def _check_settings(configuration: dict[str, str]) -> None:
     for name, value in configuration.items():
         if PER_SESSION.get(name, value) != value:
             raise ValueError(
@@ -128,22 +128,22 @@ def _refuse_relied_on(configuration: dict[str, str]) -> None:
 
 
 def _start(master: str, configuration: dict[str, str]) -> SparkSession:
-    # Tasks must run in the interpreter that made their code.
+    # Tasks must run in the interpreter that pickled their code.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     named = {"spark.master": master, "spark.app.name": "anabranch"}
-    settings = quiet({**named, **STATIC, **configuration})
+    settings = with_java_options({**named, **STATIC, **configuration})
     start_jvm(settings)
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _own_interrupts():
+    with _keep_interrupt_handler():
         return builder.getOrCreate()
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Leave Ctrl-C to the program: pyspark would cancel the step under way first."""
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Leave Ctrl-C to the program: pyspark would first cancel the current step."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():

@@ -1,4 +1,4 @@
-"""A tiny job, to see whether Spark runs here."""
+"""A tiny job that shows whether Spark runs here."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROWS = 1000
 
 
 def run_trial() -> str:
-    """Start Spark, run a shuffle and Python tasks, stop it, and say how long that took."""
+    """Start Spark, run a shuffle and Python tasks, stop it; report how long that took."""
     began = time.monotonic()
     session = open_session("local[2]", {"spark.driver.memory": "512m"})
     try:
         started = time.monotonic()
-        rows = session.range(ROWS).repartition(2).mapInArrow(_doubled, "id bigint").collect()
+        rows = session.range(ROWS).repartition(2).mapInArrow(_double, "id bigint").collect()
         ended = time.monotonic()
         total = sum(row["id"] for row in rows)
         if total != ROWS * (ROWS - 1):
@@ -29,6 +29,6 @@ def run_trial() -> str:
         session.stop()
 
 
-def _doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _double(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield pa.RecordBatch.from_arrays([pc.multiply(batch.column(0), 2)], names=["id"])

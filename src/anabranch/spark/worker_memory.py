@@ -1,8 +1,8 @@
-"""What a Python worker keeps from task to task, out of the garbage collector's sight.
+"""Hide a Python worker's long-lived objects from the garbage collector.
 
-pyspark collects all garbage after every task, which goes through every object that is there:
-modules, the program, what is cached. That is more work than a small task. What is alive when a task
-begins, just after such a collection, is there to stay, and need not be gone through again.
+pyspark runs a full collection after every task, which visits every object: modules, the program,
+caches. That costs more than a small task. An object that is alive when a task begins, just after
+such a collection, is there to stay and need not be visited again.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import gc
 _tasks = 0
 
 
-def task_begins() -> None:
-    """Take what is alive for what stays, after 1, 2, 4, 8, … tasks of this process.
+def freeze_long_lived() -> None:
+    """Freeze all live objects after 1, 2, 4, 8, … tasks of this process; call it in each task.
 
-    Objects still go when nothing refers to them. Only a cycle that is alive now and dropped later
-    stays in memory, so this is done ever more rarely: a few dozen times in a long life.
+    Objects are still freed when nothing refers to them. Only a cycle that is alive now and dropped
+    later leaks, so this happens ever more rarely: a few dozen times in a long life.
     """
     global _tasks  # noqa: PLW0603  (a process has one collector)
     if _tasks and _tasks & (_tasks - 1) == 0:

@@ -1,4 +1,4 @@
-"""A map of bins: a cell for a few of them, in the colour and with the number of their owner."""
+"""A map of bins: a cell for one or a few of them, with their owner's colour and number."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Who owns the bins of a region: bin → worker."""
+    """The owners of a region's bins: bin → worker."""
 
     region: str
     workers: tuple[int, ...]
 
     @classmethod
     def of(cls, status: RegionStatus) -> Bins:
-        """Those of a status."""
+        """The bins of a region's status."""
         return cls(status.region, status.bins)
 
     @property
     def by_worker(self) -> tuple[int, ...]:
-        """How many bins each worker has, of those that have any."""
+        """The number of bins of each worker that has any."""
         return tuple(count for _, count in sorted(Counter(self.workers).items()))
 
 
 def cells(workers: Sequence[int], most: int) -> list[int]:
-    """The owners as at most so many cells; where bins of a cell differ, whoever has most of them.
+    """The owners as at most ``most`` cells; a cell shows the owner of most of its bins.
 
     >>> cells((0, 0, 0, 1, 1, 1), 6), cells((0, 0, 0, 1, 1, 1), 3)
     ([0, 0, 0, 1, 1, 1], [0, 0, 1])
@@ -47,7 +47,7 @@ def cells(workers: Sequence[int], most: int) -> list[int]:
 
 
 def bin_map(regions: Sequence[Bins]) -> Table:
-    """All regions, one below the other."""
+    """The bins of all regions, one below the other."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(no_wrap=True)
@@ -72,10 +72,10 @@ def colour(worker: int) -> str:
     return COLOURS[worker % len(COLOURS)]
 
 
-def plain(regions: Sequence[Bins]) -> str:
-    """Bins by worker, for lines.
+def bins_text(regions: Sequence[Bins]) -> str:
+    """The number of bins by worker, on one line.
 
-    >>> plain([Bins("a", (0, 0, 1)), Bins("b", (1, 1, 1))])
+    >>> bins_text([Bins("a", (0, 0, 1)), Bins("b", (1, 1, 1))])
     'a 2+1, b 3'
     """
     return ", ".join(f"{each.region} {'+'.join(map(str, each.by_worker))}" for each in regions)

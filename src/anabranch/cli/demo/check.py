@@ -1,6 +1,6 @@
-"""The demo's result, computed a second time: plain Python over the input files.
+"""An independent check of the demo's result: plain Python over the input files.
 
-Nothing here knows Anabranch or Spark. What was written and what is kept is compared row by row.
+It uses neither Anabranch nor Spark, and compares output and state row by row.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was compared, how many rows there should be, and the difference if there is one."""
+    """One comparison: what, how many rows to expect, and the difference if there is one."""
 
     what: str
     rows: int
@@ -36,21 +37,20 @@ class Comparison:
 
 
 class ExpectedTotals:
-    """The batch computation: every order in turn, all customers and tiers in two dictionaries."""
+    """The batch computation: all customers and tiers in two dictionaries."""
 
     def __init__(self) -> None:
-        """Nobody has bought anything yet."""
         self.customers: dict[str, tuple[int, int]] = {}
         self.tiers: dict[str, tuple[int, int, int]] = {}
 
     def order(self, customer: str, amount: int) -> Row:
-        """Enter an order; gives the row that the first region should emit for it."""
+        """Count an order; return the row that the first region should emit for it."""
         orders, spent = self.customers.get(customer, (0, 0))
         self.customers[customer] = (orders + 1, spent + amount)
         return (customer, orders + 1, spent + amount, amount)
 
     def bring_in(self, spent: int, amount: int) -> str:
-        """Enter what an order brought in; gives the tier that it counts for."""
+        """Count an order's revenue; return its tier."""
         tier = tier_of(spent)
         orders, revenue, highest = self.tiers.get(tier, (0, 0, 0))
         self.tiers[tier] = (orders + 1, revenue + amount, max(highest, spent))
@@ -58,7 +58,7 @@ class ExpectedTotals:
 
 
 def tier_of(spent: int) -> str:
-    """The tier of a customer who has spent so many cents."""
+    """The tier of a customer who has spent this many cents."""
     for tier, limit in (("bronze", 1_000_00), ("silver", 5_000_00), ("gold", 20_000_00)):
         if spent < limit:
             return tier
@@ -75,19 +75,19 @@ def check_result(
         row = ledger.order(customer, amount)
         ledger.bring_in(spent=row[2], amount=amount)
         expected.append(row)
-    written = _written(totals, ("customer", "orders", "spent", "amount"))
+    written = _read_output(totals, ("customer", "orders", "spent", "amount"))
     return [
-        _compared("running totals written", expected, _all(written)),
-        _compared("running totals kept", _rows_of(ledger.customers), _table_rows(kept_totals)),
-        _compared_tiers(written, _written(tiers, ("tier", "orders", "revenue", "highest"))),
-        _compared("revenue by tier kept", _rows_of(ledger.tiers), _table_rows(kept_tiers)),
+        _compare("running totals written", expected, chain.from_iterable(written.values())),
+        _compare("running totals kept", _rows_of(ledger.customers), _table_rows(kept_totals)),
+        _compare_tiers(written, _read_output(tiers, ("tier", "orders", "revenue", "highest"))),
+        _compare("revenue by tier kept", _rows_of(ledger.tiers), _table_rows(kept_tiers)),
     ]
 
 
-def _compared_tiers(totals: dict[int, list[Row]], tiers: dict[int, list[Row]]) -> Comparison:
-    """A tier's row says how it stands after a step: enter the steps' orders one by one.
+def _compare_tiers(totals: dict[int, list[Row]], tiers: dict[int, list[Row]]) -> Comparison:
+    """Compare tier by tier and step by step: a row has the tier's totals after a step.
 
-    Which orders a step had is read from the first region's files, which are compared themselves.
+    The first region's files, which are compared too, say which orders a step had.
     """
     ledger = ExpectedTotals()
     expected: list[Row] = []
@@ -95,17 +95,17 @@ def _compared_tiers(totals: dict[int, list[Row]], tiers: dict[int, list[Row]]) -
         touched = {ledger.bring_in(spent, amount) for _, _, spent, amount in totals[step]}
         expected += [(step, tier, *ledger.tiers[tier]) for tier in touched]
     found = [(step, *row) for step, rows in tiers.items() for row in rows]
-    return _compared("revenue by tier written, step by step", expected, found)
+    return _compare("revenue by tier written, step by step", expected, found)
 
 
-def _compared(what: str, expected: Iterable[Row], found: Iterable[Row]) -> Comparison:
+def _compare(what: str, expected: Iterable[Row], found: Iterable[Row]) -> Comparison:
     wanted, seen = Counter(expected), Counter(found)
-    parts = [_some("missing", wanted - seen), _some("too many", seen - wanted)]
+    parts = [_difference_text("missing", wanted - seen), _difference_text("extra", seen - wanted)]
     difference = "; ".join(part for part in parts if part)
     return Comparison(what, wanted.total(), difference or None)
 
 
-def _some(what: str, rows: Counter[Row]) -> str:
+def _difference_text(what: str, rows: Counter[Row]) -> str:
     return f"{rows.total():,} {what}, such as {next(iter(rows))}" if rows else ""
 
 
@@ -116,7 +116,7 @@ def _read_orders(directory: Path) -> Iterator[tuple[str, int]]:
                 yield order["customer"], order["amount"]
 
 
-def _written(directory: Path, columns: Sequence[str]) -> dict[int, list[Row]]:
+def _read_output(directory: Path, columns: Sequence[str]) -> dict[int, list[Row]]:
     """The rows of a directory's output files, by step."""
     steps: dict[int, list[Row]] = {}
     for path in sorted(directory.iterdir()):
@@ -135,11 +135,6 @@ def _parquet_rows(path: Path) -> list[dict[str, Any]]:
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _all(steps: dict[int, list[Row]]) -> Iterator[Row]:
-    for rows in steps.values():
-        yield from rows
 
 
 def _rows_of(kept: Mapping[str, tuple[int, ...]]) -> Iterator[Row]:

@@ -1,6 +1,6 @@
-"""The demo: orders arrive, a pipeline adds them up, and the result is checked independently.
+"""``anabranch demo``: a pipeline sums up arriving orders; an independent check follows.
 
-Meanwhile the pipeline goes to twice its workers and down to one, without stopping.
+Meanwhile the pipeline scales to twice its workers and down to one, without stopping.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.cli.demo.bins import Bins
 from anabranch.cli.demo.check import Comparison, check_result
 from anabranch.cli.demo.flow import TIERS, TOTALS, Places, demo_flow
 from anabranch.cli.demo.orders import OrderWriter
-from anabranch.cli.demo.rescales import DemoRescales, turns
+from anabranch.cli.demo.rescales import DemoRescales, planned_rescales
 from anabranch.cli.demo.view import DemoView, Frame, Tier, view_for
 from anabranch.cli.plain_text import literal
 from anabranch.cli.scale_text import request_text
@@ -33,24 +33,24 @@ from anabranch.rescale.rounds import RescaleSettings
 from anabranch.run import run
 
 RIGHT, WRONG, INTERRUPTED = 0, 1, 130
-FINISHED = "FinishedRescale"
+FINISHED = "Finished"
 STALLED_SECONDS = 180.0
 _TICK_SECONDS = 0.1
-# Compiling for a long run would take half of the processor time of a short one.
+# Optimizing for a long run would take half of the CPU time of a short one.
 _SHORT_RUN = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
     "-XX:+UseSerialGC"
 }
-# The map has a cell for each, so that each is seen when it moves.
+# Few enough that the map has a cell for each and shows every move.
 _BINS = 64
-# The state is small: without a small budget all bins would go at once, and there is less to see.
+# The state is small: with a larger budget all bins would move at once.
 _BIN_BY_BIN = Settings(rescale=RescaleSettings(budget_ms=2, prefetch=False))
 _TIER_ORDER = ("bronze", "silver", "gold", "platinum")
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the user asked for. ``keep`` is where the files stay; None for nowhere."""
+    """The options of the demo. ``keep`` is where its files stay; None deletes them."""
 
     rows: int
     steps: int
@@ -60,8 +60,8 @@ class DemoOptions:
 
 
 @dataclass(slots=True)
-class Show:
-    """A demo under way: the numbers of its steps, and where to show them."""
+class DemoProgress:
+    """A running demo: its steps so far, and the view that shows them."""
 
     request: DemoOptions
     places: Places
@@ -80,21 +80,21 @@ class Show:
         return sum(done.rows for done in self.history)
 
     def show(self, phase: str, pipeline: Pipeline | None = None) -> None:
-        """Show how things stand."""
+        """Show the current status."""
         status = pipeline.status() if pipeline is not None else None
         if pipeline is not None and status is not None and status.step != self.tiers_at:
             self.tiers, self.tiers_at = _tiers(pipeline), status.step
         self.view.show(self._frame(phase, status))
 
     def phase(self) -> str:
-        """What is going on while orders arrive."""
+        """The phase while orders arrive."""
         workers = self.rescales.going_to
         if workers is None:
             return "Orders arrive"
-        return f"Orders arrive, bins go to {workers} worker{'' if workers == 1 else 's'}"
+        return f"Orders arrive, bins move to {workers} worker{'' if workers == 1 else 's'}"
 
     def advance(self, pipeline: Pipeline) -> None:
-        """Begin the rescale that is due, take note of one that is over."""
+        """Begin a rescale that is due; note one that has finished."""
         status = pipeline.status()
         over = self.rescales.advance(pipeline, status, self.rows / self.request.rows)
         if over is not None:
@@ -119,15 +119,14 @@ class Show:
 
 
 def run_demo(request: DemoOptions, console: Console) -> int:
-    """Run the demo to its end; gives the exit code."""
+    """Run the demo and return its exit code."""
     with _directory(request.keep) as root:
         places = Places(root)
         places.orders.mkdir()
         writer = OrderWriter.into(places.orders, request.rows, request.steps, request.seed)
         with view_for(console) as view:
-            show = Show(
-                request, places, view, time.monotonic(), DemoRescales(turns(request.workers))
-            )
+            rescales = DemoRescales(planned_rescales(request.workers))
+            show = DemoProgress(request, places, view, time.monotonic(), rescales)
             show.show("Starting Spark")
             pipeline = run(
                 demo_flow(places),
@@ -148,7 +147,7 @@ def run_demo(request: DemoOptions, console: Console) -> int:
 
 
 def settled_text(over: FinishedRescale) -> str:
-    """What a rescale came to, on one line of the picture."""
+    """The result of a rescale, on one line."""
     moved = over.moved
     return (
         f"At {request_text(over.request)}: {moved.bins} bins, {moved.keys:,} keys, "
@@ -156,13 +155,13 @@ def settled_text(over: FinishedRescale) -> str:
     )
 
 
-def _step_done(show: Show, writer: OrderWriter, done: StepDone) -> None:
+def _step_done(show: DemoProgress, writer: OrderWriter, done: StepDone) -> None:
     show.history.append(done)
     show.last_step_at = time.monotonic()
     writer.committed(show.rows)
 
 
-def _watch(show: Show, pipeline: Pipeline, writer: OrderWriter) -> bool:
+def _watch(show: DemoProgress, pipeline: Pipeline, writer: OrderWriter) -> bool:
     """Show the pipeline until all orders are committed and published; False if interrupted."""
     writer.start()
     try:
@@ -180,7 +179,7 @@ def _watch(show: Show, pipeline: Pipeline, writer: OrderWriter) -> bool:
         show.show(FINISHED, pipeline)
         return True
     except KeyboardInterrupt:
-        show.show("Stopping after the step under way; Ctrl-C again to leave it", pipeline)
+        show.show("Stopping after the current step; Ctrl-C again to abandon it", pipeline)
         pipeline.shutdown()
         show.show("Stopped", pipeline)
         return False
@@ -188,14 +187,14 @@ def _watch(show: Show, pipeline: Pipeline, writer: OrderWriter) -> bool:
         writer.stop()
 
 
-def _all_in(show: Show, writer: OrderWriter) -> bool:
-    """Whether every order is committed. A pipeline that lost some would never be: it stalls."""
+def _all_in(show: DemoProgress, writer: OrderWriter) -> bool:
+    """Whether every order is committed. A pipeline that loses some stalls."""
     if not writer.finished():
         return False
     return show.rows >= writer.written or _stalled(show, writer)
 
 
-def _stalled(show: Show, writer: OrderWriter) -> bool:
+def _stalled(show: DemoProgress, writer: OrderWriter) -> bool:
     waited = time.monotonic() - max(show.last_step_at, writer.last_written_at)
     return waited > STALLED_SECONDS
 
@@ -207,9 +206,9 @@ def _tiers(pipeline: Pipeline) -> tuple[Tier, ...]:
 
 
 def _judge(console: Console, rows: int, places: Places, pipeline: Pipeline) -> int:
-    """Compare with the batch computation, say so, and give the exit code."""
+    """Compare with the batch computation, print the result and return the exit code."""
     console.print(
-        f"Checking: the same {rows:,} orders, added up again in plain Python without Spark",
+        f"Checking: summing up the same {rows:,} orders in plain Python, without Spark",
         highlight=False,
     )
     compared = check_result(
@@ -222,9 +221,7 @@ def _judge(console: Console, rows: int, places: Places, pipeline: Pipeline) -> i
     for comparison in compared:
         console.print(_line(comparison), soft_wrap=True)
     if all(comparison.equal for comparison in compared):
-        console.print(
-            Text("The result is right: output and state are what they should be.", "green")
-        )
+        console.print(Text("The result is right: output and state are as expected.", "green"))
         return RIGHT
     console.print(Text("THE RESULT IS WRONG: see the differences above.", "bold red"))
     return WRONG
@@ -237,7 +234,7 @@ def _line(comparison: Comparison) -> Text:
 
 @contextmanager
 def _directory(keep: Path | None) -> Iterator[Path]:
-    """Where the demo's files go: a temporary directory, or one that stays."""
+    """The directory of the demo's files: a temporary one, or one to keep."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         yield keep.absolute()

@@ -1,8 +1,8 @@
-"""The dataflow of the demo: what customers have spent, and what each tier of customers brings in.
+"""The dataflow of the demo: spending per customer, revenue per customer tier.
 
-Two regions. The first knows every customer: a Python function per order keeps how many orders they
-have made and what they have spent. The second is keyed by the tier that a customer has reached
-with the order: Spark SQL computes it, an aggregate sums up.
+It has two regions. The first is keyed by customer: a Python function keeps the number of orders
+and the sum spent. The second is keyed by the tier that the customer has reached with the order:
+Spark SQL computes the tier, an aggregate the sums.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TIER = """case when spent < 100000 then 'bronze'
                when spent < 500000 then 'silver'
                when spent < 2000000 then 'gold'
                else 'platinum' end"""
-"""The tier by what a customer has spent so far, in cents."""
+"""The tier of a customer, from the cents spent so far."""
 
 
 class Key(NamedTuple):
-    """What the first region is keyed by."""
+    """The key of the first region."""
 
     customer: str
 
@@ -38,7 +38,7 @@ class DemoOrder(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What is remembered of a customer."""
+    """The state of a customer."""
 
     orders: int
     spent: int
@@ -48,7 +48,7 @@ Total = tuple[str, int, int, int]
 
 
 def add(key: Key, order: DemoOrder, before: Spending | None) -> tuple[Total, Spending]:
-    """Count an order; gives the row to emit and what to remember."""
+    """Count an order; return the row to emit and the new state."""
     orders, spent = before if before is not None else (0, 0)
     now = Spending(orders + 1, spent + order.amount)
     return (key.customer, now.orders, now.spent, order.amount), now
@@ -56,7 +56,7 @@ def add(key: Key, order: DemoOrder, before: Spending | None) -> tuple[Total, Spe
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the demo's files are."""
+    """The directories of the demo."""
 
     root: Path
 
@@ -67,12 +67,12 @@ class Places:
 
     @property
     def totals(self) -> Path:
-        """What the first region emits: a row per order."""
+        """The first region's output: a row per order."""
         return self.root / "totals"
 
     @property
     def tiers(self) -> Path:
-        """What the second region emits: a row per tier that a step changed."""
+        """The second region's output: a row per tier that a step changed."""
         return self.root / "tiers"
 
     @property
@@ -82,7 +82,7 @@ class Places:
 
 
 def demo_flow(places: Places) -> Dataflow:
-    """The demo as a dataflow over these directories."""
+    """The demo's dataflow over these directories."""
     flow = Dataflow("demo")
     schema = "customer string, amount bigint"
     orders = flow.source("orders", FileSource(places.orders, format="json", schema=schema))

@@ -1,4 +1,4 @@
-"""Orders that arrive while the demo runs: JSON files, written by a thread of its own."""
+"""Orders that arrive while the demo runs: JSON files, written by a separate thread."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ MOVING_PATIENCE_SECONDS = 30.0
 
 
 def write_orders(path: Path, rows: int, chance: random.Random) -> None:
-    """Write a file of orders aside and move it into place: it appears whole or not at all.
-
-    A few customers order much more than the others.
-    """
+    """Write a file of orders atomically. A few customers order much more than the others."""
     lines = []
     for _ in range(rows):
         customer = int(CUSTOMERS * chance.random() ** 3)
@@ -44,18 +41,17 @@ def shares(rows: int, files: int) -> list[int]:
 
 
 class OrderWriter:
-    """Writes the files one after the other: each when the last but one is committed.
+    """Writes the files one after the other: each once the last but one is committed.
 
-    So one waits whenever a step ends, and rows flow also through steps that follow each other at
-    once because bins move. Where steps take long it does not wait for them beyond its patience, so
-    that a slow machine gets fewer and larger steps instead of a longer demo. The first step, which
-    warms everything up, gets more.
+    So there is always input for the next step, even when moving bins make steps follow each other
+    at once. Patience limits the wait: a slow machine gets fewer, larger steps, not a longer demo.
+    The first step, which warms everything up, gets more patience.
     """
 
     def __init__(
         self, directory: Path, rows: int, files: int, seed: int, clock: Callable[[], float]
     ) -> None:
-        """Nothing is written before ``start``."""
+        """``start`` begins to write."""
         self._directory = directory
         self._shares = shares(rows, files)
         self._chance = random.Random(seed)
@@ -71,31 +67,31 @@ class OrderWriter:
 
     @classmethod
     def into(cls, directory: Path, rows: int, files: int, seed: int) -> OrderWriter:
-        """A writer by the real clock."""
+        """A writer that uses the real clock."""
         return cls(directory, rows, files, seed, time.monotonic)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         self._thread.start()
 
     def committed(self, rows: int) -> None:
-        """Be told how many rows are committed by now."""
+        """Note how many rows are committed by now."""
         with self._changed:
             self._committed = rows
             self._changed.notify_all()
 
     def keep_pace(self, moving: bool) -> None:
-        """While bins move, orders keep the pace of the steps: so that there are some to the end."""
+        """While bins move, write at the pace of the steps, so that orders last until the end."""
         self._patience = MOVING_PATIENCE_SECONDS if moving else PATIENCE_SECONDS
 
     def finished(self) -> bool:
-        """Whether the last file is written; raises what made writing fail."""
+        """Whether the last file is written; raises the error if writing failed."""
         if self._failure is not None:
             raise self._failure
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Write no more, and end."""
+        """Stop writing and end the thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -116,7 +112,7 @@ class OrderWriter:
             self._failure = error
 
     def _wait(self, rows: int, patience: float) -> bool:
-        """Wait until so many rows are committed, or patience ends; False when told to stop."""
+        """Wait until this many rows are committed or patience ends; False when stopped."""
         deadline = self._clock() + patience
         with self._changed:
             while not self._stopping and self._committed < rows:

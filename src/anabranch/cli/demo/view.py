@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live picture on a terminal, one line per step elsewhere."""
+"""The view of the demo: a live picture on a terminal, one line per step elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from types import TracebackType
 from typing import Protocol, Self
 
 from rich.console import Console, Group, RenderableType
@@ -17,7 +16,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.demo.bins import Bins, bin_map, plain
+from anabranch.cli.demo.bins import Bins, bin_map, bins_text
 from anabranch.cli.scale_text import request_text
 from anabranch.cli.sizes import size
 from anabranch.coordinator.effects import StepDone
@@ -39,10 +38,9 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Everything there is to show at one moment; ``started`` is by the monotonic clock.
+    """Everything to show at one moment; ``started`` is by the monotonic clock.
 
-    ``moved_in`` are the steps in which bins were on their way, ``settled`` says of each rescale
-    that is over what it came to.
+    ``moved_in`` are the steps in which bins moved; ``settled`` has a line per finished rescale.
     """
 
     phase: str
@@ -66,28 +64,23 @@ class Frame:
 
 
 class DemoView(Protocol):
-    """Shows frames, as often as it is given one."""
+    """Shows frames."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start showing."""
         ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the last frame on the screen."""
         ...
 
     def show(self, frame: Frame) -> None:
-        """Show how things stand."""
+        """Show a frame."""
         ...
 
 
 def view_for(console: Console) -> DemoView:
-    """The view that suits where the output goes."""
+    """The view that suits the output."""
     return LiveView(console) if console.is_terminal else LineView(console)
 
 
@@ -95,7 +88,6 @@ class LineView:
     """One line per committed step: for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
-        """Nothing is printed yet."""
         self._console = console
         self._shown = 0
         self._phase = ""
@@ -105,16 +97,11 @@ class LineView:
         """Nothing to prepare."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing to put back."""
 
     def show(self, frame: Frame) -> None:
-        """Print a change of phase, and the steps that were not printed yet."""
+        """Print a change of phase, and the new steps."""
         if frame.phase != self._phase:
             self._phase = frame.phase
             self._print(frame.phase)
@@ -126,7 +113,7 @@ class LineView:
                 f"{_rate(done):9,.0f} rows/s  {done.seconds:6.2f} s  {done.keys:6,} keys  "
                 f"published {frame.published}"
                 + ("  moving" if done.step in frame.moved_in else "")
-                + (f"  bins {plain(frame.bins)}" if frame.bins else "")
+                + (f"  bins {bins_text(frame.bins)}" if frame.bins else "")
             )
         for text in frame.settled[self._settled :]:
             self._settled += 1
@@ -137,13 +124,12 @@ class LineView:
 
 
 class LiveView:
-    """A picture that is drawn over itself, and stays when the demo ends."""
+    """A picture that updates in place and stays when the demo ends."""
 
     def __init__(self, console: Console) -> None:
-        """Nothing is drawn yet."""
         self._spinner = Spinner("dots")
         self._frame: Frame | None = None
-        # Rows that do not fit are cut while it moves; the last frame is shown whole.
+        # Crops rows that do not fit while live; the last frame is shown whole.
         self._live = Live(
             console=console,
             get_renderable=self._picture,
@@ -152,17 +138,12 @@ class LiveView:
         )
 
     def __enter__(self) -> Self:
-        """Start to draw."""
+        """Start drawing."""
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Draw once more and give the cursor back."""
+    def __exit__(self, *_: object) -> None:
+        """Draw the last frame and restore the cursor."""
         self._live.stop()
 
     def show(self, frame: Frame) -> None:
@@ -193,7 +174,7 @@ def draw(frame: Frame, mark: RenderableType, now: float) -> RenderableType:
 
 
 def sparkline(values: Sequence[float], top: float) -> str:
-    """Values as small bars, the highest for ``top`` and whatever exceeds it.
+    """Values as small bars; ``top`` and above get the highest bar.
 
     >>> sparkline([0, 5, 10, 99], top=10)
     '▁▅██'
@@ -205,9 +186,9 @@ def sparkline(values: Sequence[float], top: float) -> str:
 
 
 def _flow(frame: Frame) -> Text:
-    """The dataflow on one line, regions with their keys."""
+    """The dataflow on one line, with the number of keys of each region."""
     arrow = (" ─▶ ", "dim")
-    text = Text.assemble(
+    return Text.assemble(
         (f"{frame.files} JSON file{'' if frame.files == 1 else 's'}", "bold"),
         arrow,
         ("running total", "bold cyan"),
@@ -217,11 +198,10 @@ def _flow(frame: Frame) -> Text:
         f" {len(frame.tiers)} tiers",
         no_wrap=True,
     )
-    return text
 
 
 def _numbers(frame: Frame) -> Table:
-    """The numbers of the run, with their last steps as small bars."""
+    """The numbers of the run, with the last steps as small bars."""
     recent = frame.history[-_SHOWN_STEPS:]
     warm = frame.history[1:] or frame.history
     rates, seconds = [_rate(done) for done in recent], [done.seconds for done in recent]
@@ -236,7 +216,7 @@ def _numbers(frame: Frame) -> Table:
     table.add_row(
         "rows/s", f"{_rate(last):,.0f}", Text(sparkline(rates, max(map(_rate, warm))), "green")
     )
-    # The first step would flatten all others, so the scale is that of the warm ones.
+    # Scaled to the warm steps: the first one would flatten all others.
     bars = sparkline(seconds, max(done.seconds for done in warm))
     shown = Text()
     for done, one in zip(recent, bars, strict=True):
@@ -252,7 +232,7 @@ def _numbers(frame: Frame) -> Table:
 
 
 def _moving(frame: Frame) -> Text:
-    """How far the rescale is, or what the last one came to."""
+    """The progress of the current rescale, or the result of the last one."""
     rescale = frame.rescale
     if rescale is None:
         workers = len({worker for region in frame.bins for worker in region.workers})
@@ -261,7 +241,7 @@ def _moving(frame: Frame) -> Text:
         return Text(text, "dim", no_wrap=True, overflow="ellipsis")
     bins, keys = rescale.moved_bins + rescale.left_bins, rescale.moved_keys + rescale.left_keys
     return Text.assemble(
-        (f"going to {request_text(rescale.request)}: ", "bold magenta"),
+        (f"scaling to {request_text(rescale.request)}: ", "bold magenta"),
         f"{rescale.moved_bins:,}/{bins:,} bins, {rescale.moved_keys:,}/{keys:,} keys, "
         f"{size(rescale.moved_bytes)}, {rescale.seconds_left:.0f} s left",
         no_wrap=True,
@@ -270,7 +250,7 @@ def _moving(frame: Frame) -> Text:
 
 
 def _tiers(tiers: Sequence[Tier]) -> Table:
-    """The second region's state, largest revenue as a full bar."""
+    """The second region's state; the largest revenue is a full bar."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold magenta", min_width=8)
     table.add_column(justify="right", min_width=10)

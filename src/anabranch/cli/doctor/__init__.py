@@ -1,1 +1,1 @@
-"""``anabranch doctor``: one module for each thing that it checks."""
+"""``anabranch doctor``: one module for each area that it checks."""

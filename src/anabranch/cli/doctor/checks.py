@@ -1,4 +1,4 @@
-"""What the doctor says: one line for each thing it looked at."""
+"""A check of the doctor: one line of its report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Verdict(StrEnum):
-    """Whether pipelines can run with it, can run badly, or cannot."""
+    """Whether pipelines can run, can run badly, or cannot run."""
 
     OK = "OK"
     WARN = "WARN"
@@ -16,7 +16,7 @@ class Verdict(StrEnum):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at: what was found, and what to do about it."""
+    """One result: what the doctor found, and what to do about it."""
 
     name: str
     verdict: Verdict
@@ -25,15 +25,15 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def ok(name: str, what: str) -> Check:
-    """All is well."""
+    """A check that passed."""
     return Check(name, Verdict.OK, what)
 
 
 def warn(name: str, what: str, do: str) -> Check:
-    """It works, but not well."""
+    """A check that found something that works, but badly."""
     return Check(name, Verdict.WARN, what, do)
 
 
 def failed_check(name: str, what: str, do: str) -> Check:
-    """Pipelines cannot run like this."""
+    """A check that found something that keeps pipelines from running."""
     return Check(name, Verdict.FAIL, what, do)

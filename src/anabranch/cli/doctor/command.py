@@ -1,4 +1,4 @@
-"""``anabranch doctor``: whether pipelines can run here, and what to do where they cannot."""
+"""``anabranch doctor``: check whether pipelines can run here, and advise if they cannot."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from anabranch.cli.connect import Json, print_json
 from anabranch.cli.doctor.checks import Check, Verdict
 from anabranch.cli.doctor.directory_checks import directory_checks
 from anabranch.cli.doctor.machine_checks import machine_checks
@@ -25,14 +25,14 @@ STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 def doctor(
     directory: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where a pipeline is to run; here unless told."),
+        typer.Option(metavar="DIR", help="The pipeline's directory; this one by default."),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark and run a job too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    """Check Java, Spark, packages, disk, ports, memory; say what to do about each.
+    """Check Java, Spark, packages, disk, ports and memory, with advice on what to fix.
 
-    Nothing is changed. Ends with 1 if something keeps pipelines from running.
+    It changes nothing. The exit code is 1 if something keeps pipelines from running.
     """
     found: list[Check] = []
     for check in _checks((directory or Path()).absolute(), spark):
@@ -40,7 +40,7 @@ def doctor(
         if not json:
             Console().print(_line(check), soft_wrap=True)
     if json:
-        print(msgspec.json.encode(found).decode())
+        print_json(found)
     if any(check.verdict is Verdict.FAIL for check in found):
         raise typer.Exit(Exit.FAILED)
 

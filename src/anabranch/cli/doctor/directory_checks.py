@@ -1,7 +1,7 @@
-"""The directory of a pipeline: room, speed of durable writes, hard links.
+"""Checks of a pipeline's directory: free space, speed of durable writes, hard links.
 
-What is written is removed again. A directory that is not there yet is not made: the nearest one
-above it, which is on the same disk, is looked at.
+They remove what they write and do not create the directory. If it does not exist, they check its
+nearest ancestor, which is on the same disk.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SLOW_SECONDS = 0.03
 
 
 def directory_checks(directory: Path) -> Iterator[Check]:
-    """All of them; none after one that makes the others pointless."""
+    """All checks of the directory, up to the first that makes the others pointless."""
     place = nearest(directory)
     if not place.is_dir():
-        yield failed_check("directory", f"{place} is no directory", "Name another directory.")
+        yield failed_check("directory", f"{place} is not a directory", "Choose another directory.")
         return
     yield room_check(place, shutil.disk_usage(place).free)
     try:
@@ -37,27 +37,27 @@ def directory_checks(directory: Path) -> Iterator[Check]:
         yield failed_check(
             "directory",
             f"cannot write to {place}: {error.strerror or error}",
-            "Let this user write there, or name another directory.",
+            "Let this user write there, or choose another directory.",
         )
 
 
 def nearest(directory: Path) -> Path:
-    """The directory itself or, if it is not there, the nearest thing above it that is."""
+    """The directory itself or, if it does not exist, its nearest ancestor that does."""
     return next(place for place in (directory, *directory.parents) if place.exists())
 
 
 def room_check(place: Path, free: int) -> Check:
-    """State, staged output and checkpoints live there."""
+    """Free space for state, staged output and checkpoints."""
     what = f"{size(free)} free in {place}"
     if free < GIB // 4:
-        return failed_check("room", what, "Make room: a pipeline stops when the disk is full.")
+        return failed_check("room", what, "Free some space: pipelines stop when the disk is full.")
     if free < 5 * GIB:
         return warn("room", what, "State, staged output and checkpoints must fit.")
     return ok("room", what)
 
 
 def sync_check(scratch: Path) -> Check:
-    """How long a durable write takes: a step makes a few, one after the other."""
+    """The time of a durable write: a step makes a few, one after the other."""
     seconds = []
     for number in range(SYNCS):
         handle = os.open(scratch / str(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -71,12 +71,12 @@ def sync_check(scratch: Path) -> Check:
     usual = median(seconds)
     what = f"a durable write takes {usual * 1000:.1f} ms"
     if usual > SLOW_SECONDS:
-        return warn("sync", what, "Every step waits for some: a local SSD is better.")
+        return warn("sync", what, "Every step waits for a few: use a local SSD.")
     return ok("sync", what)
 
 
 def link_check(scratch: Path) -> Check:
-    """Commits are made by linking a name, which only one can do."""
+    """Hard links: a commit links a name, which only one process can do."""
     (scratch / "linked").write_bytes(b"")
     try:
         os.link(scratch / "linked", scratch / "link")

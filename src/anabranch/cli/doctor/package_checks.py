@@ -1,4 +1,4 @@
-"""Python and the packages: their versions against those that are required."""
+"""Checks of the versions of Python and of the required packages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _CLAUSE = re.compile(r"^(==|>=|<=|!=|<|>)\s*([0-9][0-9.]*?)(\.\*)?$")
 
 
 def package_checks() -> Iterator[Check]:
-    """Python itself, then each package that Anabranch needs."""
+    """Python itself, then each required package."""
     yield python_check(sys.version_info[:3])
     for requirement in requires("anabranch") or ():
-        # Extras are not needed to run.
+        # Extras are optional.
         if "extra ==" not in requirement:
             yield package_check(requirement)
 
@@ -31,35 +31,33 @@ def python_check(running: tuple[int, int, int]) -> Check:
 
 
 def package_check(requirement: str) -> Check:
-    """Whether the installed package is one that a requirement takes."""
+    """Whether the installed package satisfies a requirement."""
     matched = _REQUIREMENT.match(requirement)
     assert matched is not None
     name, wanted = matched[1], matched[2].strip()
     try:
         found = version(name)
     except PackageNotFoundError:
-        return failed_check(
-            name, f"missing, needs {wanted}", f'Install it: pip install "{name}{wanted}".'
-        )
-    if not satisfies(found, wanted):
-        return failed_check(
-            name, f"{found}, needs {wanted}", f'Install it: pip install "{name}{wanted}".'
-        )
-    return ok(name, found)
+        found = "missing"
+    else:
+        if satisfies(found, wanted):
+            return ok(name, found)
+    do = f'Install it: pip install "{name}{wanted}".'
+    return failed_check(name, f"{found}, needs {wanted}", do)
 
 
 def satisfies(found: str, wanted: str) -> bool:
-    """Whether a version is one of those that a requirement takes.
+    """Whether a version satisfies a requirement.
 
-    Knows the forms that pyproject.toml uses; a clause of another form takes every version.
+    Understands the forms that pyproject.toml uses; any other clause accepts every version.
 
     >>> satisfies("4.3.1", "==4.3.*"), satisfies("4.4.0", "==4.3.*"), satisfies("3.0", ">=2.2,<3")
     (True, False, False)
     """
-    return all(_takes(clause.strip(), _numbers(found)) for clause in wanted.split(",") if clause)
+    return all(_accepts(clause.strip(), _numbers(found)) for clause in wanted.split(",") if clause)
 
 
-def _takes(clause: str, found: tuple[int, ...]) -> bool:
+def _accepts(clause: str, found: tuple[int, ...]) -> bool:
     matched = _CLAUSE.match(clause)
     if matched is None:
         return True
@@ -80,6 +78,6 @@ def _takes(clause: str, found: tuple[int, ...]) -> bool:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: ``4.3.0rc1`` counts as 4.3.0."""
+    """The leading numbers of a version: ``4.3.0rc1`` counts as 4.3.0."""
     matched = re.match(r"\d+(?:\.\d+)*", text)
     return tuple(map(int, matched[0].split("."))) if matched else ()

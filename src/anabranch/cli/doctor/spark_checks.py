@@ -1,4 +1,4 @@
-"""Java and Spark: whether this host can run Spark's JVM, and with which Python its tasks run."""
+"""Checks of Java and Spark: whether the JVM can start, and which Python runs the tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def java_checks() -> Iterator[Check]:
 
 
 def find_java() -> str | None:
-    """The program that Spark would start: of JAVA_HOME if that is set, else of the PATH."""
+    """The Java that Spark would start: from JAVA_HOME if set, else from the PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
@@ -44,12 +44,12 @@ def java_check(java: str | None) -> Check:
     """Whether Java starts and is new enough."""
     if java is None:
         return failed_check("java", "not found on the PATH, and JAVA_HOME is not set", _INSTALL)
-    said = _run([java, "-version"])
-    if isinstance(said, str):
-        return failed_check("java", f"{java} does not run: {said}", _INSTALL)
-    release = java_release(said.stderr + said.stdout)
+    ran = _run([java, "-version"])
+    if isinstance(ran, str):
+        return failed_check("java", f"{java} does not run: {ran}", _INSTALL)
+    release = java_release(ran.stderr + ran.stdout)
     if release is None:
-        return failed_check("java", f"{java} does not say its version", _INSTALL)
+        return failed_check("java", f"{java} does not print its version", _INSTALL)
     if release < OLDEST_JAVA:
         return failed_check(
             "java", f"{java} is Java {release}; Spark needs {OLDEST_JAVA}", _INSTALL
@@ -70,10 +70,10 @@ def java_release(text: str) -> int | None:
 
 
 def _module_check(java: str) -> Iterator[Check]:
-    said = _run([java, "--list-modules"])
-    if isinstance(said, str) or said.returncode != 0:
-        return  # what is wrong with it was said before
-    if re.search(rf"^{re.escape(MODULE)}\b", said.stdout, re.MULTILINE):
+    ran = _run([java, "--list-modules"])
+    if isinstance(ran, str) or ran.returncode != 0:
+        return  # java_check has reported why
+    if re.search(rf"^{re.escape(MODULE)}\b", ran.stdout, re.MULTILINE):
         yield ok("java modules", MODULE)
     else:
         yield failed_check("java modules", f"{MODULE} is missing: Spark cannot start", _INSTALL)
@@ -84,7 +84,7 @@ def _home_check() -> Iterator[Check]:
     if home is None:
         return
     if not (Path(home) / "bin" / "spark-submit").exists():
-        yield failed_check("SPARK_HOME", f"{home} is no Spark", "Unset SPARK_HOME.")
+        yield failed_check("SPARK_HOME", f"{home} is not Spark", "Unset SPARK_HOME.")
         return
     try:
         wanted = version("pyspark")
@@ -95,27 +95,27 @@ def _home_check() -> Iterator[Check]:
         yield failed_check(
             "SPARK_HOME",
             f"{home} has {jars[0].name}, the Python package is {wanted}",
-            "Unset SPARK_HOME, or let it be a Spark of the same version.",
+            "Unset SPARK_HOME, or point it to a Spark of the same version.",
         )
     else:
         yield ok("SPARK_HOME", home)
 
 
 def interpreter_check() -> Check:
-    """Whether tasks run in a Python like this one: they unpickle what it has pickled."""
+    """Whether tasks run in the same Python version: they unpickle what this one pickles."""
     name = "task interpreter"
     chosen = os.environ.get("PYSPARK_PYTHON")
     if chosen is None or shutil.which(chosen) == sys.executable:
         return ok(name, sys.executable)
-    said = _run([chosen, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+    ran = _run([chosen, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
     do = f"Unset PYSPARK_PYTHON, or set it to {sys.executable}."
-    if isinstance(said, str) or said.returncode != 0:
+    if isinstance(ran, str) or ran.returncode != 0:
         return failed_check(name, f"PYSPARK_PYTHON={chosen} does not run", do)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if said.stdout.strip() != here:
-        what = f"PYSPARK_PYTHON={chosen} is Python {said.stdout.strip()}, this is {here}"
+    if ran.stdout.strip() != here:
+        what = f"PYSPARK_PYTHON={chosen} is Python {ran.stdout.strip()}, this is {here}"
         return failed_check(name, what, do)
-    return warn(name, f"PYSPARK_PYTHON={chosen} is another one than {sys.executable}", do)
+    return warn(name, f"PYSPARK_PYTHON={chosen} differs from {sys.executable}", do)
 
 
 def session_check() -> Check:
@@ -123,17 +123,16 @@ def session_check() -> Check:
     from anabranch.spark.trial import run_trial  # noqa: PLC0415  (pyspark is slow to import)
 
     try:
-        said = run_trial()
+        return ok("spark", run_trial())
     except AnabranchError as error:
-        return failed_check("spark", error.what, error.do or "See what Spark said above.")
+        return failed_check("spark", error.what, error.do or "See Spark's output above.")
     except Exception as error:
         text = f"{type(error).__name__}: {str(error)[:500]}"
-        return failed_check("spark", text, "See what Spark said above.")
-    return ok("spark", said)
+        return failed_check("spark", text, "See Spark's output above.")
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str] | str:
-    """What a program said, or why it could not be run."""
+    """Run a program; its output, or why it could not run."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False

@@ -1,1 +1,1 @@
-"""The calls that the application answers, one module for each group of them."""
+"""The routes of the application, one module per group."""

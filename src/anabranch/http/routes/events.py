@@ -1,7 +1,7 @@
 """Committed steps as server-sent events.
 
 Each event has the step as its ``id``: a browser that reconnects names the last one it has, and
-gets those after it that are still remembered. A comment keeps quiet connections alive.
+gets the remembered steps after it. A comment keeps quiet connections alive.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from anabranch.http.app_context import AppContext
 from anabranch.http.feed import Watcher
 from anabranch.http.openapi import answers
 from anabranch.http.parameters import strict_router
+from anabranch.http.schemas import LAST_STEP
 
 KEEP_ALIVE_SECONDS = 5.0
 LONGEST_SECONDS = 86_400.0
@@ -36,18 +37,17 @@ EVENT = {
 
 After = Annotated[
     int | None,
-    Query(ge=0, le=(1 << 53) - 1, description="Begin with the remembered steps after this one."),
+    Query(ge=0, le=LAST_STEP, description="Begin with the remembered steps after this one."),
 ]
 LastId = Annotated[str | None, Header(alias="Last-Event-ID", include_in_schema=False)]
-Most = Annotated[int | None, Query(ge=1, le=1_000_000, description="End after so many steps.")]
+Most = Annotated[int | None, Query(ge=1, le=1_000_000, description="End after this many steps.")]
 Longest = Annotated[
-    float,
-    Query(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False, description="End after so many seconds."),
+    float, Query(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False, description="End after this time.")
 ]
 
 
 def event_calls(context: AppContext) -> APIRouter:
-    """``events``."""
+    """The route ``/events``."""
     calls = strict_router("looking")
 
     @calls.get(
@@ -55,8 +55,8 @@ def event_calls(context: AppContext) -> APIRouter:
         responses={
             **answers(None),
             200: {
-                "description": "An event `step` for each committed step, `missed` when the "
-                "caller was too slow for some, `end` when the pipeline is over.",
+                "description": "An event `step` for each committed step, `missed` if the "
+                "caller was too slow for some, `end` when the pipeline ends.",
                 "content": {"text/event-stream": {"schema": EVENT}},
             },
         },
@@ -65,7 +65,7 @@ def event_calls(context: AppContext) -> APIRouter:
     async def events(
         after: After = None, most: Most = None, seconds: Longest = 3600, last: LastId = None
     ) -> Response:
-        """One event for each committed step, as they come."""
+        """One event for each committed step, as it comes."""
         begin = int(last) if last and last.isascii() and last.isdigit() else after
         context.feed.refuse_if_full()
 
@@ -81,9 +81,9 @@ def event_calls(context: AppContext) -> APIRouter:
 
 
 async def _events(watcher: Watcher, most: int | None, until: float) -> AsyncIterator[bytes]:
-    report = missed = 0
+    sent = missed = 0
     yield b": committed steps\n\n"
-    while most is None or report < most:
+    while most is None or sent < most:
         left = until - time.monotonic()
         if left <= 0:
             return
@@ -92,7 +92,7 @@ async def _events(watcher: Watcher, most: int | None, until: float) -> AsyncIter
             yield _event("missed", str(watcher.missed - missed).encode())
             missed = watcher.missed
         if step is not None:
-            report += 1
+            sent += 1
             yield _step(step)
         elif watcher.ended:
             yield _event("end", b"{}")

@@ -1,8 +1,9 @@
-"""Metrics as Prometheus reads them: what steps did, and how the pipeline stands."""
+"""Prometheus metrics: counters of the steps, gauges of the status."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,80 +17,63 @@ from anabranch.protocol.status import Phase, RescaleStatus, Status
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 BUCKETS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds of a step: fine around the latency target, coarse where something is wrong."""
+"""Seconds of a step: fine around the latency target, coarse for slow steps."""
 
 PART_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 class Meter:
-    """Adds up steps since this coordinator began; everything else is read off a status.
+    """Counts the steps of this coordinator; reads everything else off a status.
 
-    It has a registry of its own, so several pipelines in a process do not mix.
+    It has its own registry, so that several pipelines in a process do not mix.
     """
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
         self._registry = CollectorRegistry()
-        self._steps = Counter(
-            "anabranch_steps", "Steps committed by this coordinator.", registry=self._registry
-        )
-        self._rows = Counter(
-            "anabranch_step_rows", "Input rows of these steps.", registry=self._registry
-        )
-        self._merged = Counter(
-            "anabranch_merged_rows", "State rows written by merging.", registry=self._registry
-        )
-        self._state_bytes = Counter(
+        counter = partial(Counter, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._steps = counter("anabranch_steps", "Steps committed by this coordinator.")
+        self._rows = counter("anabranch_step_rows", "Input rows of these steps.")
+        self._merged = counter("anabranch_merged_rows", "State rows written by merging.")
+        self._state_bytes = counter(
             "anabranch_home_bytes",
             "Bytes of state that tasks with homes moved there, opened there, or had to read from "
             "the store.",
             ["what"],
-            registry=self._registry,
         )
-        self._misses = Counter(
-            "anabranch_home_misses",
-            "Reads of state that was missing in a home.",
-            registry=self._registry,
+        self._misses = counter(
+            "anabranch_home_misses", "Reads of state that was missing in a home."
         )
-        self._seconds = Histogram(
-            "anabranch_step_seconds",
-            "From the plan of a step to its commit.",
-            buckets=BUCKETS,
-            registry=self._registry,
+        self._seconds = histogram(
+            "anabranch_step_seconds", "From the plan of a step to its commit.", buckets=BUCKETS
+        )
+        self._parts = histogram(
+            "anabranch_step_part_seconds",
+            "Parts of a step: planning, the Spark job, the commit and others.",
+            ["part"],
+            buckets=PART_BUCKETS,
         )
         self._moved = {
-            name: Counter(f"anabranch_rescale_{name}", what, registry=self._registry)
+            name: counter(f"anabranch_rescale_{name}", what)
             for name, what in (
-                ("bins", "Bins that were handed over to another worker."),
+                ("bins", "Bins handed over to another worker."),
                 ("keys", "Keys in these bins."),
                 ("bytes", "Bytes of state in these bins."),
                 ("rounds", "Steps that handed over bins."),
-                ("steps", "Steps of this coordinator while a rescale was under way."),
+                ("steps", "Steps of this coordinator during a rescale."),
                 ("released_workers", "Workers that were told to shut down."),
             )
         }
         self._longest = Gauge(
             "anabranch_rescale_longest_step_seconds",
-            "The longest step while the last rescale was under way.",
+            "The longest step during the last rescale.",
             registry=self._registry,
         )
-        self._ended = Counter(
-            "anabranch_rescales",
-            "Rescales that are over, by how they ended.",
-            ["outcome"],
-            registry=self._registry,
-        )
+        self._ended = counter("anabranch_rescales", "Finished rescales, by outcome.", ["outcome"])
         for outcome in RescaleOutcome:
             self._ended.labels(outcome.value)
         self._in_rescale = False
         self._longest_seconds = 0.0
-        self._parts = Histogram(
-            "anabranch_step_part_seconds",
-            "Parts of a step: planning, the Spark job, the commit and others.",
-            ["part"],
-            buckets=PART_BUCKETS,
-            registry=self._registry,
-        )
 
     def observe(self, done: StepDone) -> None:
         """Count a committed step."""
@@ -123,14 +107,14 @@ class Meter:
             self._ended.labels(outcome).inc()
 
     def collect(self, status: Status) -> bytes:
-        """Everything as text, the standing of the pipeline included."""
-        journal = CollectorRegistry()
-        journal.register(_Standing(status))
-        return generate_latest(self._registry) + generate_latest(journal)
+        """All metrics as text, with those of a status."""
+        current = CollectorRegistry()
+        current.register(_StatusCollector(status))
+        return generate_latest(self._registry) + generate_latest(current)
 
 
-class _Standing(Collector):
-    """A status as metrics. Made anew for each reading, so what has gone is not shown any more."""
+class _StatusCollector(Collector):
+    """A status as metrics. Built for each scrape, so that removed labels disappear."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -159,28 +143,26 @@ class _Standing(Collector):
     @staticmethod
     def _pipeline(status: Status) -> Iterator[Metric]:
         phases = (((phase.value,), float(phase is status.phase)) for phase in Phase)
-        yield _gauge("phase", "1 for what the pipeline is doing.", ["phase"], phases)
+        yield _gauge("phase", "1 for the current phase.", ["phase"], phases)
         yield _one("step", "The last committed step.", status.step)
-        yield _one("published_step", "The last step that all sinks have.", status.published)
+        yield _one("published_step", "The last step published by all sinks.", status.published)
         yield _one("leader", "The number of the coordinator that leads.", status.leader)
         yield _one("branch", "The branch that steps are committed to.", status.branch)
         yield _one("workers", "Workers of each region.", status.workers)
         under_way = 0.0 if status.under_way is None else status.under_way.seconds
-        yield _one("step_under_way_seconds", "Age of the step under way; 0 for none.", under_way)
-        yield CounterMetricFamily(
-            "anabranch_rows", "Input rows that the coordinator has committed.", value=status.rows
-        )
+        yield _one("step_under_way_seconds", "Age of the current step; 0 for none.", under_way)
+        yield CounterMetricFamily("anabranch_rows", "Committed input rows.", value=status.rows)
         triggers = CounterMetricFamily(
-            "anabranch_triggers", "Why steps were taken.", labels=["trigger"]
+            "anabranch_triggers", "Steps by what triggered them.", labels=["trigger"]
         )
         for trigger, count in status.triggers.items():
             triggers.add_metric([trigger], count)
         yield triggers
         if status.batch_rows is not None:
-            yield _one("batch_rows", "The most rows that the next step takes.", status.batch_rows)
+            yield _one("batch_rows", "The row limit of the next step.", status.batch_rows)
         if status.node is not None:
             heard = status.node.heard_seconds_ago
-            yield _one("node_heard_seconds", "Since the node was last heard of.", heard)
+            yield _one("node_heard_seconds", "Time since the node last reported.", heard)
 
     @staticmethod
     def _state(status: Status) -> Iterator[Metric]:
@@ -200,9 +182,9 @@ class _Standing(Collector):
         runs = (((region.region,), float(region.runs)) for region in status.regions)
         bins = (((region.region,), float(len(region.bins))) for region in status.regions)
         held = (((one.operator, one.region), float(one.keys)) for one in status.operators)
-        yield _gauge("state_keys", "Keys that a worker's bins hold.", by_worker, keys)
-        yield _gauge("state_bytes", "Bytes of state of a worker's bins.", by_worker, sizes)
-        yield _gauge("state_runs", "Runs that make up a region's state.", ["region"], runs)
+        yield _gauge("state_keys", "Keys in a worker's bins.", by_worker, keys)
+        yield _gauge("state_bytes", "Bytes of state in a worker's bins.", by_worker, sizes)
+        yield _gauge("state_runs", "Runs of a region's state.", ["region"], runs)
         yield _gauge("bins", "Bins of a region.", ["region"], bins)
         yield _gauge("operator_keys", "Keys of an operator.", ["operator", "region"], held)
 
@@ -212,10 +194,10 @@ class _Standing(Collector):
         paused = (((one.source,), float(one.paused)) for one in status.sources)
         published = (((one.sink,), float(one.published)) for one in status.sinks)
         behind = (((one.sink,), float(one.steps_behind)) for one in status.sinks)
-        yield _gauge("source_lag", "Rows, else slices, that wait.", ["source"], waiting)
-        yield _gauge("source_paused", "1 while nothing is asked of it.", ["source"], paused)
-        yield _gauge("sink_published_step", "The last step a sink has.", ["sink"], published)
-        yield _gauge("sink_steps_behind", "Committed steps a sink lacks.", ["sink"], behind)
+        yield _gauge("source_lag", "Waiting rows, or slices if unknown.", ["source"], waiting)
+        yield _gauge("source_paused", "1 while the source is paused.", ["source"], paused)
+        yield _gauge("sink_published_step", "The last published step.", ["sink"], published)
+        yield _gauge("sink_steps_behind", "Committed, unpublished steps.", ["sink"], behind)
 
     @staticmethod
     def _checkpoints(status: Status) -> Iterator[Metric]:
@@ -225,7 +207,7 @@ class _Standing(Collector):
         last = status.checkpoints[-1]
         yield _one("checkpoint_step", "Step of the last checkpoint.", last.step)
         yield _one("checkpoint_clock", "Its clock, Unix seconds.", last.clock_ns / 1e9)
-        yield _one("checkpoint_files", "Files that it names.", last.files)
+        yield _one("checkpoint_files", "Files of the last checkpoint.", last.files)
         yield _one("checkpoint_bytes", "Bytes of these files.", last.bytes)
         if last.seconds is not None:
             yield _one("checkpoint_seconds", "How long it took to make.", last.seconds)

@@ -1,4 +1,4 @@
-"""The calls that change what a pipeline does."""
+"""Routes that change what a pipeline does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from anabranch.http.responses import json_response, problem_response
 from anabranch.http.schemas import LONGEST_SECONDS, LoadRequest, OperationAnswer
 
 AT_ONCE_SECONDS = 0.5
-"""How long calls wait that the coordinator answers at once: its thread may be busy so long."""
+"""How long to wait for an immediate answer: the coordinator's thread may be busy that long."""
 
 Seconds = Annotated[
     float,
@@ -35,97 +35,106 @@ Seconds = Annotated[
         ge=0,
         le=LONGEST_SECONDS,
         allow_inf_nan=False,
-        description="How long to wait for the end of it. It goes on after that: see status.",
+        description="How long to wait. If unfinished, it continues: see status.",
     ),
 ]
 
-SourceName = Annotated[str, Path(description="The name of a source of the dataflow.")]
+SOURCE_PATH = "/input_endpoints/{source:path}"
+"""Accepts any text: an unknown source is refused with a list of the sources."""
 
-STILL_GOING_ON = {202: "Taken, and not over yet."}
+SourceName = Annotated[str, Path(description="The name of a source.")]
+
+IN_PROGRESS = {202: "Accepted, and still in progress."}
 REFUSALS = (409, 507)
 
 
 def operation_calls(context: AppContext) -> APIRouter:
-    """``start`` and ``pause``, also of a source, ``shutdown``, ``checkpoint`` and ``load``."""
+    """Lifecycle routes: start and pause, also of a source, shutdown, checkpoint and load."""
     calls = strict_router("operations")
-    said = answers(OperationAnswer, *REFUSALS, also=STILL_GOING_ON)
+    responses = answers(OperationAnswer, *REFUSALS, also=IN_PROGRESS)
 
-    @calls.post("/start", responses=said, response_class=Response)
+    async def ask_at_once(name: str, operation: Operation) -> Response:
+        return await operate(context, context.quick, name, operation, AT_ONCE_SECONDS)
+
+    @calls.post("/start", responses=responses, response_class=Response)
     async def start() -> Response:
-        """Go on after a pause. Answers at once."""
-        return await _ask(context, context.quick, "start", StartPipeline(), AT_ONCE_SECONDS)
+        """Resume after a pause. Answers at once."""
+        return await ask_at_once("start", StartPipeline())
 
-    @calls.post("/pause", responses=said, response_class=Response)
+    @calls.post("/pause", responses=responses, response_class=Response)
     async def pause() -> Response:
-        """Plan no further step. Answers at once; the step under way is finished."""
-        return await _ask(context, context.quick, "pause", PausePipeline(), AT_ONCE_SECONDS)
+        """Plan no further step. Answers at once; the current step is finished."""
+        return await ask_at_once("pause", PausePipeline())
 
-    # Any text may stand for a source: one that is no name of any is refused with those there are.
-    @calls.post("/input_endpoints/{source:path}/start", responses=said, response_class=Response)
+    @calls.post(f"{SOURCE_PATH}/start", responses=responses, response_class=Response)
     async def source_start(source: SourceName) -> Response:
-        """Ask a source again that was paused. Answers at once; it goes on where it stood."""
-        asked = StartSource(source)
-        return await _ask(context, context.quick, "source start", asked, AT_ONCE_SECONDS)
+        """Resume a paused source where it stopped. Answers at once."""
+        return await ask_at_once("source start", StartSource(source))
 
-    @calls.post("/input_endpoints/{source:path}/pause", responses=said, response_class=Response)
+    @calls.post(f"{SOURCE_PATH}/pause", responses=responses, response_class=Response)
     async def source_pause(source: SourceName) -> Response:
-        """Ask nothing more of a source. Answers at once; all else goes on.
+        """Stop reading a source. Answers at once; everything else continues.
 
-        What it has offered already is still read, by the next step or two. It holds until the
-        source is started again, or the pipeline anew. A pipeline does not complete while a source
-        is paused that has not ended.
+        The next step or two still read what it has already offered. The pause holds until the
+        source is started or the pipeline restarted. A pipeline does not complete while a source
+        that has not ended is paused.
         """
-        asked = PauseSource(source)
-        return await _ask(context, context.quick, "source pause", asked, AT_ONCE_SECONDS)
+        return await ask_at_once("source pause", PauseSource(source))
 
-    @calls.post("/shutdown", responses=said, response_class=Response)
+    @calls.post("/shutdown", responses=responses, response_class=Response)
     async def shutdown(at_once: bool = False, wait: bool = True, seconds: Seconds = 30) -> Response:
-        """Finish the step under way, publish, keep a checkpoint, and end.
+        """Finish the current step, publish, keep a checkpoint and end.
 
-        With `at_once` the step under way is given up and no checkpoint is kept; nothing committed
+        With `at_once` the current step is abandoned and no checkpoint is kept; nothing committed
         is lost. With `wait=false` it answers at once.
         """
-        asked = ShutDownPipeline(at_once=at_once)
+        operation = ShutDownPipeline(at_once=at_once)
         if not wait:
-            return await _ask(context, context.quick, "shutdown", asked, 0)
-        return await _ask(context, context.waiting, "shutdown", asked, seconds)
+            return await operate(context, context.quick, "shutdown", operation, 0)
+        return await operate(context, context.waiting, "shutdown", operation, seconds)
 
-    @calls.post("/checkpoint", responses=said, response_class=Response)
+    @calls.post("/checkpoint", responses=responses, response_class=Response)
     async def checkpoint(seconds: Seconds = 30) -> Response:
-        """Keep the last committed step. Answers when it is durable."""
-        return await _ask(context, context.waiting, "checkpoint", TakeCheckpoint(), seconds)
+        """Keep the last committed step as a checkpoint. Answers when it is durable."""
+        return await operate(context, context.waiting, "checkpoint", TakeCheckpoint(), seconds)
 
     @calls.post(
         "/load",
-        responses=answers(OperationAnswer, *REFUSALS, 408, 413, 415, also=STILL_GOING_ON),
+        responses=answers(OperationAnswer, *REFUSALS, 408, 413, 415, also=IN_PROGRESS),
         response_class=Response,
         openapi_extra=body(LoadRequest),
     )
     async def load(request: Request, seconds: Seconds = 30) -> Response:
-        """Go back to a kept checkpoint; the steps after it stay behind in their own branch.
+        """Go back to a kept checkpoint, in a new branch; later steps stay in the old branch.
 
-        Refused when a sink that has published later steps cannot take them back, unless
-        duplicates are accepted. Answers when the new branch is durable.
+        Refused if a sink has published later steps and cannot retract them, unless duplicates are
+        accepted. Answers when the new branch is durable.
         """
         wanted = await read_body(request, LoadRequest)
-        asked = LoadCheckpoint(wanted.step, wanted.accept_duplicates)
-        return await _ask(context, context.waiting, "load", asked, seconds)
+        operation = LoadCheckpoint(wanted.step, wanted.accept_duplicates)
+        return await operate(context, context.waiting, "load", operation, seconds)
 
     return calls
 
 
-async def answered(
+async def ask_coordinator(
     context: AppContext, callers: Callers, operation: Operation, seconds: float
 ) -> Answered:
-    """Ask the coordinator, without holding up the event loop."""
+    """Ask the coordinator for an operation, without blocking the event loop."""
     return await callers.call(lambda: context.coordinator.ask(operation, seconds))
 
 
-async def _ask(
-    context: AppContext, callers: Callers, name: str, operation: Operation, seconds: float
+async def operate(
+    context: AppContext,
+    callers: Callers,
+    name: str,
+    operation: Operation,
+    seconds: float,
+    kind: type[OperationAnswer] = OperationAnswer,
 ) -> Response:
-    found = await answered(context, callers, operation, seconds)
+    """Ask for an operation and answer with its result: 200, or 202 while it is in progress."""
+    found = await ask_coordinator(context, callers, operation, seconds)
     if found.failure is not None:
         return problem_response(found.failure)
-    answer = OperationAnswer(name, not found.waiting, found.step, await context.status())
+    answer = kind(name, not found.waiting, found.step, await context.status())
     return json_response(answer, 202 if found.waiting else 200)

@@ -1,4 +1,4 @@
-"""``query``: one SQL query over state, its rows as JSON, Arrow or text."""
+"""The route ``/query``: one SQL query over state, its rows as JSON, Arrow or text."""
 
 from __future__ import annotations
 
@@ -32,14 +32,12 @@ _ROWS = {
         ARROW: {"schema": {"type": "string", "format": "binary"}},
         TEXT: {"schema": {"type": "string"}},
     },
-    "headers": {
-        STEP_HEADER: {"description": "The step that it saw.", "schema": {"type": "integer"}}
-    },
+    "headers": {STEP_HEADER: {"description": "The queried step.", "schema": {"type": "integer"}}},
 }
 
 
 def query_calls(context: AppContext) -> APIRouter:
-    """``query``."""
+    """The route ``/query``."""
     calls = strict_router("looking")
 
     @calls.post(
@@ -52,12 +50,12 @@ def query_calls(context: AppContext) -> APIRouter:
         """The rows of one SQL query over the state at the last committed step."""
         asked = await read_body(request, QueryRequest)
         seconds = context.query_seconds if asked.seconds is None else asked.seconds
-        wanted = asked.format or acceptable(request.headers.get("accept", "*/*"))
+        wanted = asked.format or preferred_format(request.headers.get("accept", "*/*"))
 
         def run() -> tuple[pa.Table, bytes]:
             found = context.coordinator.query(asked.sql, asked.rows, asked.bytes, seconds)
-            # Still in the thread: a large result takes its time.
-            return found, encoded(found, wanted)
+            # Still in the thread: encoding a large result takes time.
+            return found, encode_result(found, wanted)
 
         table, content = await context.queries.call(run)
         step = result_step(table)
@@ -67,10 +65,10 @@ def query_calls(context: AppContext) -> APIRouter:
     return calls
 
 
-def acceptable(accept: str) -> QueryFormat:
-    """The first of our formats that the caller takes best; 406 if there is none.
+def preferred_format(accept: str) -> QueryFormat:
+    """The format that the caller prefers; 406 if it accepts none of ours.
 
-    >>> acceptable("text/html, text/plain;q=0.5, */*;q=0.1"), acceptable("*/*")
+    >>> preferred_format("text/html, text/plain;q=0.5, */*;q=0.1"), preferred_format("*/*")
     ('text', 'json')
     """
     ranked: list[tuple[float, QueryFormat]] = []
@@ -99,13 +97,13 @@ def _quality(parameters: list[str]) -> float:
 
 
 def result_step(table: pa.Table) -> int | None:
-    """The step that a query saw, if its result says so."""
+    """The step that a query read, if its result says so."""
     found = (table.schema.metadata or {}).get(STEP)
     return None if found is None else int(found)
 
 
-def encoded(table: pa.Table, wanted: QueryFormat) -> bytes:
-    """A result in a format."""
+def encode_result(table: pa.Table, wanted: QueryFormat) -> bytes:
+    """Encode a result."""
     match wanted:
         case "arrow":
             sink = pa.BufferOutputStream()
@@ -121,6 +119,6 @@ def encoded(table: pa.Table, wanted: QueryFormat) -> bytes:
 
 
 def row_lists(table: pa.Table) -> list[list[Any]]:
-    """Each row as a list; columns may have the same name."""
+    """Each row as a list; column names may repeat."""
     columns = [column.to_pylist() for column in table.columns]
     return [list(row) for row in zip(*columns, strict=True)]

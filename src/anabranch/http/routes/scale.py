@@ -1,4 +1,4 @@
-"""The calls that change who owns which bins, while rows flow."""
+"""Routes that move bins between workers while rows flow."""
 
 from __future__ import annotations
 
@@ -10,79 +10,79 @@ from anabranch.http.app_context import AppContext
 from anabranch.http.body import read_body
 from anabranch.http.openapi import answers, body
 from anabranch.http.parameters import strict_router
-from anabranch.http.responses import json_response, problem_response
-from anabranch.http.routes.operations import REFUSALS, STILL_GOING_ON, Seconds, answered
+from anabranch.http.responses import json_response
+from anabranch.http.routes.operations import IN_PROGRESS, REFUSALS, Seconds, operate
 from anabranch.http.schemas import RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest
 from anabranch.protocol.rescale_requests import (
     CancelRescale,
     PauseRescale,
     Rebalance,
+    RescaleRequest,
     ResumeRescale,
     Scale,
     TargetRequest,
 )
-from anabranch.protocol.rescale_requests import RescaleRequest as Asked
 
 
 def scaling_calls(context: AppContext) -> APIRouter:
-    """``scale``, ``rebalance``, and what can be done to a rescale that is under way."""
+    """The routes ``/scale`` and ``/rebalance``, and those of the current rescale."""
     calls = strict_router("scaling")
-    said = answers(ScaleAnswer, *REFUSALS, also=STILL_GOING_ON)
-    said_of_body = answers(ScaleAnswer, *REFUSALS, 408, 413, 415, also=STILL_GOING_ON)
+    responses = answers(ScaleAnswer, *REFUSALS, also=IN_PROGRESS)
+    body_responses = answers(ScaleAnswer, *REFUSALS, 408, 413, 415, also=IN_PROGRESS)
 
     @calls.get("/scale", responses=answers(Rescales), response_class=Response)
     async def scale_status() -> Response:
-        """The rescale that is under way, and the last ones that are over."""
+        """The current rescale and recent finished ones."""
         found = await context.status()
         return json_response(Rescales(found.rescale, found.rescales))
 
     @calls.post(
         "/scale",
-        responses=said_of_body,
+        responses=body_responses,
         response_class=Response,
         openapi_extra=body(ScaleRequest),
     )
     async def scale(request: Request, seconds: Seconds = 30) -> Response:
-        """Go to another number of workers. Answers when the request is durable.
+        """Change the number of workers. Answers when the request is durable.
 
-        The bins move over the steps that follow: see `GET /scale`. A second request replaces the
-        target from where things are. With `dry_run` nothing is changed: the answer has a forecast.
+        The bins move during the following steps: see `GET /scale`. A second request replaces the
+        target. With `dry_run` it changes nothing and answers with a forecast.
         """
         wanted = await read_body(request, ScaleRequest)
         target = Scale(wanted.workers, tuple(wanted.regions.items()), wanted.remove, wanted.by)
-        return await _wanted(context, "scale", target, wanted.dry_run, seconds)
+        return await _rescale(context, "scale", target, wanted.dry_run, seconds)
 
     @calls.post(
         "/rebalance",
-        responses=said_of_body,
+        responses=body_responses,
         response_class=Response,
         openapi_extra=body(RebalanceRequest),
     )
     async def rebalance(request: Request, seconds: Seconds = 30) -> Response:
-        """Share the bins anew among the same workers. Answers when the request is durable."""
+        """Redistribute the bins over the same workers. Answers when the request is durable."""
         wanted = await read_body(request, RebalanceRequest)
         target = Rebalance(wanted.regions, wanted.by)
-        return await _wanted(context, "rebalance", target, wanted.dry_run, seconds)
+        return await _rescale(context, "rebalance", target, wanted.dry_run, seconds)
 
-    @calls.post("/scale/pause", responses=said, response_class=Response)
+    @calls.post("/scale/pause", responses=responses, response_class=Response)
     async def scale_pause(seconds: Seconds = 30) -> Response:
-        """Hand no more bins over; rows go on. Bins that are on their way arrive."""
+        """Start no more moves; rows keep flowing. Bins already moving arrive."""
         return await _ask(context, "scale pause", PauseRescale(), seconds)
 
-    @calls.post("/scale/resume", responses=said, response_class=Response)
+    @calls.post("/scale/resume", responses=responses, response_class=Response)
     async def scale_resume(seconds: Seconds = 30) -> Response:
-        """Go on with a rescale that was paused."""
+        """Resume a paused rescale."""
         return await _ask(context, "scale resume", ResumeRescale(), seconds)
 
-    @calls.post("/scale/cancel", responses=said, response_class=Response)
+    @calls.post("/scale/cancel", responses=responses, response_class=Response)
     async def scale_cancel(roll_back: bool = False, seconds: Seconds = 30) -> Response:
-        """Leave the bins where they are; with `roll_back`, bring them back to where they were."""
+        """Leave the bins where they are; with `roll_back`, move them back to where they were."""
         return await _ask(context, "scale cancel", CancelRescale(roll_back), seconds)
 
     return calls
 
 
-async def _wanted(
+async def _rescale(
     context: AppContext, name: str, request: TargetRequest, dry_run: bool, seconds: float
 ) -> Response:
     if not dry_run:
@@ -92,9 +92,6 @@ async def _wanted(
     return json_response(ScaleAnswer(name, True, None, status, found))
 
 
-async def _ask(context: AppContext, name: str, asked: Asked, seconds: float) -> Response:
-    found = await answered(context, context.waiting, RescalePipeline(asked), seconds)
-    if found.failure is not None:
-        return problem_response(found.failure)
-    answer = ScaleAnswer(name, not found.waiting, found.step, await context.status())
-    return json_response(answer, 202 if found.waiting else 200)
+async def _ask(context: AppContext, name: str, request: RescaleRequest, seconds: float) -> Response:
+    operation = RescalePipeline(request)
+    return await operate(context, context.waiting, name, operation, seconds, ScaleAnswer)

@@ -1,4 +1,4 @@
-"""The calls that only look: status, stats, metrics, metadata, checkpoints, health."""
+"""Routes that only read: status, stats, metrics, metadata, checkpoints, health."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from anabranch.protocol.status import Phase, SourceStatus, Status
 
 
 def reading_calls(context: AppContext) -> APIRouter:
-    """All calls that answer at once and change nothing."""
+    """All routes that answer at once and change nothing."""
     calls = strict_router("looking")
 
     @calls.get("/status", responses=answers(Status), response_class=Response)
@@ -38,17 +38,17 @@ def reading_calls(context: AppContext) -> APIRouter:
 
     @calls.get("/stats", responses=answers(Stats), response_class=Response)
     async def stats() -> Response:
-        """The recent steps in numbers."""
+        """Statistics of the recent steps."""
         return json_response(
             stats_of(await context.status(), context.feed.recent(), time.monotonic())
         )
 
     @calls.get("/metadata", responses=answers(Metadata), response_class=Response)
     async def metadata() -> Response:
-        """The dataflow that runs: sources, regions with their states, sinks, and the graph."""
+        """The running dataflow: sources, regions with their states, sinks, and the graph."""
         info = await context.quick.call(context.coordinator.info)
         if info is None:
-            raise CoordinatorStarting("No node has told yet what it runs", do="Ask again soon.")
+            raise CoordinatorStarting("No node has reported its dataflow yet", do="Ask again soon.")
         return json_response(metadata_of(info, await context.status()))
 
     @calls.get("/checkpoints", responses=answers(Checkpoints), response_class=Response)
@@ -70,23 +70,23 @@ def reading_calls(context: AppContext) -> APIRouter:
         responses={
             **answers(None),
             200: {
-                "description": "Metrics as Prometheus reads them.",
+                "description": "Metrics in Prometheus's text format.",
                 "content": {CONTENT_TYPE: {"schema": {"type": "string"}}},
             },
         },
         response_class=Response,
     )
     async def metrics() -> Response:
-        """Metrics as Prometheus reads them."""
+        """Metrics in Prometheus's text format."""
         text = context.meter.collect(await context.status())
-        # The type is given as a header: as a media type FastAPI would add a second charset.
+        # As a header: FastAPI would add a second charset to a media type.
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     return calls
 
 
 def metadata_of(info: ProgramInfo, status: Status) -> Metadata:
-    """The dataflow as its node knows it, each region with its workers."""
+    """The dataflow that a node reported, each region with its workers."""
     spread = {region.region: region for region in status.regions}
     return Metadata(
         dataflow=info.dataflow,

@@ -1,1 +1,1 @@
-"""SQL over state: what a query may be, and how it is run beside the steps."""
+"""SQL over state: which queries are allowed, and how they run beside the steps."""

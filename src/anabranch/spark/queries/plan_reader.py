@@ -1,7 +1,7 @@
-"""What a query consists of, read from Catalyst's plans: the one place that looks into them.
+"""Read from Catalyst's plans what a query consists of: the only place that inspects them.
 
-The parser's plan is read before any name is looked up, so that a query which names a file is
-refused before Spark touches the file. The analyzer's plan tells what the names turned out to be.
+The parser's plan is read before any name is resolved, so that a query that names a file is refused
+before Spark touches the file. The analyzer's plan shows what the names resolved to.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from anabranch.dataflow.sql.query_rules import Leaf, Name, Parsed, has_several_s
 from anabranch.errors import InvalidQuery, QueryError, SeveralStatements
 from anabranch.spark.error_text import sentence
 from anabranch.spark.failure import quietly
-from anabranch.spark.jvm import TREE_PATTERN, java_class
-from anabranch.spark.session import use_session
+from anabranch.spark.jvm import TREE_PATTERN, class_name, java_class, scala_items
 
 _CATALYST = "org.apache.spark.sql.catalyst"
-_SINGLE_QUOTES = "String literals have single quotes; names have double quotes or backquotes."
+_SINGLE_QUOTES = "Quote strings with single quotes, names with double quotes or backquotes."
 
 
 class PlanReader:
-    """Asks one session's parser and analyzer. No job is started."""
+    """Asks one session's parser and analyzer. It starts no job."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Nothing is asked yet."""
         self._spark = spark
         jvm: Any = spark._jvm
         self._parser = spark._jsparkSession.sessionState().sqlParser()
@@ -39,37 +37,33 @@ class PlanReader:
         self._named = [patterns.UNRESOLVED_IDENTIFIER()]
         self._groups: dict[str, str | None] = {}
 
-    def activate(self) -> None:
-        """Make the session the active one of this thread."""
-        use_session(self._spark)
-
     def parse(self, text: str) -> Parsed:
-        """What stands in the text; ``InvalidQuery`` or ``SeveralStatements`` if it has no sense."""
+        """Parse a query; ``InvalidQuery`` or ``SeveralStatements`` if that fails."""
         try:
             with quietly():
                 plan = self._parser.parsePlan(text)
         except (PySparkException, Py4JJavaError) as error:
-            raise _unreadable(text, error) from error
+            raise _parse_error(text, error) from error
         walk = _Walk(self._calls, self._named)
         walk.visit(plan)
-        return walk.parsed(_kind(plan))
+        return walk.parsed(class_name(plan))
 
-    def analysed(self, text: str) -> DataFrame:
-        """The query with its names looked up; ``InvalidQuery`` where one is not there."""
+    def analyze(self, text: str) -> DataFrame:
+        """Resolve the names of a query; ``InvalidQuery`` if one does not exist."""
         try:
             with quietly():
                 return self._spark.sql(text)
         except (PySparkException, Py4JJavaError) as error:
             raise InvalidQuery(
-                f"Spark cannot make sense of the query: {sentence(error)}", do=_SINGLE_QUOTES
+                f"Spark cannot analyze the query: {sentence(error)}", do=_SINGLE_QUOTES
             ) from error
 
     def leaves(self, df: DataFrame) -> Iterator[Leaf]:
-        """Everything that a query reads, subqueries included."""
+        """Everything that a query reads, including its subqueries."""
         yield from _leaves(df._jdf.queryExecution().analyzed())
 
     def group_of(self, function: str) -> str | None:
-        """Spark's group of a function that is built in; None for others."""
+        """Spark's group of a built-in function; None for others."""
         if function not in self._groups:
             found = self._built_in.lookupFunction(self._identifier(function))
             self._groups[function] = found.get().getGroup() if found.isDefined() else None
@@ -77,7 +71,7 @@ class PlanReader:
 
 
 class _Walk:
-    """Goes through a plan of the parser's and notes what it meets."""
+    """Traverses a plan of the parser and collects what it uses."""
 
     def __init__(self, calls: list[Any], named: list[Any]) -> None:
         self._calls = calls
@@ -90,7 +84,7 @@ class _Walk:
         self._named_by_expression = False
 
     def parsed(self, root: str) -> Parsed:
-        """What was met."""
+        """The result."""
         return Parsed(
             root,
             frozenset(self._nodes),
@@ -102,8 +96,8 @@ class _Walk:
         )
 
     def visit(self, plan: Any) -> None:  # noqa: ANN401  (objects of the JVM have no type here)
-        """Note a node, what its expressions call, and all plans below and inside it."""
-        kind = _kind(plan)
+        """Collect a node, what its expressions call, and all plans below and inside it."""
+        kind = class_name(plan)
         self._nodes.add(kind)
         match kind:
             case "UnresolvedRelation":
@@ -111,14 +105,14 @@ class _Walk:
             case "UnresolvedTableValuedFunction":
                 self._table_functions.add(_name(plan.name()))
             case "UnresolvedWith":
-                for table in _items(plan.cteRelations()):
+                for table in scala_items(plan.cteRelations()):
                     self._common_tables.add(table._1())
                     self.visit(table._2())
             case _:
                 pass
-        for expression in _items(plan.expressions()):
+        for expression in scala_items(plan.expressions()):
             self._expression(expression)
-        for part in (*_items(plan.children()), *_items(plan.subqueries())):
+        for part in (*scala_items(plan.children()), *scala_items(plan.subqueries())):
             self.visit(part)
 
     def _expression(self, expression: Any) -> None:  # noqa: ANN401
@@ -126,7 +120,7 @@ class _Walk:
             self._named_by_expression = True
         if not any(expression.containsPattern(pattern) for pattern in self._calls):
             return
-        match _kind(expression):
+        match class_name(expression):
             case "UnresolvedFunction":
                 self._functions.add(_name(expression.nameParts()))
             case "UnresolvedGenerator":
@@ -135,19 +129,18 @@ class _Walk:
                 self._functions.add((*before, name.funcName()))
             case _:
                 pass
-        for part in _items(expression.children()):
+        for part in scala_items(expression.children()):
             self._expression(part)
 
 
 def _leaves(plan: Any) -> Iterator[Leaf]:  # noqa: ANN401
-    kind = _kind(plan)
+    kind = class_name(plan)
     if kind == "View":
         name = plan.desc().identifier()
-        shown = name.unquotedString()
-        # What stands below a view of ours is our own; a view of anybody else's is not looked into.
-        yield Leaf(kind, name.table() if plan.isTempView() else shown)
+        # Below our own views everything is ours; other views are not inspected.
+        yield Leaf(kind, name.table() if plan.isTempView() else name.unquotedString())
         return
-    parts = [*_items(plan.children()), *_items(plan.subqueries())]
+    parts = [*scala_items(plan.children()), *scala_items(plan.subqueries())]
     if kind == "Range":
         yield Leaf(kind, rows=int(str(plan.numElements())))
     elif not plan.children().nonEmpty():
@@ -156,24 +149,13 @@ def _leaves(plan: Any) -> Iterator[Leaf]:  # noqa: ANN401
         yield from _leaves(part)
 
 
-def _kind(node: Any) -> str:  # noqa: ANN401
-    """The name of a node's class, without the ``$`` of Scala's objects."""
-    return str(node.getClass().getSimpleName()).rstrip("$")
-
-
-def _items(sequence: Any) -> Iterator[Any]:  # noqa: ANN401
-    """The members of one of Scala's sequences."""
-    for place in range(sequence.size()):
-        yield sequence.apply(place)
-
-
 def _name(parts: Any) -> Name:  # noqa: ANN401
-    return tuple(str(part) for part in _items(parts))
+    return tuple(str(part) for part in scala_items(parts))
 
 
-def _unreadable(text: str, error: PySparkException | Py4JJavaError) -> QueryError:
+def _parse_error(text: str, error: PySparkException | Py4JJavaError) -> QueryError:
     if has_several_statements(text):
         return SeveralStatements(
-            "There is more than one statement in the text", do="Ask one after the other."
+            "The text has more than one statement", do="Run them one after the other."
         )
     return InvalidQuery(f"Spark cannot read the query: {sentence(error)}", do=_SINGLE_QUOTES)

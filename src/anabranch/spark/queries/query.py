@@ -1,14 +1,13 @@
-"""SQL over state, beside the steps.
+"""Run SQL over state, beside the steps.
 
-A query sees one committed step: the views are made from one snapshot and analysed at once, then it
-runs over files that never change. It has a session of its own, in which nothing but the views can
-be named; what may stand in it is decided by ``dataflow/sql/query_rules.py``.
+A query sees one committed step: its views are created from one snapshot and analyzed at once, then
+it runs over files that never change. It has its own session, in which only the views have names;
+``dataflow/sql/query_rules.py`` decides what a query may contain.
 
-Queries stay out of the way of steps. They are in a pool that gets a core only when no step wants
-one, and since running tasks are not interrupted for others, all of them together have at most half
-of the cores: so many run at a time, each in so many tasks a stage, and the rest wait their turn.
-A task that was cancelled may go on for a while (Spark asks it to end, and not every loop listens):
-the turn of its query is over when its last task is.
+Queries stay out of the way of steps. Their pool gets a core only when no step wants one. Since
+running tasks are not preempted, all queries together use at most half of the cores: few run at a
+time, each with few tasks per stage, and the rest wait their turn. A cancelled task may run on for a
+while (Spark asks it to end, and not every loop listens): a query's turn ends with its last task.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from anabranch.errors import InvalidQuery, QueryFailed, QueryTimeout, SnapshotEx
 from anabranch.spark.failure import query_failure, quietly
 from anabranch.spark.queries.plan_reader import PlanReader
 from anabranch.spark.queries.scan import state_frame, within_limits
-from anabranch.spark.session import PER_SESSION, QUERY_POOL, use_pool
+from anabranch.spark.session import PER_SESSION, QUERY_POOL, use_pool, use_session
 from anabranch.spark.step.assembly import Assembly
 from anabranch.task.queries import STEP, QueryLimits
 from anabranch.task.state_reader import Snapshot, missing_or_expired
@@ -46,33 +45,35 @@ PER_QUERY_SESSION = {
     **PER_SESSION,
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.lateralColumnAlias.enableImplicitResolution": "true",
-    # The rules refuse files by name; this session would not read them anyway.
+    # The rules reject files by name; this session would not read them anyway.
     "spark.sql.runSQLOnFiles": "false",
-    # The side of a join that is sent to all tasks lies in the driver's memory.
+    # The broadcast side of a join is in the driver's memory.
     "spark.sql.maxBroadcastTableSize": str(64 << 20),
-    # Loops over rows that were broadcast or buffered do not notice that their task was cancelled;
-    # loops over rows in Spark's sorter do.
+    # Loops over broadcast or buffered rows ignore the cancellation of their task; loops over rows
+    # in Spark's sorter do not.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.cartesianProductExec.buffer.in.memory.threshold": "0",
     "spark.sql.sortMergeJoinExec.buffer.in.memory.threshold": "1024",
 }
-"""What queries rely on, in a session that nobody else has."""
+"""The settings that queries rely on, in their own session."""
 
 
 @dataclass
 class _Ticket:
-    """One query on its way: the group of its jobs, and whether somebody still waits for it."""
+    """A query in progress: its job group, whether it has begun, and whether it was cancelled."""
 
     group: str
     begun: threading.Event = field(default_factory=threading.Event)
-    given_up: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 class SparkQueries:
-    """Runs queries on the Spark of this process. Any thread may ask."""
+    """Runs queries on this process's Spark. Any thread may call it.
+
+    The first query creates the session and the threads.
+    """
 
     def __init__(self, spark: SparkSession, store: Path) -> None:
-        """No session and no thread is made before the first query."""
         self._spark = spark
         self._store = store
         self._lock = threading.Lock()
@@ -82,9 +83,9 @@ class SparkQueries:
         self._threads = ThreadPoolExecutor(at_a_time, thread_name_prefix="anabranch-query")
 
     def run(self, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits) -> pa.Table:
-        """The rows of a query over the state that is committed when its turn comes.
+        """The rows of a query over the state committed when its turn comes.
 
-        The step stands in the metadata of the result's schema, as ``anabranch.step``. Raises a
+        The metadata of the result's schema has the step, as ``anabranch.step``. Raises a
         ``QueryError``; the time limit includes the wait for its turn.
         """
         if self._spark.sparkContext._jsc is None:
@@ -100,17 +101,17 @@ class SparkQueries:
             if not answer.done():
                 raise _timeout(ticket, limits)
         except BaseException:
-            self._give_up(ticket, answer)
+            self._cancel(ticket, answer)
             raise
         return answer.result()
 
     def frame(self, snapshot: Snapshot, operator: str) -> DataFrame:
-        """An operator's state as a DataFrame that reads the files when it is used."""
+        """An operator's state as a DataFrame that reads the files on use."""
         return state_frame(self._readers, snapshot.view(operator), self._store, self._cores)
 
     @cached_property
     def _readers(self) -> Assembly:
-        """The session of the DataFrames that are handed out: what is done there harms no query."""
+        """The session of DataFrames given to users, separate from that of queries."""
         return Assembly(_session(self._spark, PER_SESSION))
 
     @cached_property
@@ -120,41 +121,38 @@ class SparkQueries:
     @cached_property
     def _assembly(self) -> Assembly:
         tasks = str(self._tasks)
-        own = {
-            "spark.sql.shuffle.partitions": tasks,
-            "spark.sql.leafNodeDefaultParallelism": tasks,
-        }
+        own = {"spark.sql.shuffle.partitions": tasks, "spark.sql.leafNodeDefaultParallelism": tasks}
         return Assembly(_session(self._spark, {**PER_QUERY_SESSION, **own}))
 
     def _answer(
         self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
     ) -> pa.Table:
-        """In a thread of the pool: check, pin a step, run."""
+        """Run a query, in a thread of the pool."""
         ticket.begun.set()
         use_pool(self._spark, QUERY_POOL)
         try:
             return self._result(ticket, sql, committed, limits)
         finally:
-            if ticket.given_up.is_set():
+            if ticket.cancelled.is_set():
                 self._await_tasks(ticket)
 
     def _result(
         self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
     ) -> pa.Table:
-        snapshot, df = self._checked(sql, committed)
+        snapshot, df = self._analyze(sql, committed)
         names = df.columns
-        # Two columns may have one name, which tasks could not tell apart.
+        # Column names may repeat, and tasks could not tell such columns apart.
         numbers = [f"c{place}" for place in range(len(names))]
         numbered = df.toDF(*numbers)
-        bounded = self._assembly.mapped(
+        bounded = self._assembly.map_in_arrow(
             numbered.limit(limits.rows + 1),
             numbers,
             partial(within_limits, limits),
             numbered.schema,
         )
         self._spark.sparkContext.setJobGroup(ticket.group, "a query over state", True)
-        if ticket.given_up.is_set():
-            raise QueryTimeout("The query was given up before it ran")
+        if ticket.cancelled.is_set():
+            raise QueryTimeout("The query was cancelled before it ran")
         try:
             with quietly():
                 table = bounded.toArrow()
@@ -166,15 +164,15 @@ class SparkQueries:
         metadata = {STEP: str(snapshot.step).encode()}
         return table.rename_columns(names).replace_schema_metadata(metadata)
 
-    def _checked(self, sql: str, committed: Callable[[], Snapshot]) -> tuple[Snapshot, DataFrame]:
-        """The query over the views of one step.
+    def _analyze(self, sql: str, committed: Callable[[], Snapshot]) -> tuple[Snapshot, DataFrame]:
+        """Check a query and analyze it over the views of one step.
 
-        The views have the operators' names, whatever step they show, so only one query at a time
-        may make them; once analysed it keeps those that it found.
+        The views have the operators' names whatever step they show, so only one query at a time
+        may create them; an analyzed query keeps the views that it found.
         """
         with self._lock:
-            # The parser follows the settings of the session that is active in its thread.
-            self._plans.activate()
+            # The parser uses the settings of its thread's active session.
+            use_session(self._assembly.spark)
             parsed = self._plans.parse(sql)
             snapshot = committed()
             wanted = operators_in_query(parsed, snapshot.operators, self._plans.group_of)
@@ -183,19 +181,19 @@ class SparkQueries:
                     self._assembly, snapshot.view(operator), self._store, self._tasks
                 )
                 self._assembly.view(view, operator)
-            df = self._plans.analysed(sql)
+            df = self._plans.analyze(sql)
             check_leaves(self._plans.leaves(df), wanted)
             return snapshot, df
 
-    def _give_up(self, ticket: _Ticket, answer: Future[pa.Table]) -> None:
-        """Cancel what a query runs and what it would run next."""
-        ticket.given_up.set()
+    def _cancel(self, ticket: _Ticket, answer: Future[pa.Table]) -> None:
+        """Cancel the jobs of a query, including future ones."""
+        ticket.cancelled.set()
         answer.cancel()
         context = self._spark.sparkContext._jsc.sc()
         context.cancelJobGroupAndFutureJobs(ticket.group)
 
     def _await_tasks(self, ticket: _Ticket) -> None:
-        """Wait until no task of a cancelled query runs any more, or Spark itself has ended."""
+        """Wait until no task of a cancelled query runs any more, or Spark has stopped."""
         tracker = self._spark.sparkContext.statusTracker()
         while self._spark.sparkContext._jsc is not None:
             jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(ticket.group))
@@ -214,7 +212,7 @@ def _timeout(ticket: _Ticket, limits: QueryLimits) -> QueryTimeout:
         )
     return QueryTimeout(
         f"The query waited longer than {limits.seconds:g} seconds for its turn",
-        do="Other queries, or tasks of one that was cancelled, still run. Ask again later.",
+        do="Other queries, or tasks of a cancelled one, still run. Try again later.",
     )
 
 

@@ -1,4 +1,4 @@
-"""State as a DataFrame: tasks read the files of one step, each a range of bins."""
+"""State as a DataFrame: each task reads a range of bins from the files of one step."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from anabranch.task.state_reader import read_view
 
 
 def state_frame(assembly: Assembly, view: StateView, store: Path, tasks: int) -> DataFrame:
-    """An operator's state at one step. Nothing is read before the DataFrame is used."""
+    """An operator's state at one step, as a DataFrame that reads the files on use."""
     parts = min(tasks, view.bins)
     ranges = assembly.query(f"select id from range(0, {parts}, 1, {parts})")
     task = partial(_read_bins, view, str(store), parts)
-    return assembly.mapped(ranges, ["id"], task, view.schema())
+    return assembly.map_in_arrow(ranges, ["id"], task, view.schema())
 
 
 def _read_bins(
     view: StateView, store: str, parts: int, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: the rows of the ranges of bins with these numbers."""
+    """Task: read the rows of the numbered ranges of bins."""
     with carrying_errors():
         ranges = bin_ranges(view.bins, parts)
         for batch in numbers:
@@ -39,7 +39,7 @@ def _read_bins(
 def within_limits(
     limits: QueryLimits, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: the rows as they come, until they are too many."""
+    """Task: pass the rows on; ``QueryTooLarge`` if they are too many."""
     with carrying_errors():
         rows = size = 0
         for batch in batches:

@@ -1,1 +1,1 @@
-"""One step as one Spark job: what it reads, its exchanges, its tasks."""
+"""One step as one Spark job: its input, its exchanges, its tasks."""

@@ -1,4 +1,4 @@
-"""What a step reads, level by level: files that the JVM reads, and orders for Python tasks."""
+"""The input of a step, level by level: files for the JVM, orders for Python's read tasks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from anabranch.spark.step.reading import (
 )
 from anabranch.task.program import Program
 
-Found = dict[Place, DataFrame]
-"""Files by their source and the level that their rows go to."""
+LoadedFiles = dict[Place, DataFrame]
+"""Files by their source and the level that reads their rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class LevelInput:
-    """What is read for one level."""
+    """The input of one level."""
 
     level: int
     files: tuple[tuple[SourceNode, tuple[FileSlice, ...]], ...]
@@ -42,38 +42,37 @@ class LevelInput:
 
     @property
     def shape(self) -> Hashable:
-        """What the query over it depends on."""
+        """What the level's query depends on."""
         return self.level, tuple(node.id for node, _ in self.files), bool(self.orders)
 
 
 class Inputs:
-    """Finds what steps of one program read. For one thread at a time."""
+    """Finds the input of one program's steps. For one thread at a time."""
 
     def __init__(self, assembly: Assembly, program: Program, sources: SparkSources) -> None:
-        """No call is made yet."""
         self._assembly = assembly
         self._program = program
         self._sources = sources
         self._readers: dict[Place, FileReader] = {}
 
     def of(self, plan: Plan) -> list[LevelInput]:
-        """What the step reads; a Python data source is asked for its partitions."""
+        """The input of a step; asks Python data sources for their partitions."""
         return [self._of_level(plan, n + 1) for n in range(len(self._program.physical.levels) - 1)]
 
-    def found(self, inputs: Iterable[LevelInput]) -> Found:
-        """Let Spark look at all files."""
+    def load(self, inputs: Iterable[LevelInput]) -> LoadedFiles:
+        """Let Spark list all files."""
         return {
-            (node.id, each.level): self._reader(node, each.level).found(slices)
+            (node.id, each.level): self._reader(node, each.level).load(slices)
             for each in inputs
             for node, slices in each.files
         }
 
-    def rows(self, node: SourceNode, level: int, found: Found) -> DataFrame:
-        """The rows of a source's files, with what is needed beside their own columns."""
-        return self._reader(node, level).rows(found[node.id, level])
+    def rows(self, node: SourceNode, level: int, files: LoadedFiles) -> DataFrame:
+        """The rows of a source's files, with the additional columns that steps need."""
+        return self._reader(node, level).rows(files[node.id, level])
 
     def tags(self, plan: Plan) -> FileTags:
-        """How the rows of each source name their files."""
+        """The tags by which the rows of each source name their files."""
         inputs = {given.source: given for given in plan.inputs}
         return tuple(
             tags_of(number, _files(inputs[node.name]))
@@ -101,7 +100,7 @@ class Inputs:
         return LevelInput(level, tuple(files), tuple(orders))
 
     def _parts(self, node: SourceNode, given: Input) -> list[ReadPart]:
-        """What Python tasks read of a source: ranges as planned, or partitions asked for now."""
+        """What Python tasks read of a source: planned ranges, or the partitions it names now."""
         if isinstance(node.source, PythonDataSource):
             found = self._sources.partitions(node.name, given.slices)
             return [PartitionPart(number, data) for number, data in enumerate(found)]
@@ -114,10 +113,10 @@ class Inputs:
         return self._readers[node.id, level]
 
 
-def indexes_of(found: Found) -> Mapping[Place, Any] | None:
-    """What Spark knows of the files; None where it keeps that to itself."""
+def indexes_of(files: LoadedFiles) -> Mapping[Place, Any] | None:
+    """Spark's index of each listing of files; None if one does not expose it."""
     indexes: dict[Place, Any] = {}
-    for place, df in found.items():
+    for place, df in files.items():
         plan: Any = df._jdf.logicalPlan()
         if plan.getClass().getSimpleName() != "LogicalRelation":
             return None

@@ -1,9 +1,8 @@
-"""Physical plans that are kept: a step runs by the plan of an earlier one, over other files.
+"""A cache of physical plans: a step reuses the plan of an earlier one, over other files.
 
-The plans of two steps differ only in their ``PlanInputs``: what tasks are told stands
-in blanks, and where bins are in tables that are written later. So the plan is made once, and every
-step gets a copy of it that knows nothing of what the others ran. See
-``docs/decisions/0009``.
+The plans of two steps differ only in their ``PlanInputs``: messages to tasks are in blanks, and the
+placement of bins is in tables that are written later. So Spark plans once, and every step gets a
+copy of the plan that holds nothing of earlier runs. See ``docs/decisions/0009``.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ KNOWN = frozenset(
         "WholeStageCodegenExec",
     }
 )
-"""The kinds of nodes of which a copy is known to be as good as new."""
+"""The node classes whose copies are known to be as good as new."""
 
 KEPT_PLANS = 16
 
 Java = Any
-"""An object of the JVM; it has no type here."""
+"""An object of the JVM, which has no Python type."""
 
 Place = tuple[int, ...]
-"""Where in a dataflow something is read."""
+"""Where a dataflow reads something."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """What the plans of two steps differ in.
+    """What differs between the plans of two steps.
 
-    ``files`` are indexes of files and ``rows`` are RDDs, one task for each partition of theirs;
-    ``partitions`` is how many there are behind each exchange, that of the last level first.
+    ``files`` are file indexes; ``rows`` are RDDs, with one task per partition; ``partitions`` is
+    their number behind each exchange, that of the last level first.
     """
 
     files: Mapping[Place, Java] = field(default_factory=dict)
@@ -64,16 +63,16 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """A part of the plan that all steps have in common: nothing in it is given."""
+    """A part of the plan without inputs, which all steps share."""
 
     node: Java
 
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """An exchange; ``arguments`` makes another one, and begins with partitioning and child.
+    """An exchange; ``arguments`` construct a copy and begin with partitioning and child.
 
-    ``depth`` is the number of exchanges above it; ``routes`` has the partitionings so far, by their
+    ``depth`` is the number of exchanges above it; ``routes`` caches the partitionings by their
     number of partitions.
     """
 
@@ -86,7 +85,7 @@ class _Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """Where files are read; ``arguments`` makes another one, and begins with the relation."""
+    """A scan of files; ``arguments`` construct a copy and begin with the relation."""
 
     node: Java
     relation: tuple[Java, tuple[Java, ...]]
@@ -96,7 +95,7 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where rows that are given are read; ``arguments`` has them second."""
+    """A scan of an RDD, which is the second of ``arguments``."""
 
     node: Java
     arguments: Java
@@ -105,7 +104,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Inner:
-    """Another node above something that is given."""
+    """Any other node above an input."""
 
     node: Java
     children: tuple[_Part, ...]
@@ -114,8 +113,8 @@ class _Inner:
 _Part = _Shared | _Exchange | _Scan | _Rows | _Inner
 
 
-class Planned:
-    """The plan of a step, never run itself. For one thread at a time."""
+class ReusablePlan:
+    """The plan of a step, which is copied and never run itself. For one thread at a time."""
 
     def __init__(self, spark: SparkSession, root: _Part, schema: Java) -> None:
         """Use ``of``."""
@@ -126,78 +125,77 @@ class Planned:
         self._to_seq = java_class(gateway.jvm, PYTHON_UTILS).toSeq
 
     @classmethod
-    def of(cls, frame: DataFrame, given: PlanInputs) -> Planned | None:
-        """The plan of a DataFrame over what is given; None where it cannot be used again.
+    def of(cls, frame: DataFrame, given: PlanInputs) -> ReusablePlan | None:
+        """The plan of a DataFrame over these inputs; None if it cannot be reused.
 
-        With one partition behind an exchange, it can be used for one partition only.
+        A plan with one partition behind an exchange serves only one partition.
         """
         spark = frame.sparkSession
-        # Outside of an action Spark plans with the settings of the active session.
+        # Outside an action Spark plans with the settings of the active session.
         use_session(spark)
         root: Java = frame._jdf.queryExecution().executedPlan()
-        part = _Taking(spark, given).taken(root)
+        part = _PlanReader(spark, given).read(root)
         return None if part is None else cls(spark, part, root.schema())
 
     def over(self, given: PlanInputs) -> DataFrame:
-        """The same query over something else."""
-        # A node takes its settings from the session that is active when it is made.
+        """The same query over other inputs."""
+        # A new node takes its settings from the active session.
         use_session(self._spark)
-        rows = _Copying(self._spark, self._to_seq, given).copied(self._root).execute()
+        rows = _PlanWriter(self._spark, self._to_seq, given).copy(self._root).execute()
         session: Java = self._spark._jsparkSession
         return DataFrame(session.internalCreateDataFrame(rows, self._schema, False), self._spark)
 
 
-class Plans:
-    """The plans of queries that come again and again, by all that they depend on."""
+class PlanCache:
+    """The plans of recurring queries, by their shape: everything that a plan depends on."""
 
     def __init__(self) -> None:
-        """None is kept yet."""
-        self._kept: OrderedDict[Hashable, Planned | _Standing] = OrderedDict()
+        self._kept: OrderedDict[Hashable, ReusablePlan | _ShapeState] = OrderedDict()
 
     def frame(
         self, shape: Hashable, given: PlanInputs | None, make: Callable[[], DataFrame | None]
     ) -> DataFrame | None:
-        """The query of this shape over what is given, which ``make`` makes in Spark's own way.
+        """The query of this shape over these inputs, from a cached plan or from ``make``.
 
-        A plan is kept when its shape comes for the second time: taking it apart costs as much as
-        planning does. ``given`` is None where not all of it is known.
+        A plan is cached when its shape comes for the second time: reading it costs as much as
+        planning. ``given`` is None if the inputs are not all known.
         """
         if given is None:
             return make()
-        # Spark plans an exchange with one partition behind it in a way of its own.
+        # Spark plans an exchange to a single partition differently.
         shape = (shape, tuple(number == 1 for number in given.partitions))
-        kept = self._kept.get(shape, _Standing.NEW)
-        if isinstance(kept, Planned):
+        kept = self._kept.get(shape, _ShapeState.NEW)
+        if isinstance(kept, ReusablePlan):
             self._kept.move_to_end(shape)
             return kept.over(given)
         made = make()
-        if kept is _Standing.REFUSED or made is None:
+        if kept is _ShapeState.REFUSED or made is None:
             return made
-        if kept is _Standing.NEW:
-            self._keep(shape, _Standing.SEEN)
+        if kept is _ShapeState.NEW:
+            self._keep(shape, _ShapeState.SEEN)
             return made
-        planned = Planned.of(made, given)
-        self._keep(shape, planned or _Standing.REFUSED)
-        # The plan that is kept is never run: what it ran would be kept with it.
+        planned = ReusablePlan.of(made, given)
+        self._keep(shape, planned or _ShapeState.REFUSED)
+        # The cached plan never runs itself: it would hold on to the results of that run.
         return made if planned is None else planned.over(given)
 
-    def _keep(self, shape: Hashable, what: Planned | _Standing) -> None:
+    def _keep(self, shape: Hashable, what: ReusablePlan | _ShapeState) -> None:
         self._kept[shape] = what
         self._kept.move_to_end(shape)
         while len(self._kept) > KEPT_PLANS:
             self._kept.popitem(last=False)
 
 
-class _Standing(Enum):
-    """Of a shape without a plan: never seen, seen once, or not to be planned once for all."""
+class _ShapeState(Enum):
+    """The state of a shape without a plan: never seen, seen once, or not cacheable."""
 
     NEW = auto()
     SEEN = auto()
     REFUSED = auto()
 
 
-class _Taking:
-    """Takes a plan apart."""
+class _PlanReader:
+    """Reads a physical plan into parts."""
 
     def __init__(self, spark: SparkSession, given: PlanInputs) -> None:
         context = spark.sparkContext
@@ -209,25 +207,24 @@ class _Taking:
         self._files = {self._identity(index): place for place, index in given.files.items()}
         self._rows = {self._identity(rows): place for place, rows in given.rows.items()}
 
-    def taken(self, node: Java, depth: int = 0) -> _Part | None:
-        """What a node is, ``depth`` exchanges below the root; None where one is not known."""
+    def read(self, node: Java, depth: int = 0) -> _Part | None:
+        """The part for a node, ``depth`` exchanges below the root; None for unknown nodes."""
         kind = node.getClass().getSimpleName()
         if kind not in KNOWN or not node.subqueries().isEmpty():
             return None
         match kind:
             case "FileSourceScanExec":
-                return self._scan(node)
+                return self._file_scan(node)
             case "RDDScanExec":
-                return self._scanned(node)
+                return self._row_scan(node)
             case _:
-                return self._above(kind, node, depth)
+                return self._inner(kind, node, depth)
 
-    def _above(self, kind: str, node: Java, depth: int) -> _Part | None:
-        """What a node above others is."""
+    def _inner(self, kind: str, node: Java, depth: int) -> _Part | None:
         below = node.children()
         parts = []
         for place in range(below.size()):
-            part = self.taken(below.apply(place), depth + (kind == EXCHANGE))
+            part = self.read(below.apply(place), depth + (kind == EXCHANGE))
             if part is None:
                 return None
             parts.append(part)
@@ -237,7 +234,7 @@ class _Taking:
             return _Inner(node, tuple(parts))
         return _Shared(node)
 
-    def _scanned(self, node: Java) -> _Part:
+    def _row_scan(self, node: Java) -> _Part:
         place = self._rows.get(self._identity(node.rdd()))
         return _Shared(node) if place is None else _Rows(node, self._arguments(node, 0), place)
 
@@ -249,7 +246,7 @@ class _Taking:
             return None
         return _Exchange(node, child, depth, self._arguments(node, 2), {number: routed})
 
-    def _scan(self, node: Java) -> _Part | None:
+    def _file_scan(self, node: Java) -> _Part | None:
         relation = node.relation()
         place = self._files.get(self._identity(relation.location()))
         if place is None:
@@ -266,7 +263,7 @@ class _Taking:
         return _Scan(node, (relation, rest), arguments, place)
 
     def _arguments(self, node: Java, first: int) -> Java:
-        """What another node is made with, from the ``first`` argument on."""
+        """The arguments that construct a copy of a node, from the ``first`` on."""
         count = node.productArity()
         arguments = self._gateway.new_array(java_class(self._jvm, "java.lang.Object"), count)
         for number in range(first, count):
@@ -277,8 +274,8 @@ class _Taking:
         return int(self._identity_of(index))
 
 
-class _Copying:
-    """Puts a plan together again, over something else."""
+class _PlanWriter:
+    """Copies a plan over other inputs."""
 
     def __init__(self, spark: SparkSession, to_seq: Java, given: PlanInputs) -> None:
         self._given = given
@@ -286,13 +283,13 @@ class _Copying:
         self._client: Java = gateway._gateway_client
         self._to_seq = to_seq
 
-    def copied(self, part: _Part) -> Java:
+    def copy(self, part: _Part) -> Java:
         match part:
             case _Shared(node):
                 return node
             case _Exchange(node, child, depth, arguments, routes):
-                arguments[0] = _routed(routes, self._given.partitions[depth])
-                arguments[1] = self.copied(child)
+                arguments[0] = _partitioning(routes, self._given.partitions[depth])
+                arguments[1] = self.copy(child)
                 return node.makeCopy(arguments)
             case _Scan(node, (relation, rest), arguments, place):
                 arguments[0] = relation.copy(self._given.files[place], *rest)
@@ -300,19 +297,19 @@ class _Copying:
             case _Rows(node, arguments, place):
                 arguments[1] = self._given.rows[place]
                 return node.makeCopy(arguments)
-            # Not ``withNewChildren``, which gives the node itself where the children are equal.
+            # Not ``withNewChildren``, which returns the node itself if the children are equal.
             case _Inner(node, (child,)):
-                return node.withNewChildInternal(self.copied(child))
+                return node.withNewChildInternal(self.copy(child))
             case _Inner(node, children):
-                return node.withNewChildrenInternal(self._seq(map(self.copied, children)))
+                return node.withNewChildrenInternal(self._seq(map(self.copy, children)))
 
     def _seq(self, nodes: Iterable[Java]) -> Java:
         listed = ListConverter().convert(list(nodes), self._client)
         return self._to_seq(listed).toIndexedSeq()
 
 
-def _routed(routes: dict[int, Java], partitions: int) -> Java:
-    """The partitioning of an exchange for so many partitions."""
+def _partitioning(routes: dict[int, Java], partitions: int) -> Java:
+    """The partitioning of an exchange for this number of partitions."""
     if partitions not in routes:
         any_number = next(iter(routes.values()))
         routes[partitions] = any_number.copy(any_number.expr(), partitions)

@@ -1,4 +1,4 @@
-"""A query that was made, and what it was made for: it may be for a step that is yet to come."""
+"""The query of a step, which may be yet to come, and everything that it depends on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch.spark.step.reading import ReadOrder
 
 @dataclass(frozen=True, slots=True)
 class PlanKey:
-    """The step that a query is for: all that it depends on. Which bins are where is not in it.
+    """Everything that a step's query depends on; the placement of bins is not part of it.
 
     ``shape`` is what its plan depends on; ``read_tasks`` is their number, by level.
     """
@@ -32,7 +32,7 @@ class PlanKey:
 
 @dataclass(frozen=True, slots=True)
 class StepQuery:
-    """A step as a query that gives its reports, and the blanks that are to be filled before."""
+    """A step as a query that returns its reports, and the blanks to fill before it runs."""
 
     plan_key: PlanKey
     frame: DataFrame
@@ -41,7 +41,7 @@ class StepQuery:
 
     @property
     def seating(self) -> tuple[Seats, ...]:
-        """Where the workers of every level sit."""
+        """The seats of every level's workers."""
         return self.plan_key.seating
 
 

@@ -1,7 +1,7 @@
-"""Steps on Spark: each is one job with one action.
+"""Run steps on Spark: each is one job with one action.
 
-While a step runs, the query of the one after it is made and planned, if its input is known: of a
-small step that takes half the time. What a step is told comes last, into the blanks of its query.
+While a step runs, the query of the next one is built and planned if its input is known: that is
+half the time of a small step. The messages to its tasks come last, into the blanks of its query.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from anabranch.records.slices import FileSlice
 from anabranch.rescale.step_moves import PART, moves_of
 from anabranch.sources.files import FileSource
 from anabranch.spark.executors import Executors, releasing
-from anabranch.spark.failure import INDETERMINATE, MALFORMED, malformed, quietly, translated
+from anabranch.spark.failure import (
+    INDETERMINATE,
+    MALFORMED,
+    malformed_row_error,
+    quietly,
+    translate_error,
+)
 from anabranch.spark.session import STEP_POOL, use_pool, use_session
 from anabranch.spark.sources.opening import SparkSources
 from anabranch.spark.step.plan_key import StepQuery, reads_of
@@ -40,7 +46,7 @@ from anabranch.task.worker_home import Homes, tidy_homes
 
 _MOST_IN_VAIN = 6
 _PATIENCE = 1.0
-"""For how many seconds a query that is to be prepared waits for that of the step before."""
+"""Seconds that ``prepare`` waits for the query of the step before."""
 
 _decode_report = msgspec.msgpack.Decoder(Report).decode
 
@@ -59,26 +65,26 @@ class SparkPlane:
     _thread: int | None = None
     _executors: Executors = field(init=False)
     _queries: StepQueries = field(init=False)
-    #: held while a query is made
+    #: held while a query is built
     _making: threading.Condition = field(default_factory=threading.Condition)
     _begun: int = -1
     _prepared: StepQuery | None = None
     _tried: Plan | None = None
-    #: how many queries in a row were prepared for nothing, and from which step on to try again
+    #: how many prepared queries in a row were useless, and the step at which to try again
     _in_vain: int = 0
     _prepare_from: int = 0
     _tidied: bool = False
     _group: str = field(default_factory=lambda: f"anabranch-steps-{secrets.token_hex(8)}")
 
     def __post_init__(self) -> None:
-        """Nothing is asked of the cluster yet."""
+        """Make no call to the cluster yet."""
         self._executors = Executors(self.spark)
         self._queries = StepQueries(
             self.spark, self.program, self.store, self.code, self.sources, self.homes
         )
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
-        """Run a step; gives the reports of all its tasks. Raises an ``AnabranchError``."""
+        """Run a step and return the reports of all its tasks. Raises an ``AnabranchError``."""
         started = time.perf_counter()
         self._tidy(plan)
         moves = moves_of(plan)
@@ -99,7 +105,7 @@ class SparkPlane:
         except (PySparkException, Py4JError) as error:
             if INDETERMINATE in str(error):
                 raise RunAgain("an executor was lost between two shuffles") from error
-            raise self._explained(plan, error) from error
+            raise self._explain(plan, error) from error
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
         if moves is not None and moves.shutdown:
@@ -107,12 +113,12 @@ class SparkPlane:
         return [_decode_report(bytes(row[0])) for row in rows]
 
     def prepare(self, plan: Plan) -> bool:
-        """Make and plan the query of a step that may come; whether there was anything to do.
+        """Build and plan the query of a step that may come; whether there was anything to do.
 
-        The query of the step before comes first. What fails here fails when the step runs, and is
-        told then.
+        The query of the step before comes first. An error here is ignored: it recurs when the step
+        runs.
         """
-        if not self._queries.only_ours or plan.step < self._prepare_from:
+        if self._queries.calls_user_code or plan.step < self._prepare_from:
             return False
         with self._making, contextlib.suppress(PySparkException, Py4JError):
             self._making.wait_for(lambda: self._begun == plan.step - 1, _PATIENCE)
@@ -121,15 +127,15 @@ class SparkPlane:
             self._prepared, self._tried = None, plan
             query = self._queries.query(plan)
             if query is not None:
-                # Outside of an action Spark plans with the settings of the active session.
+                # Outside an action Spark plans with the settings of the active session.
                 use_session(self.spark)
-                # Not only the physical plan: the code of its stages is compiled here, too.
+                # This also compiles the code of the stages, not only the physical plan.
                 query.frame._jdf.queryExecution().toRdd()
                 self._prepared = query
         return True
 
     def query(self, plan: Plan) -> StepQuery | None:
-        """The query of a step: that which was prepared, if it is the same, or a new one."""
+        """The query of a step: the prepared one if it fits, or a new one."""
         with self._making:
             self._begun = plan.step
             self._making.notify_all()
@@ -137,39 +143,39 @@ class SparkPlane:
             if prepared is None or prepared.plan_key.step > plan.step:
                 return self._queries.query(plan)
             self._prepared = None
-            fitted = self._queries.fitted(prepared, plan)
-            if fitted is not None:
+            reused = self._queries.reuse(prepared, plan)
+            if reused is not None:
                 self._in_vain = 0
-                return fitted
+                return reused
             if prepared.plan_key.reads != reads_of(plan):
-                # Where the input mostly grows until the last moment, preparing only takes time.
+                # If input keeps growing until the last moment, preparing only wastes time.
                 self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
                 self._prepare_from = plan.step + 2**self._in_vain
             return self._queries.query(plan)
 
     @property
     def releasing(self) -> str:
-        """What becomes of executors when workers go."""
+        """What happens to executors when workers go."""
         return releasing(self.spark)
 
     def _fit(self, workers: Sequence[int]) -> None:
-        """Have the executors that so many workers need; a cluster may refuse, and steps go on."""
+        """Have the executors that these workers need; a cluster may refuse, and steps continue."""
         with contextlib.suppress(PySparkException, Py4JError):
             self._executors.fit(len(workers))
 
     def _tidy(self, plan: Plan) -> None:
-        """Remove homes that were left behind, once, and not while bins are on their way."""
+        """Remove stale homes, once, and not while bins move."""
         if self.homes is not None and PART not in plan.parts and not self._tidied:
             self._tidied = True
             tidy_homes(self.homes, members(plan.placement))
 
     def cancel(self) -> None:
-        """Let Spark give up the step that runs. Its tasks may go on for a while."""
+        """Cancel the running step. Its tasks may run on for a while."""
         if self.spark.sparkContext._jsc is not None:
             self.spark.sparkContext.cancelJobGroup(self._group)
 
-    def _explained(self, plan: Plan, error: Exception) -> AnabranchError:
-        """The error of ours; for a malformed row with the row itself, which is looked for now."""
+    def _explain(self, plan: Plan, error: Exception) -> AnabranchError:
+        """Translate an error; for a malformed row, find the row and name it."""
         if MALFORMED in str(error):
             inputs = {given.source: given for given in plan.inputs}
             for node in self.program.physical.sources():
@@ -181,5 +187,5 @@ class SparkPlane:
                 with contextlib.suppress(Exception), quietly():
                     found = malformed_row(self.spark, source, slices)
                     if found is not None:
-                        return malformed(node.name, *found)
-        return translated(error)
+                        return malformed_row_error(node.name, *found)
+        return translate_error(error)

@@ -1,4 +1,4 @@
-"""Input: files that the JVM reads, and sources that Python tasks read."""
+"""Read input: files in the JVM, other sources in Python's read tasks."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ from anabranch.spark.sources.data_source import read_partition
 from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.rows import batches, pack_notes, pack_rows, reader_order
 from anabranch.spark.step.task import TaskSpec
-from anabranch.spark.worker_memory import task_begins
+from anabranch.spark.worker_memory import freeze_long_lived
 
 _FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
 _BLOCK = f"_metadata.file_block_start as {PREFIX}o1"
 
 
 class PartitionPart(msgspec.Struct, frozen=True, tag="partition"):
-    """A partition of a Python data source, pickled: for one step's tasks, never for the journal."""
+    """A pickled partition of a Python data source: for one step's tasks, never for the journal."""
 
     partition: int
     data: bytes
 
 
 ReadPart: TypeAlias = RangeSlice | PartitionPart
-"""What a read task reads of one partition."""
+"""The part of one partition that a read task reads."""
 
 
 class ReadOrder(msgspec.Struct, frozen=True):
-    """What one read task reads: parts of partitions of one source; and what it is told.
+    """The order of one read task: which parts of one source to read, and its messages.
 
-    ``next_partitions`` is how many partitions hear of its attempt.
+    ``next_partitions`` is the number of partitions that hear of its attempt.
     """
 
     producer: int
@@ -69,13 +69,13 @@ _decode_order = msgspec.msgpack.Decoder(ReadOrder).decode
 
 
 class FileReader:
-    """Reads files of one source; made once, since every call to the JVM costs time.
+    """Reads files of one source; created once, since every call to the JVM costs time.
 
     A line that does not fit the schema fails the step, unless the reader's ``mode`` says otherwise.
     """
 
     def __init__(self, assembly: Assembly, source: Source, *, ordered: bool) -> None:
-        """``ordered``: rows come with their file and their place in it."""
+        """``ordered``: rows carry their file and their place in it."""
         format, options = _format_of(source)
         schema = source.schema
         self._more: list[str] = []
@@ -89,28 +89,28 @@ class FileReader:
         self._assembly = assembly
         self._reader = assembly.spark.read.format(format).schema(to_ddl(schema)).options(**options)
 
-    def found(self, slices: Sequence[FileSlice]) -> DataFrame:
-        """These files, as Spark finds them."""
-        return self._assembly.loaded(self._reader, [spark_path(part.path) for part in slices])
+    def load(self, slices: Sequence[FileSlice]) -> DataFrame:
+        """Let Spark list these files."""
+        return self._assembly.load(self._reader, [spark_path(part.path) for part in slices])
 
-    def rows(self, found: DataFrame) -> DataFrame:
-        """Their rows, with what is needed beside their own columns."""
-        return self._assembly.selected(found, self._more)
+    def rows(self, files: DataFrame) -> DataFrame:
+        """The rows of files, with the additional columns that steps need."""
+        return self._assembly.add_columns(files, self._more)
 
 
 def malformed_row(
     spark: SparkSession, source: FileSource, slices: Sequence[FileSlice]
 ) -> tuple[str, str] | None:
-    """The file and the raw text of a row that does not fit; None where there is no such row."""
+    """The file and the raw text of a row that does not fit the schema; None if all fit."""
     parted = source.separated()
     *_, raw, file = parted.schema.names
     reader = FileReader(Assembly(spark), parted, ordered=False)
-    found = reader.rows(reader.found(slices)).where(f"{quote(raw)} is not null").limit(1).collect()
+    found = reader.rows(reader.load(slices)).where(f"{quote(raw)} is not null").limit(1).collect()
     return (found[0][file], found[0][raw]) if found else None
 
 
 def _format_of(source: Source) -> tuple[str, dict[str, str]]:
-    """How files of a source are read: their format, and its options."""
+    """The format of a source's files, and its options."""
     if not isinstance(source, FileSource):
         return "parquet", {}
     options = dict(source.options)
@@ -122,14 +122,14 @@ def _format_of(source: Source) -> tuple[str, dict[str, str]]:
 
 
 def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, ...]]:
-    """How the rows of each planned file name it, in planned order."""
+    """The tags by which rows name their files, in planned order."""
     return number, tuple(file_tag(part.path) for part in slices)
 
 
 def read_orders(
     node: SourceNode, number: int, parts: Sequence[ReadPart], plan: Plan, next_partitions: int
 ) -> list[ReadOrder]:
-    """One order per read task: each partition is read by the worker that it is assigned to."""
+    """One order per read task: each partition goes to the worker that it is assigned to."""
     dealt: dict[int, list[ReadPart]] = {}
     for part in parts:
         dealt.setdefault(plan.reader(node.name, part.partition), []).append(part)
@@ -146,14 +146,14 @@ def read_orders(
     ]
 
 
-def encoded_orders(orders: Sequence[ReadOrder]) -> list[tuple[int, bytes]]:
-    """The orders as rows, one task each."""
+def encode_orders(orders: Sequence[ReadOrder]) -> list[tuple[int, bytes]]:
+    """The orders as rows, one per task."""
     return [(number, _encode_order(order)) for number, order in enumerate(orders)]
 
 
 def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read what the orders say; yield rows and notes."""
-    task_begins()
+    """Read what the orders name; yield rows and notes."""
+    freeze_long_lived()
     with carrying_errors():
         orders = [
             _decode_order(order) for batch in arriving for order in batch.column(0).to_pylist()
@@ -175,7 +175,7 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
                 start = part.start if isinstance(part, RangeSlice) else None
                 read.append(PartitionRead(node.name, part.partition, rows, start))
             for _ in (*passage.before_data(node.id), *passage.after_data(node.id)):
-                pass  # A position is in the plan: there is nothing to take and nothing to leave.
+                pass  # Positions are in the plan: a source has no state to take or leave.
             report = replace(
                 _report(attempt, time.perf_counter() - started),
                 passed=passage.passed({node.id: node.name}),
@@ -186,7 +186,7 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 def python_producers(boundary: Boundary) -> list[int]:
-    """The sources that Python reads, of those whose rows are wanted."""
+    """The sources that Python reads, among those that the level wants."""
     found = []
     for producer in boundary.needed_producers():
         node = boundary.physical.node(producer)
@@ -196,11 +196,7 @@ def python_producers(boundary: Boundary) -> list[int]:
 
 
 def _read(
-    boundary: Boundary,
-    producers: Sequence[int],
-    node: SourceNode,
-    order: ReadOrder,
-    part: ReadPart,
+    boundary: Boundary, producers: Sequence[int], node: SourceNode, order: ReadOrder, part: ReadPart
 ) -> Iterator[pa.Table]:
     position, place = 0, f"partition {part.partition}"
     if isinstance(part, RangeSlice):
@@ -218,7 +214,7 @@ def _read(
         raise ReadFailed(
             f"Source {node.name!r} raised {type(error).__name__}: {short(str(error))}",
             where=place,
-            do="Mend the source and run the pipeline again: it continues with this step.",
+            do="Fix the source and run the pipeline again: it continues with this step.",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Between the table that all edges share and the rows of each: unpacking and packing."""
+"""Unpack the table that all edges share into the rows of each edge, and pack them again."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def unpack_notes(table: pa.Table) -> Notes:
 def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
     """The rows of one edge."""
     places = np.flatnonzero(_numbers(table.column(TO)) == edge.id)
-    some = table if len(places) == table.num_rows else _taken(table, places)
+    some = table if len(places) == table.num_rows else _take(table, places)
     values = [some.column(value_name(edge, i)) for i in range(len(edge.columns))]
     rows = pa.Table.from_arrays(values, schema=_nullable(edge.columns)) if values else None
     if rows is None:
-        # A table without columns has no rows; the count must not get lost.
+        # A table without columns has no rows, but the count must not get lost.
         rows = pa.table({"_": pa.nulls(some.num_rows)})
     order = None
     if edge.ordered:
@@ -74,14 +74,13 @@ def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
     if not len(edge.keys):
         return Rows(rows, hashes, order=order)
     keys = pa.Table.from_arrays(
-        [some.column(key_name(edge, i)) for i in range(len(edge.keys))],
-        schema=_nullable(edge.keys),
+        [some.column(key_name(edge, i)) for i in range(len(edge.keys))], schema=_nullable(edge.keys)
     )
     return Rows(rows, hashes, keys, order)
 
 
 def number_files(order: RowOrder, source: int, tags: Sequence[int]) -> RowOrder:
-    """Put the files' planned numbers in the place of the tags by which rows name their file."""
+    """Replace the tags by which rows name their files with the files' planned numbers."""
     known = np.array(tags, dtype=np.int64)
     by_tag = np.argsort(known)
     seen = order.columns[0]
@@ -91,15 +90,15 @@ def number_files(order: RowOrder, source: int, tags: Sequence[int]) -> RowOrder:
         raise ReadFailed(
             "Spark read a file that the plan does not name",
             where=f"source number {source}",
-            do="Report this with the names of the input files: their paths are spelt in a way "
-            "that was not foreseen.",
+            do="Report this with the names of the input files: their paths are spelt in an "
+            "unexpected way.",
         )
     numbers = by_tag[found].astype(np.int64) + (np.int64(source) << SOURCE_SHIFT)
     return RowOrder((numbers, *order.columns[1:]))
 
 
 def number_transformed(order: RowOrder, tags: Mapping[int, Sequence[int]]) -> RowOrder:
-    """The same for rows behind a transform: those that name their file name its source too."""
+    """Like ``number_files``, for rows of a transform: their tags also name the source."""
     first = order.columns[0].copy()
     left = (first & UNNUMBERED) != 0
     if not left.any():
@@ -116,10 +115,10 @@ def number_transformed(order: RowOrder, tags: Mapping[int, Sequence[int]]) -> Ro
 
 
 def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows: Rows) -> pa.Table:
-    """A producer's rows as they leave Python, NULL in the columns of the others."""
+    """A producer's rows as they leave Python, with NULL in the columns of other producers."""
     schema = boundary.emitted_schema(producers)
     given: dict[str, pa.Array | pa.ChunkedArray] = {
-        FROM: _constant(producer_mark(producer), len(rows)),
+        FROM: _constant(producer_mark(producer), len(rows))
     }
     if rows.hashes is not None:
         given[HASH] = pa.array(rows.hashes.view(np.int64))
@@ -131,7 +130,7 @@ def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows:
         given[made_key_name(producer, place)] = rows.keys.column(place)
     for place, column in enumerate(rows.values.columns):
         given[made_value_name(producer, place)] = column
-    return _filled(schema, given, len(rows))
+    return _with_nulls(schema, given, len(rows))
 
 
 def pack_notes(
@@ -143,11 +142,11 @@ def pack_notes(
         FROM: _constant(NOTE_MARK, len(notes)),
         NOTE: pa.array([note for _, note in notes], type=pa.binary()),
     }
-    return _filled(boundary.emitted_schema(producers), given, len(notes))
+    return _with_nulls(boundary.emitted_schema(producers), given, len(notes))
 
 
 def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """A table in batches of a size that the JVM takes well."""
+    """A table in batches of a size that suits the JVM."""
     yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
 
@@ -158,7 +157,7 @@ def reader_order(source: int, partition: int, start: int, count: int) -> RowOrde
     return RowOrder((first, position, np.zeros(count, dtype=np.int64)))
 
 
-def _filled(
+def _with_nulls(
     schema: pa.Schema, given: dict[str, pa.Array | pa.ChunkedArray], count: int
 ) -> pa.Table:
     columns = [
@@ -177,7 +176,7 @@ def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return numbers
 
 
-def _taken(table: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
+def _take(table: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
     if len(places) and places[-1] - places[0] + 1 == len(places):
         return table.slice(int(places[0]), len(places))
     return table.take(pa.array(places))

@@ -1,8 +1,8 @@
-"""The query of a step: read, exchange, region tasks, reports, as one DataFrame.
+"""Build the query of a step: read, exchange, region tasks, reports, as one DataFrame.
 
-What tasks are told is not in it, nor where bins are: that is written before it runs. So of two
-steps the queries differ in their files and in the number of workers alone, and the plan of one
-serves the other.
+The messages to tasks and the placement of bins are not in it: they are written before it runs. So
+the queries of two steps differ only in their files and in the number of workers, and the plan of
+one serves the other.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.spark.session import lift_byte_limit
 from anabranch.spark.sources.opening import SparkSources
 from anabranch.spark.step.assembly import Assembly
-from anabranch.spark.step.inputs import Found, Inputs, LevelInput, indexes_of
-from anabranch.spark.step.late_rows import AT, TOLD, Blanks
-from anabranch.spark.step.plan_cache import Place, PlanInputs, Plans
+from anabranch.spark.step.inputs import Inputs, LevelInput, LoadedFiles, indexes_of
+from anabranch.spark.step.late_rows import AT, PAYLOAD, Blanks
+from anabranch.spark.step.plan_cache import Place, PlanCache, PlanInputs
 from anabranch.spark.step.plan_key import PlanKey, StepQuery, reads_of
 from anabranch.spark.step.reading import (
     READ_ORDER,
     ReadOrder,
-    encoded_orders,
+    encode_orders,
     python_producers,
     read_task,
 )
 from anabranch.spark.step.routes import Routes
 from anabranch.spark.step.task import REPORT_SCHEMA, TaskSpec, control_part, region_task
-from anabranch.spark.step.transforms import Transforms, shared
+from anabranch.spark.step.transforms import Transforms, shared_table
 from anabranch.task.controls import controls_of
 from anabranch.task.program import Program
 from anabranch.task.worker_home import Homes
@@ -50,9 +50,9 @@ LEAST_CONTROLS = 16
 
 @dataclass(frozen=True, slots=True)
 class LevelQuery:
-    """A view over rows for a level, whose rows they are, and the query that brings them there.
+    """A view of rows for a level, their producers, and the query that brings them there.
 
-    The query is None where only a transform gets the rows.
+    The query is None if only a transform reads the rows.
     """
 
     view: str
@@ -61,7 +61,7 @@ class LevelQuery:
 
 
 class StepQueries:
-    """Makes the queries of one program's steps. For one thread at a time."""
+    """Builds the queries of one program's steps. For one thread at a time."""
 
     def __init__(
         self,
@@ -72,7 +72,6 @@ class StepQueries:
         sources: SparkSources,
         homes: Homes | None,
     ) -> None:
-        """No call is made yet."""
         self._spark = spark
         self._program = program
         self._store = store
@@ -80,7 +79,7 @@ class StepQueries:
         self._homes = homes
         self._assembly = Assembly(spark)
         self._inputs = Inputs(self._assembly, program, sources)
-        self._plans = Plans()
+        self._plans = PlanCache()
         self._routes = Routes(spark, program)
         levels = program.physical.levels[1:]
         if all(program.boundary(level.number).is_narrow() for level in levels):
@@ -89,21 +88,21 @@ class StepQueries:
         self._blanks: dict[str, Blanks] = {}
 
     @property
-    def only_ours(self) -> bool:
-        """Whether a query is made without a call to the user's code, so that it may be in vain."""
+    def calls_user_code(self) -> bool:
+        """Whether building a query calls the user's code: then it is not done on speculation."""
         sources = self._program.physical.sources()
         asking = any(isinstance(node.source, PythonDataSource) for node in sources)
-        return not asking and not self._has_transforms
+        return asking or self._has_transforms
 
     def query(self, plan: Plan) -> StepQuery | None:
-        """The query of a step; None where it has no tasks."""
+        """The query of a step; None if it has no tasks."""
         inputs = self._inputs.of(plan)
-        plan_key = self._occasion(plan, inputs)
-        found = self._inputs.found(inputs)
-        make = partial(self._frame, plan, plan_key.seating, inputs, found)
-        if self._all_told:
-            shape = (self._fixed(plan_key.seating), plan_key.shape)
-            given = self._given(plan_key.seating, inputs, found)
+        plan_key = self._plan_key(plan, inputs)
+        files = self._inputs.load(inputs)
+        make = partial(self._frame, plan, plan_key.seating, inputs, files)
+        if self._is_cacheable:
+            shape = (self._seat_shape(plan_key.seating), plan_key.shape)
+            given = self._plan_inputs(plan_key.seating, inputs, files)
             frame = self._plans.frame(shape, given, make)
         else:
             frame = make()
@@ -113,21 +112,21 @@ class StepQueries:
         blanks = None if first is None else self._control_blanks(plan_key.seating, first)[1]
         return StepQuery(plan_key, frame, blanks, self._orders(inputs))
 
-    def fitted(self, query: StepQuery, plan: Plan) -> StepQuery | None:
-        """A query that was made for what a step was thought to be, if it is one for this step.
+    def reuse(self, query: StepQuery, plan: Plan) -> StepQuery | None:
+        """A query that was prepared for an expected step, if it fits the actual one.
 
-        Only where ``only_ours``: sources are asked again what is to be read.
+        Not if ``calls_user_code``: this asks the sources again what to read.
         """
         inputs = self._inputs.of(plan)
-        if self._occasion(plan, inputs) != query.plan_key:
+        if self._plan_key(plan, inputs) != query.plan_key:
             return None
         return replace(query, orders=self._orders(inputs))
 
     def fill(self, query: StepQuery, plan: Plan, states: Sequence[OperatorState]) -> None:
-        """Write where rows go, and what the tasks are told."""
+        """Write the routes of rows and the messages to tasks."""
         self._routes.write(plan.placement, query.seating)
         for blanks, orders in query.orders:
-            blanks.fill(encoded_orders(orders))
+            blanks.fill(encode_orders(orders))
         first = self._program.physical.first_exchange
         if query.blanks is not None and first is not None:
             tags = self._inputs.tags(plan)
@@ -136,7 +135,7 @@ class StepQueries:
                 [(control_part(self._program, first, c), encode(c)) for c in controls]
             )
 
-    def _occasion(self, plan: Plan, inputs: Sequence[LevelInput]) -> PlanKey:
+    def _plan_key(self, plan: Plan, inputs: Sequence[LevelInput]) -> PlanKey:
         return PlanKey(
             plan.step,
             plan.revision,
@@ -147,20 +146,20 @@ class StepQueries:
             tuple(len(each.orders) for each in inputs),
         )
 
-    def _fixed(self, seating: Sequence[Seats]) -> tuple[Hashable, ...]:
-        """What of the seats stands in the query: where rows without a key go, and how many hear."""
+    def _seat_shape(self, seating: Sequence[Seats]) -> tuple[Hashable, ...]:
+        """How the seats shape the query: the routes of rows without keys, the control rows."""
         loose = (
             seats_of_level.groups
             for level, seats_of_level in zip(self._program.physical.levels, seating, strict=True)
             if level.exchange and any(group.region is None for group in level.groups)
         )
-        return (_room(self._hearing(seating, 1)), *loose)
+        return (_control_rows(self._controlled_tasks(seating, 1)), *loose)
 
-    def _given(
-        self, seating: Sequence[Seats], inputs: Sequence[LevelInput], found: Found
+    def _plan_inputs(
+        self, seating: Sequence[Seats], inputs: Sequence[LevelInput], files: LoadedFiles
     ) -> PlanInputs | None:
-        """What a plan is given that serves other steps, too."""
-        indexes = indexes_of(found)
+        """The inputs of a plan that may be reused; None if they are not all known."""
+        indexes = indexes_of(files)
         if indexes is None:
             return None
         orders: dict[Place, Any] = {
@@ -175,7 +174,7 @@ class StepQueries:
     def _orders(
         self, inputs: Sequence[LevelInput]
     ) -> tuple[tuple[Blanks, tuple[ReadOrder, ...]], ...]:
-        """What read tasks are told, and where it is to be written."""
+        """The orders of read tasks, and the blanks to write them to."""
         return tuple(
             (self._order_blanks(each.level, len(each.orders))[1], each.orders)
             for each in inputs
@@ -183,8 +182,8 @@ class StepQueries:
         )
 
     @property
-    def _all_told(self) -> bool:
-        """Whether every task is told which step it is of, and no query is made by the user."""
+    def _is_cacheable(self) -> bool:
+        """Whether every task gets its step in a message, and no user code builds queries."""
         return self._program.physical.first_exchange == 1 and not self._has_transforms
 
     @property
@@ -193,40 +192,37 @@ class StepQueries:
         return any(physical.transforms_before(level.number) for level in physical.levels)
 
     def _frame(
-        self,
-        plan: Plan,
-        table: tuple[Seats, ...],
-        inputs: Sequence[LevelInput],
-        found: Found,
+        self, plan: Plan, table: tuple[Seats, ...], inputs: Sequence[LevelInput], files: LoadedFiles
     ) -> DataFrame | None:
         physical = self._program.physical
         before: list[LevelQuery] = []
         job: DataFrame | None = None
         for level in physical.levels[1:]:
             crossing = self._crossing(level.number, table)
-            feeds = before + self._read(plan, crossing, inputs[level.number - 1], found)
+            feeds = before + self._read(plan, crossing, inputs[level.number - 1], files)
             parts = [feed.text for feed in feeds if feed.text is not None]
             parts += self._transforms(crossing, feeds)
             if level.number == physical.first_exchange:
                 view, _ = self._control_blanks(table, level.number)
-                parts.append(crossing.controls(view, AT, TOLD))
+                parts.append(crossing.controls(view, AT, PAYLOAD))
             if not parts:
                 continue
             job = self._assembly.query(" union all ".join(parts))
             if level.exchange:
-                job = self._assembly.parted(
+                job = self._assembly.repartition(
                     job, table[level.number].partitions, self._routes.column(crossing.boundary)
                 )
             if level.number + 1 == len(physical.levels):
                 spec = self._spec(plan, level.number)
                 names = crossing.boundary.arriving_schema().names
-                return self._assembly.mapped(job, names, partial(region_task, spec), REPORT_SCHEMA)
+                task = partial(region_task, spec)
+                return self._assembly.map_in_arrow(job, names, task, REPORT_SCHEMA)
             following = self._crossing(level.number + 1, table)
             before = self._tasks(job, plan, crossing.boundary, following)
         return None
 
     def _seating(self, plan: Plan) -> tuple[Seats, ...]:
-        """Every level's seats; a level without an exchange sits where the one before sat."""
+        """The seats of every level; a level without an exchange keeps those of the one before."""
         found = [Seats(())]
         for level in self._program.physical.levels[1:]:
             seated = seats_of_level(level, plan)
@@ -234,18 +230,18 @@ class StepQueries:
         return tuple(found)
 
     def _control_blanks(self, table: Sequence[Seats], first: int) -> tuple[str, Blanks]:
-        """The rows that the tasks of the levels from ``first`` on find their controls in."""
-        room = _room(self._hearing(table, first))
-        return self._blank(f"_ab_controls_{room}", room, tasks=1)
+        """The control rows for the tasks of the levels from ``first`` on."""
+        rows = _control_rows(self._controlled_tasks(table, first))
+        return self._blank(f"_ab_controls_{rows}", rows, tasks=1)
 
-    def _hearing(self, table: Sequence[Seats], first: int) -> int:
-        """How many tasks of the levels from ``first`` on get a control."""
+    def _controlled_tasks(self, table: Sequence[Seats], first: int) -> int:
+        """The number of tasks that get a control, in the levels from ``first`` on."""
         levels = self._program.physical.levels[first:]
         groups = [(level.number, group.name) for level in levels for group in level.groups]
         return sum(len(table[level].workers(group)) for level, group in groups)
 
     def _order_blanks(self, level: int, count: int) -> tuple[str, Blanks]:
-        """The rows that read tasks find their orders in, one each."""
+        """The rows with the orders of read tasks, one each."""
         return self._blank(f"_ab_orders_{level}_{count}", count, tasks=count)
 
     def _blank(self, view: str, count: int, *, tasks: int) -> tuple[str, Blanks]:
@@ -259,51 +255,48 @@ class StepQueries:
         return Crossing(boundary, table[level])
 
     def _transforms(self, crossing: Crossing, feeds: Sequence[LevelQuery]) -> list[str]:
-        """What brings the rows of transforms to a level, one query each."""
+        """The queries that bring the rows of transforms to a level, one each."""
         if not crossing.boundary.transforms:
             return []
         tables = {producer: feed.view for feed in feeds for producer in feed.producers}
         views = Transforms(self._spark, crossing).run(tables)
         return [
-            self._text(
-                (view, crossing.seats),
-                partial(crossing.from_transform, transform, view),
-            )
+            self._text((view, crossing.seats), partial(crossing.from_transform, transform, view))
             for transform, view in views.items()
             if transform in crossing.boundary.producers()
         ]
 
     def _read(
-        self, plan: Plan, crossing: Crossing, given: LevelInput, found: Found
+        self, plan: Plan, crossing: Crossing, given: LevelInput, files: LoadedFiles
     ) -> list[LevelQuery]:
         """The views of the sources' rows."""
-        feeds = [self._files(node, crossing, found) for node, _ in given.files]
+        feeds = [self._read_files(node, crossing, files) for node, _ in given.files]
         if given.orders:
-            feeds.append(self._python(plan, crossing, len(given.orders)))
+            feeds.append(self._read_in_python(plan, crossing, len(given.orders)))
         return feeds
 
-    def _files(self, node: SourceNode, crossing: Crossing, found: Found) -> LevelQuery:
+    def _read_files(self, node: SourceNode, crossing: Crossing, files: LoadedFiles) -> LevelQuery:
         level = crossing.boundary.level.number
         view = f"_ab_source_{node.id}_{level}"
-        self._assembly.view(self._inputs.rows(node, level, found), view)
+        self._assembly.view(self._inputs.rows(node, level, files), view)
         if node.id not in crossing.boundary.producers():
             return LevelQuery(view, (node.id,), None)
         key = (view, crossing.seats)
         text = self._text(key, lambda: crossing.from_source(node.id, view))
         return LevelQuery(view, (node.id,), text)
 
-    def _python(self, plan: Plan, crossing: Crossing, tasks: int) -> LevelQuery:
+    def _read_in_python(self, plan: Plan, crossing: Crossing, tasks: int) -> LevelQuery:
         boundary = crossing.boundary
         producers = python_producers(boundary)
         spec = self._spec(plan, boundary.level.number - 1)
-        report, _ = self._order_blanks(boundary.level.number, tasks)
-        rows = self._assembly.mapped(
-            self._assembly.query(f"select {TOLD} as {READ_ORDER} from {report}"),
+        orders, _ = self._order_blanks(boundary.level.number, tasks)
+        rows = self._assembly.map_in_arrow(
+            self._assembly.query(f"select {PAYLOAD} as {READ_ORDER} from {orders}"),
             [READ_ORDER],
             partial(read_task, spec),
             boundary.emitted_schema(producers),
         )
-        return self._emitted(rows, f"_ab_reads_{boundary.level.number}", crossing, producers)
+        return self._task_output(rows, f"_ab_reads_{boundary.level.number}", crossing, producers)
 
     def _tasks(
         self, df: DataFrame, plan: Plan, arriving: Boundary, following: Crossing
@@ -314,21 +307,21 @@ class StepQueries:
         partitions = following.seats.partitions if boundary.level.exchange else None
         spec = self._spec(plan, level.number, partitions)
         producers = boundary.task_producers()
-        made = self._assembly.mapped(
+        made = self._assembly.map_in_arrow(
             df,
             arriving.arriving_schema().names,
             partial(region_task, spec),
             boundary.emitted_schema(producers),
         )
-        return [self._emitted(made, f"_ab_level_{level.number}", following, producers)]
+        return [self._task_output(made, f"_ab_level_{level.number}", following, producers)]
 
-    def _emitted(
+    def _task_output(
         self, rows: DataFrame, view: str, crossing: Crossing, producers: Sequence[int]
     ) -> LevelQuery:
-        """What Python tasks emitted, for the level and for the transforms before it."""
+        """The rows that Python tasks emit, for a level and for the transforms before it."""
         boundary = crossing.boundary
         if not boundary.transform_producers().isdisjoint(producers):
-            rows = shared(rows, crossing.seats.partitions)
+            rows = shared_table(rows, crossing.seats.partitions)
         self._assembly.view(rows, view)
         key = (view, crossing.seats)
         taken = [producer for producer in producers if producer in boundary.producers()]
@@ -336,7 +329,7 @@ class StepQueries:
         return LevelQuery(view, tuple(producers), text)
 
     def _text(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
-        """A query that changes with the seats alone."""
+        """The text of a query that depends only on the seats, cached."""
         if key not in self._texts:
             if len(self._texts) >= _KEPT_TEXTS:
                 self._texts.clear()
@@ -357,11 +350,11 @@ class StepQueries:
         )
 
 
-def _room(tasks: int) -> int:
-    """How many rows there are for the controls of so many tasks: workers come and go."""
+def _control_rows(tasks: int) -> int:
+    """The number of rows for the controls of these tasks, with room for more workers."""
     return max(LEAST_CONTROLS, 1 << (tasks - 1).bit_length())
 
 
 def _paths() -> tuple[str, ...]:
-    """Where modules are looked for."""
+    """The driver's module search path."""
     return tuple(path for path in sys.path if path)

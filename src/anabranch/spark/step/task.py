@@ -1,7 +1,7 @@
-"""The functions that Spark runs in Python: read tasks and region tasks.
+"""Region tasks: the function that Spark runs in Python for each worker of a level.
 
-They move rows and notes between Arrow batches and ``node/``; what happens to the rows is decided
-there. A task draws its attempt's number itself, so two executions of it never share a name.
+It moves rows and notes between Arrow batches and ``task/``, which decides what happens to the rows.
+A task draws its attempt's number itself, so that two executions of it never share a name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from anabranch.spark.step.rows import (
     unpack_edge,
     unpack_notes,
 )
-from anabranch.spark.worker_memory import task_begins
+from anabranch.spark.worker_memory import freeze_long_lived
 from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace
 from anabranch.task.worker_home import Homes
@@ -43,12 +43,12 @@ REPORT_SCHEMA = pa.schema([pa.field(NOTE, pa.binary())])
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """What the tasks of one level need to know before they have seen a row.
+    """What the tasks of one level know before they see a row.
 
-    ``paths`` is where the driver looks for modules. ``homes`` is where workers keep copies of
-    state, None where they read it in the store. Step, revision, tags and the number of partitions
-    behind the next exchange are here for tasks that get no control; for all others they are in it,
-    so that what Spark is told of these tasks is the same in every step.
+    ``paths`` is the driver's module search path. ``homes`` is where workers keep copies of state;
+    None if they read it in the store. Step, revision, tags and the number of partitions behind the
+    next exchange are for tasks that get no control. For all others the control has them, so that
+    the spec, which is part of the query, is the same in every step.
     """
 
     store: str
@@ -73,20 +73,14 @@ class TaskSpec:
 
 def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run one worker's share of a level; yield its rows and notes."""
-    task_begins()
+    freeze_long_lived()
     with carrying_errors():
         started = time.perf_counter()
-        table = _drained(arriving)
-        if table is None:
-            return
-        received = time.perf_counter() - started
-        yield from _LevelTask(spec, table, received).run()
-
-
-def _drained(arriving: Iterator[pa.RecordBatch]) -> pa.Table | None:
-    """All rows of a task. The input is always read to its end: Spark keeps such workers."""
-    got = list(arriving)
-    return pa.Table.from_batches(got) if got else None
+        # Always to the end: Spark reuses such workers.
+        got = list(arriving)
+        if got:
+            received = time.perf_counter() - started
+            yield from _LevelTask(spec, pa.Table.from_batches(got), received).run()
 
 
 class _LevelTask:
@@ -103,7 +97,7 @@ class _LevelTask:
     def run(self) -> Iterator[pa.RecordBatch]:
         control = self._control()
         if control is None:
-            yield from self._passed_on([], {})
+            yield from self._emit([], {})
             return
         self._next_partitions = control.next_partitions
         attempt = self._spec.attempt(control.group, control.worker)
@@ -111,12 +105,12 @@ class _LevelTask:
         task = RegionTask(self._program, Path(self._spec.store), control, place, self._spec.homes)
         arrived: dict[int, list[Rows]] = {}
         for edge in self._inputs(control):
-            rows = self._ordered(unpack_edge(self._table, edge), edge, dict(control.tags))
+            rows = self._number(unpack_edge(self._table, edge), edge, dict(control.tags))
             task.count(edge.place, rows)
             arrived.setdefault(edge.consumer, []).append(rows)
         result = task.run(arrived, self._notes.attempts)
         result.report.seconds["receive"] = self._received
-        yield from self._passed_on([result.report], result.emitted)
+        yield from self._emit([result.report], result.emitted)
 
     def _control(self) -> Control | None:
         """The control row of this task. A task without an exchange before it needs none."""
@@ -148,8 +142,8 @@ class _LevelTask:
         group = next(g for g in level.groups if g.name == control.group)
         return [edge for edge in level.inputs if edge.consumer in group.operators]
 
-    def _ordered(self, rows: Rows, edge: Edge, tags: Mapping[int, Sequence[int]]) -> Rows:
-        """The rows with their files numbered, where they come straight from files."""
+    def _number(self, rows: Rows, edge: Edge, tags: Mapping[int, Sequence[int]]) -> Rows:
+        """The rows with their files numbered, if they come straight from files."""
         sources = [source.id for source in self._physical.sources()]
         if rows.order is not None and self._physical.is_transform(edge.producer):
             numbered = number_transformed(rows.order, tags)
@@ -162,9 +156,7 @@ class _LevelTask:
         numbered = number_files(rows.order, number, tags[number])
         return Rows(rows.values, rows.hashes, rows.keys, numbered)
 
-    def _passed_on(
-        self, reports: list[Report], emitted: dict[int, Rows]
-    ) -> Iterator[pa.RecordBatch]:
+    def _emit(self, reports: list[Report], emitted: dict[int, Rows]) -> Iterator[pa.RecordBatch]:
         every = [*self._notes.reports, *reports]
         if not self._leaving:
             notes = [encode(report) for report in every]
@@ -183,7 +175,7 @@ class _LevelTask:
         self, every: list[Report], own: list[Report], *, exchanged: bool
     ) -> list[tuple[int, bytes]]:
         """The notes for the next level, each with its partition."""
-        # A task that only passes on what others report knows one partition that there always is.
+        # A task that only forwards reports knows one partition that always exists.
         partitions = (self._next_partitions or 1) if exchanged else None
         here = TaskContext.get().partitionId()  # type: ignore[union-attr]
         notes = [(_seat(here, partitions), encode(report)) for report in every]
@@ -198,7 +190,7 @@ class _LevelTask:
 
 
 def control_part(program: Program, level: int, control: Control) -> int:
-    """The partition of ``level`` that a control row passes on its way to its task."""
+    """The partition of ``level`` that a control row passes through on the way to its task."""
     between = program.physical.levels[level + 1 : control.level + 1]
     return 0 if any(each.exchange for each in between) else control.partition
 

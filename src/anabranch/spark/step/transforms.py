@@ -1,4 +1,4 @@
-"""The user's Spark code between two levels: asked at build, called in every step, on the driver."""
+"""User Spark code between two levels: checked at build, called on the driver in every step."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from anabranch.plan.sql import Crossing
 from anabranch.plan.transform_sql import ORD_TYPE, inflow, outflow
 from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.error_text import sentence
-from anabranch.spark.jvm import SESSION, TREE_PATTERN, java_class
+from anabranch.spark.jvm import SESSION, TREE_PATTERN, class_name, java_class, scala_items
 
 ORD_FIELD = pa.field(ORD, ORD_TYPE)
 _ORD_TEXT = "struct<at:array<bigint>>"
 _AT = "_ab_at"
-_BY_CHANCE = {
+_UNORDERED = {
     "GlobalLimit": "limit",
     "LocalLimit": "limit",
     "Offset": "offset",
@@ -39,24 +39,23 @@ _BY_CHANCE = {
 _PICKS = {"First": "first", "Last": "last", "AnyValue": "any_value"}
 
 
-def analyse(given: DataFrame, function: Callable[[Any], Any]) -> Transformed | str:
-    """What a function gives for a DataFrame, or why it cannot be used. Starts no job of its own."""
+def analyze_transform(given: DataFrame, function: Callable[[Any], Any]) -> Transformed | str:
+    """What a function returns for a DataFrame, or why it cannot be used. Starts no job."""
     try:
-        with _active_session_kept(given.sparkSession):
+        with _keep_active_session(given.sparkSession):
             made = function(given)
     except (PySparkException, Py4JJavaError) as error:
         return f"it raised {type(error).__name__}: {sentence(error)}"
     except Exception as error:
         return f"it raised {type(error).__name__}: {' '.join(str(error).split())}"
-    wrong = _not_usable(given, made) or _by_chance(made)
-    return wrong if wrong is not None else _columns(made)
+    return _wrong_result(given, made) or _nondeterminism(made) or _columns(made)
 
 
-def shared(df: DataFrame, partitions: int) -> DataFrame:
+def shared_table(df: DataFrame, partitions: int) -> DataFrame:
     """The rows of tasks as a table that any number of queries in one job may read.
 
-    The tasks run once: their rows are behind an exchange, and Catalyst sees a table of which it
-    knows nothing, so no query can be pushed below the exchange and make it another one.
+    The tasks run once: their rows are behind an exchange, and to Catalyst the table is opaque, so
+    that it cannot push a query below the exchange and thereby duplicate it.
     """
     at = F.expr(f"cast(pmod(spark_partition_id(), {partitions}) as int)").alias(_AT)
     spread = df.select("*", at).repartitionById(partitions, _AT)
@@ -70,15 +69,13 @@ class Transforms:
     """Runs the transforms of one boundary, as queries over the tables that feed it."""
 
     def __init__(self, spark: SparkSession, crossing: Crossing) -> None:
-        """Nothing is called yet."""
         self._spark = spark
         self._crossing = crossing
 
     def run(self, tables: dict[int, str]) -> dict[int, str]:
-        """Call the functions; the view of each transform that has rows, by its id.
+        """Call the functions; returns the view of each transform that has rows, by its id.
 
-        ``tables`` names the views of the other producers. One without rows in this step is not
-        among them.
+        ``tables`` names the views of the other producers that have rows in this step.
         """
         physical = self._crossing.boundary.physical
         known = dict(tables)
@@ -93,7 +90,7 @@ class Transforms:
             node = physical.node(transform.id)
             assert isinstance(node, TransformNode)
             raw, view = f"_ab_given_{transform.id}", f"_ab_transform_{transform.id}"
-            made = _called(node, self._spark.sql(" union all ".join(texts)))
+            made = _call(node, self._spark.sql(" union all ".join(texts)))
             made.createOrReplaceTempView(raw)
             self._spark.sql(outflow(physical, transform, raw)).createOrReplaceTempView(view)
             known[transform.id] = view
@@ -105,25 +102,25 @@ class Transforms:
         return inflow(self._crossing, transform, edge, table, by_jvm=by_jvm)
 
 
-def _called(node: TransformNode, given: DataFrame) -> DataFrame:
-    """What the function gives for the rows of a step."""
+def _call(node: TransformNode, given: DataFrame) -> DataFrame:
+    """Call the function with the rows of a step."""
     try:
-        with _active_session_kept(given.sparkSession):
+        with _keep_active_session(given.sparkSession):
             made = node.function(given)
     except Exception as error:
-        spoken = isinstance(error, PySparkException | Py4JJavaError)
-        text = sentence(error) if spoken else str(error)
-        raise _failed(node, f"raised {type(error).__name__}: {text}", error) from error
-    wrong = _not_usable(given, made)
+        from_spark = isinstance(error, PySparkException | Py4JJavaError)
+        text = sentence(error) if from_spark else str(error)
+        raise _function_error(node, f"raised {type(error).__name__}: {text}", error) from error
+    wrong = _wrong_result(given, made)
     if wrong is not None:
-        raise _failed(node, f"cannot be used: {wrong}")
+        raise _function_error(node, f"cannot be used: {wrong}")
     found: DataFrame = made
     return found
 
 
 @contextmanager
-def _active_session_kept(session: SparkSession) -> Iterator[None]:
-    """Whatever the user's code does, the active session is the same afterwards."""
+def _keep_active_session(session: SparkSession) -> Iterator[None]:
+    """Restore the active session after user code has run."""
     java = java_class(session._jvm, SESSION)
     python_before, java_before = SparkSession._activeSession, java.getActiveSession()
     try:
@@ -136,7 +133,9 @@ def _active_session_kept(session: SparkSession) -> Iterator[None]:
             java.clearActiveSession()
 
 
-def _failed(node: TransformNode, what: str, error: Exception | None = None) -> UserFunctionFailed:
+def _function_error(
+    node: TransformNode, what: str, error: Exception | None = None
+) -> UserFunctionFailed:
     function: Any = node.function.function
     where = f"operator {node.name}"
     if error is not None:
@@ -144,22 +143,22 @@ def _failed(node: TransformNode, what: str, error: Exception | None = None) -> U
     return UserFunctionFailed(
         f"{describe_function(function)} {what}",
         where=where,
-        do="Mend the function and run the pipeline again: it continues with this step.",
+        do="Fix the function and run the pipeline again: it continues with this step.",
     )
 
 
-def _not_usable(given: DataFrame, made: object) -> str | None:
+def _wrong_result(given: DataFrame, made: object) -> str | None:
     if not isinstance(made, DataFrame):
         return f"it returned {type(made).__name__} instead of a DataFrame"
     if not made._jdf.sparkSession().equals(given._jdf.sparkSession()):
-        return "it returned a DataFrame of another session: begin with the one that it is given"
+        return "it returned a DataFrame of another session: start from its argument"
     if made.isStreaming:
         return "it returned a streaming DataFrame"
     return None
 
 
-def _by_chance(made: DataFrame) -> str | None:
-    """Why the rows of a plan depend on more than its input."""
+def _nondeterminism(made: DataFrame) -> str | None:
+    """Why the rows of a plan depend on more than its input; None if they do not."""
     plan = made._jdf.queryExecution().analyzed()
     again = "a step that runs again must give the same rows"
     jvm: Any = made.sparkSession._jvm
@@ -168,9 +167,9 @@ def _by_chance(made: DataFrame) -> str | None:
     for part in _plans(plan):
         if not part.deterministic():
             return f"it is not deterministic: {again}"
-        kind = _kind(part)
-        if kind in _BY_CHANCE:
-            return f"{_BY_CHANCE[kind]} takes whatever rows come first: {again}"
+        kind = class_name(part)
+        if kind in _UNORDERED:
+            return f"{_UNORDERED[kind]} takes whatever rows come first: {again}"
         if kind == "Deduplicate" and part.keys().size() < part.child().output().size():
             return f"dropDuplicates of some columns keeps whatever row comes first: {again}"
         if kind == "Aggregate":
@@ -186,7 +185,7 @@ def _columns(made: DataFrame) -> Transformed | str:
         kind = field.dataType.simpleString()
         if field.name.lower() == ORD:
             if kind != _ORD_TEXT or ordered:
-                return f"it returned another {ORD} than it was given"
+                return f"it changed the column {ORD}"
             ordered = True
             continue
         try:
@@ -200,19 +199,13 @@ def _columns(made: DataFrame) -> Transformed | str:
 
 def _plans(plan: Any) -> Iterator[Any]:  # noqa: ANN401  (objects of the JVM have no type here)
     yield plan
-    for parts in (plan.children(), plan.subqueries()):
-        for place in range(parts.size()):
-            yield from _plans(parts.apply(place))
+    for part in (*scala_items(plan.children()), *scala_items(plan.subqueries())):
+        yield from _plans(part)
 
 
 def _picks(expressions: Any) -> Iterator[str]:  # noqa: ANN401
-    for place in range(expressions.size()):
-        expression = expressions.apply(place)
-        kind = _kind(expression)
+    for expression in scala_items(expressions):
+        kind = class_name(expression)
         if kind in _PICKS:
             yield _PICKS[kind]
         yield from _picks(expression.children())
-
-
-def _kind(node: Any) -> str:  # noqa: ANN401
-    return str(node.getClass().getSimpleName()).rstrip("$")
