@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anabranch as ab
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.records.commit import Commit, decode_commit
 from anabranch.records.run_list import files
@@ -48,7 +49,7 @@ class Until:
             self.done.set()
 
     def _commit(self) -> Commit:
-        journal = Journal(self.directory / "journal")
+        journal = Journal(FileDirectory(self.directory / "journal"))
         latest = journal.latest_commit()
         assert latest is not None
         return decode_commit(journal.read(latest).body)

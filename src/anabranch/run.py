@@ -19,6 +19,7 @@ from anabranch.coordinator.operations import LoadCheckpoint
 from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.node.core import NodeCore
 from anabranch.node.flow_code import code_of, load_flow
@@ -254,7 +255,7 @@ class ThisProcess:
 
     def __init__(self, directory: Path) -> None:
         """Nobody leads yet."""
-        self.leadership = Leadership(directory / "journal")
+        self.leadership = Leadership(FileDirectory(directory / "journal"))
 
     def lead(self, take_over: bool) -> int:
         """Become the leader; ``DirectoryInUse`` if another process is it."""

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import CommitName, Journal
 from anabranch.records.commit import Commit, decode_commit
 
@@ -89,7 +90,7 @@ def eventually(wanted: Callable[[], bool]) -> None:
 def commits(directory: Path) -> list[Commit]:
     """The commits that the journal has, in step order; some may go while they are read."""
     names = sorted(os.listdir(directory / "journal" / "commit" / "0"))
-    journal = Journal(directory / "journal")
+    journal = Journal(FileDirectory(directory / "journal"))
     found = [journal.find(CommitName(int(name))) for name in names]
     return [decode_commit(entry.body) for entry in found if entry is not None]
 
