@@ -226,6 +226,17 @@ def test_source_keeps_the_rules() -> None:
     assert violations(SOURCE) == []
 
 
+def test_the_journal_reaches_its_directory_through_its_port() -> None:
+    beyond = {"os", "pathlib", "shutil", "fcntl", "anabranch.store"}
+    reaching = {
+        module.name
+        for module in modules(SOURCE)
+        for _, name in imports(module)
+        if module.room == "journal" and is_or_is_in(name, beyond)
+    }
+    assert reaching == {"anabranch.journal.file_directory"}
+
+
 def test_all_lists_the_public_names() -> None:
     tree = ast.parse((SOURCE / "anabranch" / "__init__.py").read_text(encoding="utf-8"))
     declared = declared_names(tree)
