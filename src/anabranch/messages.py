@@ -3,12 +3,15 @@
 Messages to a worker come in one *control row* per worker and step, before its data. Answers go the
 same way as the data, downstream, as *report rows*: the full report to one task of the next level,
 the number of the attempt to all of them, so that everyone can say which attempt it has used.
+
+What the methods of a user's ``Process`` are given of a message is here too: ``ArrivingState``,
+``KeyRegister``, ``NewShares``, ``LeavingState``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -31,7 +34,7 @@ class Acquire(msgspec.Struct, frozen=True, tag="acquire"):
     """Bins arrive: this worker has their state, as of the step before, ahead of its first row (R2).
 
     An operator that keeps state outside its handles takes it with ``take_state`` of the
-    ``Acquisition`` that stands for this message in a task.
+    ``ArrivingState`` that stands for this message in a task.
     """
 
     region: str
@@ -50,7 +53,7 @@ class Hold(msgspec.Struct, frozen=True, tag="hold"):
 class Interrogate(msgspec.Struct, frozen=True, tag="interrogate"):
     """The question which keys, bytes, rows and seconds this worker has in each bin.
 
-    Operators answer with ``add_keys`` of the ``Interrogation`` that stands for it in a task.
+    Operators answer with ``add_keys`` of the ``KeyRegister`` that stands for it in a task.
     """
 
     region: str
@@ -76,7 +79,7 @@ class ScaleDown(msgspec.Struct, frozen=True, tag="scale_down"):
 class Collect(msgspec.Struct, frozen=True, tag="collect"):
     """Bins leave: after the data of this step, their state is another worker's.
 
-    Operators give what they keep outside their handles with ``add_state`` of the ``Collection``
+    Operators give what they keep outside their handles with ``add_state`` of the ``LeavingState``
     that stands for it in a task.
     """
 
@@ -157,6 +160,54 @@ def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
     ['Interrogate', 'Barrier', 'Shutdown']
     """
     return tuple(sorted(messages, key=lambda message: _ORDER[type(message)]))
+
+
+class KeyRegister(Protocol):
+    """``Interrogate``, as an operator sees it: where it registers the keys that it has state of."""
+
+    def add_keys(self, keys: Iterable[Any]) -> None:
+        """Register keys; a key that is registered again counts once."""
+        ...
+
+
+class NewShares(Protocol):
+    """``ScaleUp`` or ``ScaleDown``, as an operator sees it: the bins are going to be shared anew.
+
+    ``fewer``: among fewer workers than now.
+    """
+
+    @property
+    def fewer(self) -> bool:
+        """Whether there are going to be fewer workers."""
+        ...
+
+    def can_stay(self, key: object) -> bool:
+        """Whether a key of this step stays where it is; ``KeyError`` for another key."""
+        ...
+
+
+class LeavingState(Protocol):
+    """``Collect``, as an operator sees it: keys that are another worker's after this step."""
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """The keys that leave and have something saved."""
+        ...
+
+    def add_state(self, key: object, state: bytes) -> None:
+        """What to hand over of a key, in place of what was saved; the last word counts."""
+        ...
+
+
+class ArrivingState(Protocol):
+    """``Acquire``, as an operator sees it: keys that were another worker's before this step."""
+
+    def take_state(self) -> dict[Any, bytes] | None:
+        """What was saved of each key that has come; None when it was taken, or nothing came.
+
+        What is taken is the taker's to apply: ``load`` is not called for these keys in this step.
+        """
+        ...
 
 
 FileTags: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]

@@ -55,7 +55,6 @@ def run(
     rewind: int | None = None,
     accept_duplicates: bool = False,
     watch: Callable[[StepDone], None] | None = None,
-    reached: Reached | None = None,
 ) -> Pipeline:
     """Start a dataflow and return its handle.
 
@@ -67,9 +66,7 @@ def run(
     names, and go before them. ``rewind`` goes back to a kept checkpoint first, as
     ``Pipeline.load`` does.
     ``take_over`` fences a process that runs the pipeline, instead of being refused. ``watch`` is
-    called with every committed step, ``reached`` at the named points of a step (``planned``,
-    ``ran``, ``committed``, ``publishing <sink>``, ``published``; where Spark writes the files of a
-    sink also ``written``, ``decided``, ``placed`` and ``told <sink>``).
+    called with every committed step.
 
     Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` when the
     directory belongs to something else; then nothing was started.
@@ -79,31 +76,62 @@ def run(
         chosen = replace(chosen, workers=workers)
     if isolate_workers is not None:
         chosen = replace(chosen, isolate_workers=isolate_workers)
-    path = Path(directory).absolute()
-    points = reached or (lambda point, step: None)
-    node = InlineNode(
-        build_node(
-            flow,
-            directory=path,
-            bins=bins,
-            master=master,
-            spark_conf=spark_conf,
-            grace_seconds=chosen.grace_seconds,
-            homes=homes_of(path, chosen.homes, isolated=chosen.isolate_workers),
-            reached=points,
-        )
-    )
-    driver = _driver(
-        path,
+    return start(
+        flow,
+        Path(directory),
         chosen,
-        node,
+        bins=bins,
+        master=master,
+        spark_conf=spark_conf,
         take_over=take_over,
         rewind=None if rewind is None else LoadCheckpoint(rewind, accept_duplicates),
         watch=watch,
-        reached=points,
+    )
+
+
+def start(
+    flow: Dataflow,
+    directory: Path,
+    settings: Settings,
+    *,
+    bins: int = BINS,
+    master: str | None = None,
+    spark_conf: dict[str, str] | None = None,
+    take_over: bool = False,
+    rewind: LoadCheckpoint | None = None,
+    watch: Callable[[StepDone], None] | None = None,
+    reached: Reached = lambda point, step: None,
+) -> Pipeline:
+    """What ``run`` does, with a hook for tests and benchmarks.
+
+    ``reached`` is called at the named points of a step: ``planned``, ``ran``, ``committed``,
+    ``publishing <sink>``, ``published``; where Spark writes the files of a sink also ``written``,
+    ``decided``, ``placed`` and ``told <sink>``.
+    """
+    directory = directory.absolute()
+    node = InlineNode(
+        build_node(
+            flow,
+            directory=directory,
+            bins=bins,
+            master=master,
+            spark_conf=spark_conf,
+            grace_seconds=settings.grace_seconds,
+            homes=homes_of(directory, settings.homes, isolated=settings.isolate_workers),
+            reached=reached,
+        )
+    )
+    driver = _driver(
+        directory,
+        settings,
+        node,
+        take_over=take_over,
+        rewind=rewind,
+        watch=watch,
+        reached=reached,
     )
     driver.start()
-    pipeline = Pipeline(path, driver, node, chosen)
+    pipeline = Pipeline(directory, driver, node, settings)
     driver.wait_open()
     failure = driver.failure()
     if failure is not None:

@@ -20,7 +20,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
+
+from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
 
 TimeToLive: TypeAlias = "timedelta | str | None"
 
@@ -166,54 +168,6 @@ class MapState:
 
 
 Handle: TypeAlias = ValueState | ListState | MapState
-
-
-class KeyRegister(Protocol):
-    """``Interrogate``, as an operator sees it: where it registers the keys that it has state of."""
-
-    def add_keys(self, keys: Iterable[Any]) -> None:
-        """Register keys; a key that is registered again counts once."""
-        ...
-
-
-class NewShares(Protocol):
-    """``ScaleUp`` or ``ScaleDown``, as an operator sees it: the bins are going to be shared anew.
-
-    ``fewer``: among fewer workers than now.
-    """
-
-    @property
-    def fewer(self) -> bool:
-        """Whether there are going to be fewer workers."""
-        ...
-
-    def can_stay(self, key: Any) -> bool:
-        """Whether a key of this step stays where it is; ``KeyError`` for another key."""
-        ...
-
-
-class LeavingState(Protocol):
-    """``Collect``, as an operator sees it: keys that are another worker's after this step."""
-
-    @property
-    def keys(self) -> tuple[Any, ...]:
-        """The keys that leave and have something saved."""
-        ...
-
-    def add_state(self, key: Any, state: bytes) -> None:
-        """What to hand over of a key, in place of what was saved; the last word counts."""
-        ...
-
-
-class ArrivingState(Protocol):
-    """``Acquire``, as an operator sees it: keys that were another worker's before this step."""
-
-    def take_state(self) -> dict[Any, bytes] | None:
-        """What was saved of each key that has come; None when it was taken, or nothing came.
-
-        What is taken is the taker's to apply: ``load`` is not called for these keys in this step.
-        """
-        ...
 
 
 class Process:
