@@ -1,4 +1,4 @@
-"""Which runs a write absorbs, bin by bin. Decides from counts alone.
+"""The policy of compaction: which runs a write absorbs, bin by bin. Decides from counts alone.
 
 A write makes at most one file. For each bin it holds what the step changed merged with the newest
 ``depth`` runs of that bin; depth 0 is the change alone. The rules, in the order they are served:
@@ -32,8 +32,8 @@ Shares = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The numbers of the policy."""
+class CompactionLimits:
+    """The numbers of the compaction policy."""
 
     young_bytes: int = 1 << 20
     fan_out: int = 4
@@ -46,7 +46,7 @@ class Limits:
     budget_rows: int = 200_000
 
 
-LIMITS = Limits()
+LIMITS = CompactionLimits()
 
 
 class Stack:
@@ -105,7 +105,7 @@ class _Step:
     stack: Stack
     changed: Index
     live: Index
-    limits: Limits
+    limits: CompactionLimits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,21 +116,21 @@ class _Wish:
     urgency: Shares
 
 
-def average_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
-    """How many rows merging reads in a step on average, whatever the sizes.
+def average_budget(changed: int, held: int, limits: CompactionLimits = LIMITS) -> int:
+    """How many rows compaction reads in a step on average, whatever the sizes.
 
     A changed row is read once in every tier, and each time dead rows reach their share, the whole
     bin is.
 
-    >>> average_budget(1000, 64_000, Limits(fan_out=4, dead_share=0.5))
+    >>> average_budget(1000, 64_000, CompactionLimits(fan_out=4, dead_share=0.5))
     5000
     """
     tiers = math.log(max(held / max(changed, 1), 1), limits.fan_out)
     return int(changed * (tiers + 1 / limits.dead_share))
 
 
-def default_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
-    """How many rows a step may read for merging: the average, and enough for many bins at once."""
+def default_budget(changed: int, held: int, limits: CompactionLimits = LIMITS) -> int:
+    """How many rows compaction may read in a step: the average, and enough for many bins."""
     return max(limits.budget_rows, average_budget(changed, held, limits))
 
 
@@ -140,7 +140,7 @@ def choose_depths(
     changed_bytes: int,
     live: Index,
     budget: int,
-    limits: Limits = LIMITS,
+    limits: CompactionLimits = LIMITS,
 ) -> Index:
     """How many runs of each bin the write absorbs, counted from the newest.
 

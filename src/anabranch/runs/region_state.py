@@ -17,7 +17,7 @@ from anabranch.runs.blobs import with_blobs, write_blobs
 from anabranch.runs.changes import Changed, Rows, fit, identity, sorted_order, to_rows
 from anabranch.runs.compaction import (
     LIMITS,
-    Limits,
+    CompactionLimits,
     average_budget,
     choose_depths,
     default_budget,
@@ -42,17 +42,17 @@ class StateChange:
     ``run`` the file that was written, None when nothing was left to keep. ``live`` is the number
     of keys per bin, of entries where the layout has sub-keys; bins of others are as they were.
     What has expired counts until it is overwritten, forgotten or merged away, so this number may
-    depend on when bins were merged. ``merged_rows`` and ``merged_bytes`` are what was read of
-    older runs, ``merge_seconds`` how long that took without writing the result.
+    depend on when bins were merged. ``compacted_rows`` and ``compacted_bytes`` are what was read of
+    older runs, ``compaction_seconds`` how long that took without writing the result.
     """
 
     run: RunInfo | None
     runs: RunList
     live: Index
     changed_rows: int
-    merged_rows: int
-    merged_bytes: int
-    merge_seconds: float
+    compacted_rows: int
+    compacted_bytes: int
+    compaction_seconds: float
 
 
 class RegionState:
@@ -76,7 +76,7 @@ class RegionState:
         owned: BinSet,
         live: Sequence[int] | Index,
         *,
-        limits: Limits = LIMITS,
+        limits: CompactionLimits = LIMITS,
         files: StateFiles | None = None,
     ) -> None:
         """Take the state as a commit describes it; ``live`` has a number per bin.
@@ -146,11 +146,11 @@ class RegionState:
         ``found`` says which of the keys (or entries) were held before, if the caller knows; where
         rows expire that is ``Held.present``, since those that have expired are still counted.
         Forgetting a key that is not held leaves no trace. ``budget`` is the number of rows that
-        merging may read. A write without changed rows still merges what is due. Large values
+        compaction may read. A write without changed rows still merges what is due. Large values
         go to files of their own, if the layout has blobs, whose names begin with ``name``. Bins
         that are ``still`` are not merged, unless they would have too many runs: somebody is
-        copying them, and a merge would make all of it new. Without ``bursts`` merging only keeps
-        up: what comes due at once waits, where the step has something else to spend time on.
+        copying them, and a merge would make all of it new. Without ``bursts`` it only keeps up:
+        what comes due at once waits, where the step has something else to spend time on.
         """
         create = self._files.create if create is None else create
         now_ns, stack = clock_of(self.layout, now_ns), self._held.stack
@@ -174,9 +174,9 @@ class RegionState:
         if not delta.num_rows and not absorbed.any():
             return None
         started = time.perf_counter()
-        merged = list(self._held.merged(delta, offsets, depths, now_ns))
-        merging = time.perf_counter() - started if absorbed.any() else 0.0
-        batches = [part.rows for part in merged if part.rows.num_rows]
+        parts = list(self._held.compacted(delta, offsets, depths, now_ns))
+        seconds = time.perf_counter() - started if absorbed.any() else 0.0
+        batches = [part.rows for part in parts if part.rows.num_rows]
         run = None
         if batches:
             run = write_run(
@@ -185,11 +185,11 @@ class RegionState:
         return StateChange(
             run,
             self._list_after(run, batches, absorbed),
-            sum((-part.died for part in merged if part.died is not None), start=live),
+            sum((-part.died for part in parts if part.died is not None), start=live),
             delta.num_rows,
             int(stack.rows[absorbed].sum()),
             int(self._held.bin_bytes(absorbed).sum()),
-            merging,
+            seconds,
         )
 
     def scan(self, now_ns: int | None = None) -> pa.Table:
@@ -215,7 +215,7 @@ class RegionState:
         none_changed = np.zeros(self.bins + 1, dtype=np.int64)
         depths = np.where(bins.mask(self.bins), self._held.stack.heights, 0)
         clock = clock_of(self.layout, now_ns)
-        for part in self._held.merged(nothing, none_changed, depths, clock):
+        for part in self._held.compacted(nothing, none_changed, depths, clock):
             yield part.rows
 
     def _check_owned(self, hashes: Hashes) -> None:

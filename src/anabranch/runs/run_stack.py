@@ -1,4 +1,4 @@
-"""The runs of an owner's bins, opened, newest first: what they say, and how they are merged."""
+"""The runs of an owner's bins, opened, newest first: what they say, and their compaction."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from anabranch.runs.run_file import Run, blob_rows
 from anabranch.runs.sorted_rows import SortedRows, concat_rows, hash_column
 from anabranch.runs.state_files import StateFiles
 
-#: Bins are merged a few at a time, so that memory stays bounded however large the state is.
-MERGE_BYTES = 16 << 20
+#: Bins are compacted a few at a time, so that memory stays bounded however large the state is.
+COMPACTION_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Merged:
-    """Some bins' rows after a merge, and per bin how many that were counted had expired."""
+class CompactedBins:
+    """Some bins' rows after compaction, and per bin how many that were counted had expired."""
 
     rows: pa.RecordBatch
     died: Index | None
@@ -68,7 +68,7 @@ class StackedRuns:
 
     @cached_property
     def stack(self) -> Stack:
-        """The runs as the numbers that the merge policy sees."""
+        """The runs as the numbers that the compaction policy sees."""
         shape = (len(self.listed), self._bins)
         rows = np.zeros(shape, dtype=np.int64)
         shares = np.ones(shape[0])
@@ -103,7 +103,7 @@ class StackedRuns:
     def expired(self, now_ns: int) -> Index:
         """How many rows each bin has that expired, those that a newer one hides among them.
 
-        Those are dead twice in the eyes of the merge policy, which comes a little early then.
+        Those are dead twice in the eyes of the compaction policy, which comes a little early then.
         """
         numbers = np.zeros(self._bins, dtype=np.int64)
         for run, mask in zip(self.runs, self.stack.listed, strict=True):
@@ -136,9 +136,9 @@ class StackedRuns:
             depths[numbers] = np.maximum(depths[numbers], places[numbers])
         return depths
 
-    def merged(
+    def compacted(
         self, delta: pa.RecordBatch, offsets: Index, depths: Index, now_ns: int | None
-    ) -> Iterator[Merged]:
+    ) -> Iterator[CompactedBins]:
         """The changes merged with the newest ``depths`` runs of each bin, each with its own bins.
 
         ``offsets`` is where each bin begins in the changes. The newest row of a key that has
@@ -162,15 +162,15 @@ class StackedRuns:
                 died = np.bincount(numbers, minlength=self._bins)
             rows = drop_tombstones(self._layout, rows, at_bottom, self._bins)
             if rows.num_rows or died is not None:
-                yield Merged(rows, died)
+                yield CompactedBins(rows, died)
 
 
 def _spans(sizes: Index) -> Iterator[tuple[int, int]]:
-    """Ranges of bins that are merged together: whole bins, as many as fit in memory well."""
+    """Ranges of bins that are compacted together: whole bins, as many as fit in memory well."""
     first, held = 0, 0.0
     for last, size in enumerate(sizes.tolist(), start=1):
         held += size
-        if held >= MERGE_BYTES:
+        if held >= COMPACTION_BYTES:
             yield first, last
             first, held = last, 0.0
     if held:

@@ -37,7 +37,7 @@ class Meter:
             "anabranch_step_rows", "Input rows of these steps.", registry=self._registry
         )
         self._merged = Counter(
-            "anabranch_merged_rows", "State rows written by merging.", registry=self._registry
+            "anabranch_merged_rows", "State rows read by compaction.", registry=self._registry
         )
         self._state_bytes = Counter(
             "anabranch_home_bytes",
