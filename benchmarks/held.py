@@ -17,7 +17,7 @@ from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.records.commit import Commit, decode_commit
 from anabranch.records.run_list import files
-from anabranch.run import start
+from anabranch.run import start_pipeline
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
 from benchmarks.measure import Batch, Fact, Outcome, part_medians, times
@@ -81,7 +81,7 @@ def _steps(
     data, home = Path(spec.data) / keys, Path(spec.work) / name
     until = Until(home / "state", spec.number(f"load {keys}"), most, to_the_end)
     recorder = Recorder(until.step)
-    pipeline = start(
+    pipeline = start_pipeline(
         keyed_sums(data, home / "out", "aggregate"),
         until.directory,
         ab.Settings(workers=WORKERS),

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import anabranch as ab
-from anabranch.run import start
+from anabranch.run import start_pipeline
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
 from benchmarks.measure import Outcome
@@ -20,7 +20,7 @@ def measure(spec: Spec) -> Outcome:
     flow = keyed_sums(data, work / "out", spec.text("operator"), column)
     recorder = Recorder()
     started = time.perf_counter()
-    pipeline = start(
+    pipeline = start_pipeline(
         flow,
         work / "state",
         ab.Settings(workers=WORKERS),

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 import anabranch as ab
-from anabranch.run import start
+from anabranch.run import start_pipeline
 from benchmarks import event_log
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
@@ -24,7 +24,7 @@ def measure(spec: Spec) -> Outcome:
     log.mkdir(parents=True)
     recorder = Recorder()
     started = time.perf_counter()
-    pipeline = start(
+    pipeline = start_pipeline(
         keyed_sums(data, work / "out", spec.text("operator")),
         work / "state",
         ab.Settings(workers=WORKERS),

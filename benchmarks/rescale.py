@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anabranch as ab
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
-from anabranch.run import start
+from anabranch.run import start_pipeline
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
 from benchmarks.measure import Batch, Fact, Outcome
@@ -53,7 +53,7 @@ def _run(spec: Spec, home: Path) -> Run:
     data = Path(spec.data)
     steady, before = spec.number("steady"), spec.number("load") + spec.number("warm")
     recorder = Recorder()
-    pipeline = start(
+    pipeline = start_pipeline(
         keyed_sums(data, home / "out", "aggregate"),
         home / "state",
         ab.Settings(

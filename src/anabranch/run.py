@@ -76,7 +76,7 @@ def run(
         chosen = replace(chosen, workers=workers)
     if isolate_workers is not None:
         chosen = replace(chosen, isolate_workers=isolate_workers)
-    return start(
+    return start_pipeline(
         flow,
         Path(directory),
         chosen,
@@ -89,7 +89,7 @@ def run(
     )
 
 
-def start(
+def start_pipeline(
     flow: Dataflow,
     directory: Path,
     settings: Settings,

@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
-from anabranch.run import start
+from anabranch.run import start_pipeline
 from anabranch.spark.session import OWNED
 
 ROWS = 400
@@ -142,7 +142,7 @@ def with_transforms(
 def run(base: Path, flow: ab.Dataflow, workers: int = 2) -> dict[str, Any]:
     """Run to the end and say what came out."""
     points: list[str] = []
-    pipeline = start(
+    pipeline = start_pipeline(
         flow,
         base / "state",
         ab.Settings(workers=workers),

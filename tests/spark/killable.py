@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anabranch as ab
-from anabranch.run import start
+from anabranch.run import start_pipeline
 
 ROOT = Path(__file__).parents[2]
 SHORT_LIVED = {
@@ -47,7 +47,7 @@ def run(
             (base / "reached").write_text(stop_at)
             time.sleep(3600)
 
-    pipeline = start(
+    pipeline = start_pipeline(
         build(base),
         base / "state",
         replace(settings or ab.Settings(), workers=2),

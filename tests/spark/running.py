@@ -21,7 +21,7 @@ import anabranch as ab
 from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import CommitName, Journal
 from anabranch.records.commit import Commit, decode_commit
-from anabranch.run import Reached, start
+from anabranch.run import Reached, start_pipeline
 
 PATIENCE = 120.0
 
@@ -39,7 +39,7 @@ def _started(
     if reached is None:
         return ab.run(flow, directory=directory, workers=workers, settings=settings, **options)
     chosen = replace(settings or ab.Settings(), workers=workers)
-    return start(flow, directory, chosen, reached=reached, **options)
+    return start_pipeline(flow, directory, chosen, reached=reached, **options)
 
 
 def completed(
