@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anabranch as ab
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.records.commit import Commit, decode_commit
 from anabranch.records.run_list import files
+from anabranch.run import start_pipeline
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
 from benchmarks.measure import Batch, Fact, Outcome, part_medians, times
@@ -48,7 +50,7 @@ class Until:
             self.done.set()
 
     def _commit(self) -> Commit:
-        journal = Journal(self.directory / "journal")
+        journal = Journal(FileDirectory(self.directory / "journal"))
         latest = journal.latest_commit()
         assert latest is not None
         return decode_commit(journal.read(latest).body)
@@ -79,10 +81,10 @@ def _steps(
     data, home = Path(spec.data) / keys, Path(spec.work) / name
     until = Until(home / "state", spec.number(f"load {keys}"), most, to_the_end)
     recorder = Recorder(until.step)
-    pipeline = ab.run(
+    pipeline = start_pipeline(
         keyed_sums(data, home / "out", "aggregate"),
-        directory=until.directory,
-        workers=WORKERS,
+        until.directory,
+        ab.Settings(workers=WORKERS),
         master=MASTER,
         spark_conf=COMMON_CONF,
         watch=recorder.watch,

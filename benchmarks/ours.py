@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import anabranch as ab
+from anabranch.run import start_pipeline
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
 from benchmarks.measure import Outcome
@@ -19,10 +20,10 @@ def measure(spec: Spec) -> Outcome:
     flow = keyed_sums(data, work / "out", spec.text("operator"), column)
     recorder = Recorder()
     started = time.perf_counter()
-    pipeline = ab.run(
+    pipeline = start_pipeline(
         flow,
-        directory=work / "state",
-        workers=WORKERS,
+        work / "state",
+        ab.Settings(workers=WORKERS),
         master=MASTER,
         spark_conf=COMMON_CONF,
         watch=recorder.watch,

@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 import anabranch as ab
+from anabranch.run import start_pipeline
 from benchmarks import event_log
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
@@ -23,10 +24,10 @@ def measure(spec: Spec) -> Outcome:
     log.mkdir(parents=True)
     recorder = Recorder()
     started = time.perf_counter()
-    pipeline = ab.run(
+    pipeline = start_pipeline(
         keyed_sums(data, work / "out", spec.text("operator")),
-        directory=work / "state",
-        workers=WORKERS,
+        work / "state",
+        ab.Settings(workers=WORKERS),
         master=MASTER,
         spark_conf={**COMMON_CONF, **event_log.CONF, "spark.eventLog.dir": log.as_uri()},
         watch=recorder.watch,

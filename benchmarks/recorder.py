@@ -12,7 +12,7 @@ PLANNED, RAN, COMMITTED, PUBLISHED = "planned", "ran", "committed", "published"
 
 
 class Recorder:
-    """Is given to ``ab.run`` as ``watch`` and ``reached``.
+    """Is given to ``anabranch.run.start_pipeline`` as ``watch`` and ``reached``.
 
     A step's time is that from the end of the step before to its own end, so that nothing between
     two steps is left out; before the first one, the start of the pipeline stands for it.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import anabranch as ab
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
+from anabranch.run import start_pipeline
 from benchmarks.child import COMMON_CONF, MASTER, WORKERS, Spec, case
 from benchmarks.flows import check_sums, keyed_sums
 from benchmarks.measure import Batch, Fact, Outcome
@@ -52,15 +53,17 @@ def _run(spec: Spec, home: Path) -> Run:
     data = Path(spec.data)
     steady, before = spec.number("steady"), spec.number("load") + spec.number("warm")
     recorder = Recorder()
-    pipeline = ab.run(
+    pipeline = start_pipeline(
         keyed_sums(data, home / "out", "aggregate"),
-        directory=home / "state",
-        workers=WORKERS,
+        home / "state",
+        ab.Settings(
+            workers=WORKERS,
+            isolate_workers=True,
+            rescale=RescaleSettings(policy=MovePolicy(spec.text("way"))),
+        ),
         bins=spec.number("bins"),
         master=MASTER,
         spark_conf=COMMON_CONF,
-        isolate_workers=True,
-        settings=ab.Settings(rescale=RescaleSettings(policy=MovePolicy(spec.text("way")))),
         watch=recorder.watch,
         reached=recorder.reached,
     )

@@ -1,17 +1,23 @@
-"""The rules of import between the rooms, read from the source text.
+"""The rules of import between the rooms, read from the source text; and the public surface.
 
-Nothing is imported to check it, so a room is covered from its first file on.
+Nothing is imported to check the rooms, so one is covered from its first file on.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import tomllib
+import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+import anabranch as ab
+from anabranch import errors, messages
 
 SOURCE = Path(__file__).parent.parent / "src"
 
@@ -226,6 +232,17 @@ def test_source_keeps_the_rules() -> None:
     assert violations(SOURCE) == []
 
 
+def test_the_journal_reaches_its_directory_through_its_port() -> None:
+    beyond = {"os", "pathlib", "shutil", "fcntl", "anabranch.store"}
+    reaching = {
+        module.name
+        for module in modules(SOURCE)
+        for _, name in imports(module)
+        if module.room == "journal" and is_or_is_in(name, beyond)
+    }
+    assert reaching == {"anabranch.journal.file_directory"}
+
+
 def test_all_lists_the_public_names() -> None:
     tree = ast.parse((SOURCE / "anabranch" / "__init__.py").read_text(encoding="utf-8"))
     declared = declared_names(tree)
@@ -259,6 +276,37 @@ def defined_twice(source: Path) -> list[str]:
 
 def test_a_public_name_stands_for_one_thing() -> None:
     assert defined_twice(SOURCE) == []
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    assert ab.__version__ == project["project"]["version"]
+
+
+def test_every_branch_of_errors_is_public() -> None:
+    branches = errors.AnabranchError.__subclasses__()
+    assert [branch.__name__ for branch in branches if branch.__name__ not in ab.__all__] == []
+
+
+def test_what_a_process_is_given_of_a_message_is_with_the_messages() -> None:
+    given = {
+        kind.__name__: kind
+        for name, method in vars(ab.Process).items()
+        if name.startswith("on_")
+        for kind in typing.get_type_hints(method).values()
+        if getattr(kind, "_is_protocol", False)
+    }
+    assert set(given) == {"ArrivingState", "KeyRegister", "NewShares", "LeavingState"}
+    assert all(getattr(messages, name) is getattr(ab, name) for name in given)
+    assert {kind.__module__ for kind in given.values()} == {messages.__name__}
+
+
+def test_what_run_takes_is_for_users() -> None:
+    taken = set(inspect.signature(ab.run).parameters)
+    assert taken == {
+        *("flow", "directory", "workers", "bins", "master", "spark_conf", "settings"),
+        *("isolate_workers", "take_over", "rewind", "accept_duplicates", "watch"),
+    }
 
 
 # ------------------------------------------------------------------------------------ the checker

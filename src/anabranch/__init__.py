@@ -3,17 +3,23 @@
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.settings import Deadlines, Settings
 from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.handles import (
-    ArrivingState,
-    KeyRegister,
-    LeavingState,
-    ListState,
-    MapState,
-    NewShares,
-    Process,
-    ValueState,
+from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
+from anabranch.errors import (
+    AnabranchError,
+    BuildError,
+    CoordinatorError,
+    DirectoryError,
+    NodeError,
+    OperationError,
+    QueryError,
+    RequestError,
+    SinkError,
+    SourceError,
+    SparkUnavailable,
+    StepError,
+    StoreError,
 )
-from anabranch.errors import AnabranchError
+from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
 from anabranch.pipeline import Pipeline
 from anabranch.protocol.status import Phase, Status
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
@@ -27,14 +33,19 @@ from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.scripted import EOF, PAUSE, Fail, ScriptedSource
 from anabranch.sources.structured_stream import StructuredStreamSource
 
+__version__ = "0.1.0"
+
 __all__ = [
     "EOF",
     "PAUSE",
     "AnabranchError",
     "ArrivingState",
+    "BuildError",
     "CallbackSink",
+    "CoordinatorError",
     "Dataflow",
     "Deadlines",
+    "DirectoryError",
     "Fail",
     "FileSink",
     "FileSource",
@@ -46,16 +57,26 @@ __all__ = [
     "MemorySink",
     "MovePolicy",
     "NewShares",
+    "NodeError",
+    "OperationError",
     "Phase",
     "Pipeline",
     "Process",
     "PythonDataSource",
+    "QueryError",
+    "RequestError",
     "RescaleSettings",
     "ScriptedSource",
     "Settings",
+    "SinkError",
+    "SourceError",
+    "SparkUnavailable",
     "Status",
     "StepDone",
+    "StepError",
+    "StoreError",
     "StructuredStreamSource",
     "ValueState",
+    "__version__",
     "run",
 ]

@@ -3,12 +3,15 @@
 A worker gets its messages in one *control row* per step, before its data. Answers travel downstream
 with the data, as *report rows*: the full report goes to one task of the next level, the attempt
 number to all of them, so that each can say which attempt it used.
+
+The views that the methods of a user's ``Process`` get of messages are here too: ``ArrivingState``,
+``KeyRegister``, ``NewShares``, ``LeavingState``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -30,7 +33,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 class Acquire(msgspec.Struct, frozen=True, tag="acquire"):
     """Take over bins: this worker has their state of the step before ahead of its first row (R2).
 
-    An operator with state outside its handles takes it with ``Acquisition.take_state``.
+    An operator with state outside its handles takes it with ``ArrivingState.take_state``.
     """
 
     region: str
@@ -49,7 +52,7 @@ class Hold(msgspec.Struct, frozen=True, tag="hold"):
 class Interrogate(msgspec.Struct, frozen=True, tag="interrogate"):
     """Report the keys, bytes, rows and seconds of each bin.
 
-    Operators answer with ``Interrogation.add_keys``.
+    Operators answer with ``KeyRegister.add_keys``.
     """
 
     region: str
@@ -75,7 +78,7 @@ class ScaleDown(msgspec.Struct, frozen=True, tag="scale_down"):
 class Collect(msgspec.Struct, frozen=True, tag="collect"):
     """Hand over bins: after the data of this step, another worker owns their state.
 
-    Operators with state outside their handles hand it over with ``Collection.add_state``.
+    Operators with state outside their handles hand it over with ``LeavingState.add_state``.
     """
 
     region: str
@@ -152,6 +155,54 @@ def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
     ['Interrogate', 'Barrier', 'Shutdown']
     """
     return tuple(sorted(messages, key=lambda message: _ORDER[type(message)]))
+
+
+class KeyRegister(Protocol):
+    """``Interrogate``, as an operator sees it: where it registers the keys that it has state of."""
+
+    def add_keys(self, keys: Iterable[Any]) -> None:
+        """Register keys; a key that is registered again counts once."""
+        ...
+
+
+class NewShares(Protocol):
+    """``ScaleUp`` or ``ScaleDown``, as an operator sees it: the bins are going to be shared anew.
+
+    ``fewer``: among fewer workers than now.
+    """
+
+    @property
+    def fewer(self) -> bool:
+        """Whether there are going to be fewer workers."""
+        ...
+
+    def can_stay(self, key: object) -> bool:
+        """Whether a key of this step stays where it is; ``KeyError`` for another key."""
+        ...
+
+
+class LeavingState(Protocol):
+    """``Collect``, as an operator sees it: keys that are another worker's after this step."""
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """The keys that leave and have something saved."""
+        ...
+
+    def add_state(self, key: object, state: bytes) -> None:
+        """What to hand over of a key, in place of what was saved; the last word counts."""
+        ...
+
+
+class ArrivingState(Protocol):
+    """``Acquire``, as an operator sees it: keys that were another worker's before this step."""
+
+    def take_state(self) -> dict[Any, bytes] | None:
+        """What was saved of each key that has come; None when it was taken, or nothing came.
+
+        What is taken is the taker's to apply: ``load`` is not called for these keys in this step.
+        """
+        ...
 
 
 FileTags: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]

@@ -19,6 +19,7 @@ from anabranch.coordinator.operations import LoadCheckpoint
 from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.validate import validate
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.node.core import NodeCore
 from anabranch.node.flow_code import code_of, load_flow
@@ -54,7 +55,6 @@ def run(
     rewind: int | None = None,
     accept_duplicates: bool = False,
     watch: Callable[[StepDone], None] | None = None,
-    reached: Reached | None = None,
 ) -> Pipeline:
     """Start a dataflow and return its handle.
 
@@ -64,10 +64,7 @@ def run(
     change at run time apply in either case. ``bins`` is fixed when the directory is created.
     ``workers`` and ``isolate_workers`` override the settings of these names. ``rewind`` goes back
     to a kept checkpoint first, as ``Pipeline.load`` does. ``take_over`` fences the process that
-    runs the pipeline and replaces it. ``watch`` is called with every committed step, ``reached`` at
-    the named points of a step (``planned``, ``ran``, ``committed``, ``publishing <sink>``,
-    ``published``; if Spark writes the files of a sink, also ``written``, ``decided``, ``placed``
-    and ``told <sink>``).
+    runs the pipeline and replaces it. ``watch`` is called with every committed step.
 
     Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` if the
     directory belongs to something else; then nothing was started.
@@ -77,31 +74,62 @@ def run(
         chosen = replace(chosen, workers=workers)
     if isolate_workers is not None:
         chosen = replace(chosen, isolate_workers=isolate_workers)
-    path = Path(directory).absolute()
-    points = reached or (lambda point, step: None)
-    node = InlineNode(
-        build_node(
-            flow,
-            directory=path,
-            bins=bins,
-            master=master,
-            spark_conf=spark_conf,
-            grace_seconds=chosen.grace_seconds,
-            homes=homes_of(path, chosen.homes, isolated=chosen.isolate_workers),
-            reached=points,
-        )
-    )
-    driver = _driver(
-        path,
+    return start_pipeline(
+        flow,
+        Path(directory),
         chosen,
-        node,
+        bins=bins,
+        master=master,
+        spark_conf=spark_conf,
         take_over=take_over,
         rewind=None if rewind is None else LoadCheckpoint(rewind, accept_duplicates),
         watch=watch,
-        reached=points,
+    )
+
+
+def start_pipeline(
+    flow: Dataflow,
+    directory: Path,
+    settings: Settings,
+    *,
+    bins: int = BINS,
+    master: str | None = None,
+    spark_conf: dict[str, str] | None = None,
+    take_over: bool = False,
+    rewind: LoadCheckpoint | None = None,
+    watch: Callable[[StepDone], None] | None = None,
+    reached: Reached = lambda point, step: None,
+) -> Pipeline:
+    """What ``run`` does, with a hook for tests and benchmarks.
+
+    ``reached`` is called at the named points of a step: ``planned``, ``ran``, ``committed``,
+    ``publishing <sink>``, ``published``; where Spark writes the files of a sink also ``written``,
+    ``decided``, ``placed`` and ``told <sink>``.
+    """
+    directory = directory.absolute()
+    node = InlineNode(
+        build_node(
+            flow,
+            directory=directory,
+            bins=bins,
+            master=master,
+            spark_conf=spark_conf,
+            grace_seconds=settings.grace_seconds,
+            homes=homes_of(directory, settings.homes, isolated=settings.isolate_workers),
+            reached=reached,
+        )
+    )
+    driver = _driver(
+        directory,
+        settings,
+        node,
+        take_over=take_over,
+        rewind=rewind,
+        watch=watch,
+        reached=reached,
     )
     driver.start()
-    pipeline = Pipeline(path, driver, node, chosen)
+    pipeline = Pipeline(directory, driver, node, settings)
     driver.wait_open()
     failure = driver.failure()
     if failure is not None:
@@ -250,7 +278,7 @@ class ThisProcess:
     """This process as the leader of a pipeline."""
 
     def __init__(self, directory: Path) -> None:
-        self.leadership = Leadership(directory / "journal")
+        self.leadership = Leadership(FileDirectory(directory / "journal"))
 
     def lead(self, take_over: bool) -> int:
         """Become the leader; ``DirectoryInUse`` if another process leads."""

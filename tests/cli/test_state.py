@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
 from anabranch.dataflow.flow import Dataflow
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
@@ -142,7 +143,7 @@ def test_errors_are_one_paragraph_with_a_code(
     show = ("show", "--directory", shop, "--operator")
     assert "[query.unknown_operator]" in said(*show, "sen")
     assert "[query.unknown_step]" in said(*show, "seen", "--step", "9")
-    Journal(shop / "journal").trim(2)
+    Journal(FileDirectory(shop / "journal")).trim(2)
     expired = said(*show, "seen", "--step", "1", "--json")
     assert expired == (
         f"error: [query.snapshot_expired] Step 1 is no longer in the journal ({shop}). "

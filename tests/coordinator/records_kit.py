@@ -22,6 +22,7 @@ from anabranch.coordinator.effects import (
 )
 from anabranch.coordinator.events import BranchMade, JournalRead, JournalTrimmed
 from anabranch.coordinator.journal_view import JournalView
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.records.bins import BinSet
 from anabranch.records.commit import Checkpoint, Commit, Repair
@@ -87,7 +88,7 @@ class Office:
     drawn: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self.leadership = Leadership(self.directory / "journal")
+        self.leadership = Leadership(FileDirectory(self.directory / "journal"))
         self.begin()
 
     def begin(self) -> None:
@@ -96,7 +97,7 @@ class Office:
 
     def restart(self) -> None:
         self.leadership.abandon()
-        self.leadership = Leadership(self.directory / "journal")
+        self.leadership = Leadership(FileDirectory(self.directory / "journal"))
         self.begin()
 
     def perform(self, effect: JournalEffect) -> object:

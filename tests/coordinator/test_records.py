@@ -34,6 +34,7 @@ from anabranch.coordinator.events import (
     StepRead,
 )
 from anabranch.coordinator.journal_view import JournalView
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.protocol.node import Output
 from anabranch.records.commit import Repair
@@ -411,7 +412,7 @@ def test_another_body_under_the_name_of_a_failed_one_is_not_taken_for_it(
 
 def test_whoever_is_taken_over_is_told(office: Office) -> None:
     office.step(1)
-    newer = Leadership(office.directory / "journal")
+    newer = Leadership(FileDirectory(office.directory / "journal"))
     newer.lead(True, "there", 2, 0)
     for effect in (
         WriteIdentity("orders", 2),

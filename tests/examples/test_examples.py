@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from anabranch.errors import SnapshotExpired
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal, PlanName
 from anabranch.records.bins import BinSet
 from anabranch.records.plan import decode_plan
@@ -269,7 +270,7 @@ def test_moving_state(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def handed_over(directory: Path) -> set[bytes]:
     """The form of what was left in bins that a step has collected, where files are still there."""
     found: set[bytes] = set()
-    journal = Journal(directory / "journal")
+    journal = Journal(FileDirectory(directory / "journal"))
     for commit in commits(directory):
         plan = decode_plan(journal.read(PlanName(commit.step, commit.revision)).body)
         moved = moves_of(plan)

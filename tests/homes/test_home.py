@@ -22,7 +22,7 @@ from anabranch.homes.pieces import forget_pieces
 from anabranch.records.bins import BinSet
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import BlobInfo, restrict
-from anabranch.runs.compaction import Limits
+from anabranch.runs.compaction import CompactionLimits
 from anabranch.runs.region_state import RegionState
 from anabranch.runs.run_file import forget_runs
 from anabranch.store.checksums import crc_of
@@ -39,7 +39,7 @@ MIB = 1 << 20
 
 def filled(path: Path, layout: Layout = LAYOUT, steps: int = 3, size: int = 3) -> KindStore:
     """A store with some runs that count for all bins."""
-    limits = Limits(young_bytes=0, fan_out=99, dead_share=2.0)
+    limits = CompactionLimits(young_bytes=0, fan_out=99, dead_share=2.0)
     store = KindStore(path / "store", layout, bins=BINS, limits=limits)
     store.root.mkdir(parents=True, exist_ok=True)
     for step in range(steps):
@@ -116,7 +116,7 @@ def _told(runs: Any, number: int) -> Any:
 
 
 def _live(change: Any) -> Any:
-    return None if change is None else (change.live.tolist(), change.merged_rows)
+    return None if change is None else (change.live.tolist(), change.compacted_rows)
 
 
 def test_what_a_worker_writes_it_has_at_home(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def _step(store: KindStore, step: int, text: str) -> None:
 
 def test_bins_that_are_held_are_not_merged_unless_they_must_be(tmp_path: Path) -> None:
     store = filled(tmp_path, steps=0)
-    store.limits = Limits(young_bytes=MIB, run_limit=4)
+    store.limits = CompactionLimits(young_bytes=MIB, run_limit=4)
     heights = []
     for step in range(8):
         store.step([Put((n,), (f"{step}",)) for n in range(300)], still=BinSet.of([5]))

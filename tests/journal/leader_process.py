@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.errors import AnabranchError
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import CommitName, Taken
 from anabranch.journal.leadership import Leadership
 
@@ -88,7 +89,7 @@ def obey(leadership: Leadership, verb: str, arguments: list[str]) -> dict[str, o
 
 
 def main() -> None:
-    leadership = Leadership(Path(sys.argv[1]))
+    leadership = Leadership(FileDirectory(Path(sys.argv[1])))
     for line in sys.stdin:
         verb, *arguments = line.split()
         answer: dict[str, object]

@@ -24,8 +24,9 @@ from anabranch.errors import (
     PastFormat,
     StoreUnavailable,
 )
-from anabranch.journal import journal
+from anabranch.journal import file_directory
 from anabranch.journal.envelope import seal
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import (
     BranchName,
     CheckpointName,
@@ -64,14 +65,18 @@ NAMES: list[EntryName] = [
 
 @pytest.fixture
 def book(tmp_path: Path) -> Journal:
-    made = Journal(tmp_path / "journal")
-    made.prepare()
-    return made
+    (tmp_path / "journal").mkdir()
+    return Journal(FileDirectory(tmp_path / "journal"))
+
+
+def root(book: Journal) -> Path:
+    assert isinstance(book.directory, FileDirectory)
+    return book.directory.root
 
 
 def entry_files(book: Journal) -> list[str]:
-    found = (path for path in book.directory.rglob("*") if path.is_file())
-    return sorted(str(path.relative_to(book.directory)) for path in found)
+    found = (path for path in root(book).rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(root(book))) for path in found)
 
 
 @pytest.mark.parametrize("name", NAMES, ids=str)
@@ -97,7 +102,7 @@ def test_names_and_envelope_on_disk(book: Journal) -> None:
         "repair/0/000000000007.1",
     ]
     crc = zlib.crc32(b"2 commit/0/000000000007 me {}")
-    text = (book.directory / "commit/0/000000000007").read_bytes()
+    text = (root(book) / "commit/0/000000000007").read_bytes()
     assert text == b"anabranch 2 commit/0/000000000007 %08x 2 me\n{}" % crc
 
 
@@ -136,7 +141,7 @@ def test_what_a_killed_creator_left_is_made_durable_before_it_is_believed(
     book.create(CommitName(1), b"{}", "a")
     book.create(PlanName(1, 0), b"{}", "a")
     synced: list[Path] = []
-    monkeypatch.setattr(journal, "sync_directory", synced.append)
+    monkeypatch.setattr(file_directory, "sync_directory", synced.append)
     match how:
         case "taken":
             book.create(CommitName(1), b"{}", "b")
@@ -145,7 +150,7 @@ def test_what_a_killed_creator_left_is_made_durable_before_it_is_believed(
         case _:
             book.latest_plan(1)
     kind = "plan" if how == "latest_plan" else "commit"
-    assert synced == [book.directory / kind / "0"]
+    assert synced == [root(book) / kind / "0"]
 
 
 @pytest.mark.parametrize("nonce", ["", "a b", "a\n", "é", "x" * 129])
@@ -179,13 +184,13 @@ def test_threads_race_for_a_commit_and_agree_on_the_winner(book: Journal) -> Non
 def test_processes_race_for_commits_and_agree_on_the_winners(book: Journal) -> None:
     context = multiprocessing.get_context("spawn")
     with context.Pool(3) as pool:
-        told = pool.starmap(_race, [(str(book.directory), me) for me in range(3)], chunksize=1)
+        told = pool.starmap(_race, [(str(root(book)), me) for me in range(3)], chunksize=1)
     winners = [book.read(CommitName(step)).body for step in range(1, 21)]
     assert told == [winners] * 3
 
 
 def _race(directory: str, me: int) -> list[bytes]:
-    book, mine, told = Journal(Path(directory)), b"%d" % me, []
+    book, mine, told = Journal(FileDirectory(Path(directory))), b"%d" % me, []
     for step in range(1, 21):
         outcome = book.create(CommitName(step), mine, f"n{me}")
         told.append(outcome.entry.body if isinstance(outcome, Taken) else mine)
@@ -198,7 +203,7 @@ def _race(directory: str, me: int) -> list[bytes]:
 def test_any_flipped_bit_is_corrupt_and_never_a_future_format(book: Journal) -> None:
     name = PlanName(7, 2)
     book.create(name, b'{"runs":[]}', "nonce-1")
-    path = book.directory / str(name)
+    path = root(book) / str(name)
     whole = path.read_bytes()
     for place in range(len(whole)):
         for bit in range(8):
@@ -212,7 +217,7 @@ def test_any_flipped_bit_is_corrupt_and_never_a_future_format(book: Journal) -> 
 
 def test_any_truncation_and_any_appended_byte_is_corrupt(book: Journal) -> None:
     book.create(CommitName(7), b'{"runs":[]}', "nonce-1")
-    path = book.directory / "commit/0/000000000007"
+    path = root(book) / "commit/0/000000000007"
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
@@ -225,7 +230,7 @@ def test_any_truncation_and_any_appended_byte_is_corrupt(book: Journal) -> None:
 
 def test_a_truncated_commit_says_what_to_do(book: Journal) -> None:
     book.create(CommitName(7), b'{"runs":[]}', "nonce-1")
-    path = book.directory / "commit/0/000000000007"
+    path = root(book) / "commit/0/000000000007"
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(CorruptEntry) as caught:
         book.read(CommitName(7))
@@ -239,9 +244,9 @@ def test_a_truncated_commit_says_what_to_do(book: Journal) -> None:
 def test_an_entry_under_another_name_is_corrupt(book: Journal) -> None:
     book.create(CommitName(7), b"{}", "a")
     for name in (CommitName(8), PlanName(7, 0), IdentityName()):
-        path = book.directory / str(name)
+        path = root(book) / str(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(book.directory / "commit/0/000000000007", path)
+        shutil.copy(root(book) / "commit/0/000000000007", path)
         with pytest.raises(CorruptEntry, match="it is the entry commit/0/000000000007"):
             book.read(name)
 
@@ -252,7 +257,7 @@ def test_an_entry_under_another_name_is_corrupt(book: Journal) -> None:
     ids=["same envelope", "other envelope"],
 )
 def test_a_newer_format_is_told_apart_from_damage(book: Journal, text: bytes) -> None:
-    path = book.directory / "commit/0/000000000007"
+    path = root(book) / "commit/0/000000000007"
     path.parent.mkdir(parents=True)
     path.write_bytes(text)
     with pytest.raises(FutureFormat, match=r"this version reads up to 2") as caught:
@@ -261,7 +266,7 @@ def test_a_newer_format_is_told_apart_from_damage(book: Journal, text: bytes) ->
 
 
 def test_an_older_format_is_told_apart_from_damage(book: Journal) -> None:
-    path = book.directory / "commit/0/000000000007"
+    path = root(book) / "commit/0/000000000007"
     path.parent.mkdir(parents=True)
     crc = zlib.crc32(b"1 commit/0/000000000007 a {}")
     path.write_bytes(b"anabranch 1 commit/0/000000000007 %08x 2 a\n{}" % crc)
@@ -273,7 +278,7 @@ def test_an_older_format_is_told_apart_from_damage(book: Journal) -> None:
 
 
 def test_creating_over_a_damaged_entry_tells_so_and_leaves_it(book: Journal) -> None:
-    path = book.directory / "commit/0/000000000007"
+    path = root(book) / "commit/0/000000000007"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"torn")
     with pytest.raises(CorruptEntry):
@@ -282,7 +287,7 @@ def test_creating_over_a_damaged_entry_tells_so_and_leaves_it(book: Journal) -> 
 
 
 def test_a_missing_entry_is_named(book: Journal) -> None:
-    with pytest.raises(MissingEntry, match=str(book.directory / "plan/0/000000000007.1")):
+    with pytest.raises(MissingEntry, match=str(root(book) / "plan/0/000000000007.1")):
         book.read(PlanName(7, 1))
 
 
@@ -302,20 +307,23 @@ def test_a_full_disk_leaves_no_entry(book: Journal, monkeypatch: pytest.MonkeyPa
 
 def test_a_journal_that_vanished_is_not_started_anew(book: Journal) -> None:
     book.create(CommitName(1), b"{}", "a")
-    shutil.rmtree(book.directory)
+    shutil.rmtree(root(book))
     with pytest.raises(StoreUnavailable):
         book.create(CommitName(2), b"{}", "a")
-    assert not book.directory.exists()
+    assert not root(book).exists()
 
 
-def test_prepare_clears_what_killed_creators_left(book: Journal) -> None:
+def test_who_fences_clears_what_killed_creators_left(book: Journal) -> None:
     book.create(CommitName(1), b"{}", "a")
     for place in ("identity", "commit/0/000000000002"):
-        path = book.directory / place
+        path = root(book) / place
         (path.parent / f".{path.name}.1.2.aside").write_bytes(b"half")
     assert book.commits() == (CommitName(1),)
-    book.prepare()
-    assert entry_files(book) == ["commit/0/000000000001"]
+    lease = book.directory.claim(1)
+    assert lease is not None
+    lease.fence()
+    assert entry_files(book) == ["commit/0/000000000001", "leader/1.lock"]
+    lease.release()
 
 
 # ------------------------------------------------------------------------------------ lists
@@ -331,7 +339,7 @@ def test_lists_are_in_order_of_number_and_ignore_what_is_not_an_entry(book: Jour
         book.create(CommitName(step), b"{}", "a")
     book.create(CommitName(99, branch=1), b"{}", "a")
     for stray in ("commit/0/.nfs0001", "commit/0/12", "plan/0/000000000002.x", "commit/0/copy"):
-        (book.directory / stray).write_bytes(b"")
+        (root(book) / stray).write_bytes(b"")
     assert book.commits() == (CommitName(1), CommitName(9), CommitName(10))
     assert book.latest_commit() == CommitName(10)
     assert book.latest_commit(branch=1) == CommitName(99, branch=1)
@@ -355,7 +363,7 @@ def test_every_kind_has_its_list(book: Journal) -> None:
     ):
         book.create(name, b"{}", "a")
     for stray in ("leader/10.lock", "leader/aside-10", "branch/x", "repair/0/000000000003."):
-        (book.directory / stray).write_bytes(b"")
+        (root(book) / stray).write_bytes(b"")
     assert [name.number for name in book.leaders()] == [9, 10]
     assert [name.number for name in book.branches()] == [1, 9, 10]
     assert book.checkpoints() == (CheckpointName(3), CheckpointName(12))
@@ -391,7 +399,7 @@ def test_a_checkpoint_that_was_trimmed_does_not_come_back(tmp_path: Path, seed: 
     (tmp_path / "graves").mkdir()
     (tmp_path / "journal").mkdir()
     faulty = FaultyDisk(tmp_path / "graves", Random(seed))
-    book = Journal(tmp_path / "journal")
+    book = Journal(FileDirectory(tmp_path / "journal"))
     with use_disk(faulty):
         for step in (2, 4, 6):
             book.create(CheckpointName(step), b"{}", "a")
@@ -428,7 +436,7 @@ def test_the_floor_stands_before_the_first_name_is_free(
             outcomes.append(book.create(CommitName(1), b"late", "b"))
         return removed
 
-    monkeypatch.setattr(journal, "remove_file", remove_and_race)
+    monkeypatch.setattr(file_directory, "remove_file", remove_and_race)
     book.trim(3)
     assert outcomes == [None, Trimmed(3)]
 
@@ -437,7 +445,7 @@ def test_an_entry_trimmed_while_it_is_being_looked_at_is_told_as_trimmed(
     book: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book.create(CommitName(1), b"{}", "a")
-    monkeypatch.setattr(journal, "sync_directory", lambda _: book.trim(2))
+    monkeypatch.setattr(file_directory, "sync_directory", lambda _: book.trim(2))
     assert book.create(CommitName(1), b"late", "b") == Trimmed(2)
 
 
@@ -489,7 +497,7 @@ def test_a_step_is_counted_once_though_its_removal_failed(
         raise StoreUnavailable("it is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(journal, "remove_file", fail)
+        broken.setattr(file_directory, "remove_file", fail)
         with pytest.raises(StoreUnavailable):
             book.trim(4)
     assert len(book.commits()) == 5
@@ -501,7 +509,7 @@ def test_a_step_is_counted_once_though_its_removal_failed(
 def test_damaged_entries_are_trimmed_and_counted_without_their_rows(book: Journal) -> None:
     for step in range(1, 5):
         book.create(CommitName(step), committed(step), "a")
-    (book.directory / "commit/0/000000000002").write_bytes(b"torn")
+    (root(book) / "commit/0/000000000002").write_bytes(b"torn")
     book.trim(4)
     assert book.segment() == Segment(3, 1, 3, 10, 30, {"out": 2})
     assert book.commits() == (CommitName(4),)
@@ -512,7 +520,7 @@ def test_a_damaged_segment_still_says_where_the_floor_is(book: Journal) -> None:
         book.create(CommitName(step), committed(step), "a")
     book.trim(2)
     book.trim(4)
-    (book.directory / str(SegmentName(4))).write_bytes(b"torn")
+    (root(book) / str(SegmentName(4))).write_bytes(b"torn")
     assert book.floor() == 4
     assert book.create(CommitName(3), b"late", "b") == Trimmed(4)
     assert book.segment() == Segment(1, 1, 1, 10, 10, {"out": 1})
@@ -533,15 +541,15 @@ def test_checkpoints_go_only_when_they_are_not_to_be_kept(book: Journal) -> None
 
 
 def test_after_many_steps_the_journal_is_as_small_as_ever(book: Journal) -> None:
-    (book.directory / "commit/0").mkdir(parents=True)
-    (book.directory / "plan/0").mkdir(parents=True)
+    (root(book) / "commit/0").mkdir(parents=True)
+    (root(book) / "plan/0").mkdir(parents=True)
     sizes = []
     for step in range(1, 1001):
         for name in (PlanName(step, 0), CommitName(step)):  # as if created, without the syncs
-            (book.directory / str(name)).write_bytes(seal(name, committed(step), "a"))
+            (root(book) / str(name)).write_bytes(seal(name, committed(step), "a"))
         if step % 50 == 0:
             book.trim(step - 10)
-            paths = [path for path in book.directory.rglob("*") if path.is_file()]
+            paths = [path for path in root(book).rglob("*") if path.is_file()]
             sizes.append((len(paths), sum(path.stat().st_size for path in paths)))
     assert {files for files, _ in sizes[1:]} == {11 + 11 + 2}
     assert sizes[-1][1] - sizes[1][1] < 200  # a few digits
@@ -559,7 +567,7 @@ actions = st.one_of(
 def test_any_story_of_creates_and_trims_agrees_with_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, story: list[tuple[str, int, int]]
 ) -> None:
-    book = Journal(tmp_path_factory.mktemp("journal"))
+    book = Journal(FileDirectory(tmp_path_factory.mktemp("journal")))
     held: dict[int, str] = {}
     floor = 0
     for verb, number, other in story:

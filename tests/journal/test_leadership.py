@@ -18,6 +18,7 @@ import pytest
 
 from anabranch.errors import DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.journal import leadership as module
+from anabranch.journal.file_directory import FileDirectory, FileLease
 from anabranch.journal.journal import CommitName, Journal, LeaderName, PlanName, Taken, Won
 from anabranch.journal.leadership import Leadership, check_leads
 from anabranch.records.leader import Leader, decode_leader
@@ -96,9 +97,16 @@ def start(place: Path) -> Iterator[Start]:
 
 
 def lead(place: Path, *, take_over: bool = False, pid: int = 77) -> Leadership:
-    found = Leadership(place)
+    found = Leadership(FileDirectory(place))
     found.lead(take_over, "there", pid, CLOCK_NS, "there:8080")
     return found
+
+
+def aside(leader: Leadership) -> Path:
+    """Where a leader writes its entries before they get their names."""
+    lease = leader.lease()
+    assert isinstance(lease, FileLease)
+    return lease.aside
 
 
 def names(place: Path) -> list[str]:
@@ -194,14 +202,14 @@ def test_whoever_is_taken_over_is_told_by_whom(place: Path) -> None:
 
 
 def test_who_acts_in_the_name_of_a_leader_learns_that_it_was_replaced(place: Path) -> None:
-    check_leads(place, 1)  # nobody has led yet: there is no directory
+    check_leads(FileDirectory(place), 1)  # nobody has led yet: there is no directory
     first = lead(place)
-    check_leads(place, 1)
+    check_leads(FileDirectory(place), 1)
     second = lead(place, take_over=True)
     assert (first.number, second.number) == (1, 2)
-    check_leads(place, 2)
+    check_leads(FileDirectory(place), 2)
     with pytest.raises(Fenced, match="Leader 1 gives orders, and leader 2 has taken over"):
-        check_leads(place, 1)
+        check_leads(FileDirectory(place), 1)
 
 
 def test_a_candidate_that_died_before_it_led_does_not_make_the_leader_a_stranger(
@@ -209,7 +217,7 @@ def test_a_candidate_that_died_before_it_led_does_not_make_the_leader_a_stranger
 ) -> None:
     first = lead(place)
     (place / LeaderName.kind / "2").write_bytes(b"")
-    check_leads(place, 1)
+    check_leads(FileDirectory(place), 1)
     first.check()
 
 
@@ -235,7 +243,7 @@ def test_who_leads_cannot_lead_again(place: Path) -> None:
 
 def test_a_directory_that_somebody_removed_is_not_taken_for_a_take_over(place: Path) -> None:
     leader = lead(place)
-    leader.aside.rmdir()
+    aside(leader).rmdir()
     with pytest.raises(StoreUnavailable, match="there is no newer leader"):
         leader.journal.create(CommitName(1), b"{}", "a")
 
@@ -243,7 +251,7 @@ def test_a_directory_that_somebody_removed_is_not_taken_for_a_take_over(place: P
 def test_a_leader_that_was_killed_is_succeeded_and_its_leftovers_go(place: Path) -> None:
     for _ in range(5):
         dead = lead(place)
-        (dead.aside / ".x.1.2.aside").write_bytes(b"half")
+        (aside(dead) / ".x.1.2.aside").write_bytes(b"half")
         (place / "leader" / "removed-0").mkdir(exist_ok=True)
         (place / "leader" / "removed-0" / "x").write_bytes(b"half")
         dead.abandon()
@@ -264,10 +272,10 @@ def test_a_journal_without_a_fence_reads_what_a_leader_wrote(place: Path) -> Non
     leader = lead(place)
     leader.journal.create(PlanName(1, 0), b"{}", "a")
     leader.journal.create(CommitName(1), b"{}", "a")
-    assert Journal(place).commits() == (CommitName(1),)
+    assert Journal(FileDirectory(place)).commits() == (CommitName(1),)
     assert leader.journal.trim(2) == (PlanName(1, 0), CommitName(1))
-    assert list(leader.aside.iterdir()) == []
-    assert Journal(place).commits() == ()
+    assert list(aside(leader).iterdir()) == []
+    assert Journal(FileDirectory(place)).commits() == ()
 
 
 # -------------------------------------------------------------------------------- real processes
@@ -434,7 +442,7 @@ def test_what_a_take_over_reads_is_all_there_ever_is(place: Path, start: Start) 
     for _ in range(8):
         first.ask("lead")
         first.tell(f"commits {step}")
-        while step not in {name.step for name in Journal(place).commits()}:
+        while step not in {name.step for name in Journal(FileDirectory(place)).commits()}:
             time.sleep(0.001)
         second = lead(place, take_over=True)
         read = second.journal.commits()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import Fenced, NodeUnreachable
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.protocol.data_plane import RunAgain
 from anabranch.protocol.node import (
@@ -365,7 +366,7 @@ def test_one_who_was_replaced_cannot_take_back_what_was_published(tmp_path: Path
     shop.run_all()
     published = sorted((tmp_path / "counts").rglob("*"))
     for host in ("first", "second"):
-        Leadership(shop.store / "journal").lead(True, host, 1, 0)
+        Leadership(FileDirectory(shop.store / "journal")).lead(True, host, 1, 0)
     # It was stopped right after it had gone back to step 2, and leads a node that was just
     # started, which has never heard of the other one.
     shop.new_core()

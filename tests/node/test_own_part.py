@@ -15,6 +15,7 @@ from anabranch.coordinator.driver.journal_reader import read_checkpoints, read_j
 from anabranch.coordinator.parts.standard import STANDARD
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import FutureFormat
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.records.commit import Commit
 from anabranch.records.plan import Plan
@@ -60,7 +61,7 @@ def engine(
 
 
 def last(tmp_path: Path) -> Commit:
-    found = read_journal_view(Journal(tmp_path / "state" / "journal")).commit
+    found = read_journal_view(Journal(FileDirectory(tmp_path / "state" / "journal"))).commit
     assert found is not None
     return found
 
@@ -91,7 +92,7 @@ def test_a_checkpoint_holds_it_and_a_rewind_goes_back_to_it(tmp_path: Path) -> N
     kept = running.pipeline.checkpoint().checkpoints[-1].step
     (checkpoint,) = [
         each
-        for each in read_checkpoints(Journal(tmp_path / "state" / "journal"))
+        for each in read_checkpoints(Journal(FileDirectory(tmp_path / "state" / "journal")))
         if each.step == kept
     ]
     assert counter_of(checkpoint.commit) == expected(kept, kept)
@@ -99,7 +100,7 @@ def test_a_checkpoint_holds_it_and_a_rewind_goes_back_to_it(tmp_path: Path) -> N
     running.pipeline.load(kept)
     eventually(lambda: last(tmp_path).step >= kept)
     running.shutdown()
-    assert read_journal_view(Journal(tmp_path / "state" / "journal")).branch == 1
+    assert read_journal_view(Journal(FileDirectory(tmp_path / "state" / "journal"))).branch == 1
     found = last(tmp_path)
     assert counter_of(found) == expected(found.step, found.step)
 

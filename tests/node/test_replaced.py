@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import Fenced, StoreUnavailable
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.node import core as module
 from anabranch.node.outbox import TRIES
@@ -24,7 +25,7 @@ GRACE = 121
 
 def take_over(store: Path) -> None:
     """Let another coordinator lead, of which the node does not hear."""
-    Leadership(store / "journal").lead(True, "elsewhere", os.getpid(), 0)
+    Leadership(FileDirectory(store / "journal")).lead(True, "elsewhere", os.getpid(), 0)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from anabranch.errors import (
     ReadFailed,
     UserFunctionFailed,
 )
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import CommitName, Journal, PlanName
 from anabranch.protocol.status import Phase
 from anabranch.records.bins import BinSet
@@ -99,7 +100,7 @@ class Shop:
 
     @property
     def journal(self) -> Journal:
-        return Journal(self.directory / "state" / "journal")
+        return Journal(FileDirectory(self.directory / "state" / "journal"))
 
     def commits(self) -> list[Commit]:
         return [decode_commit(self.journal.read(n).body) for n in self.journal.commits()]

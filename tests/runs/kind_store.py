@@ -15,7 +15,7 @@ from anabranch.records.bins import BinSet, Mask
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, replace_all, runs_of
 from anabranch.runs.changes import KeyChanges
-from anabranch.runs.compaction import Limits
+from anabranch.runs.compaction import CompactionLimits
 from anabranch.runs.keys import Index
 from anabranch.runs.region_state import RegionState, WriteResult
 from anabranch.runs.rows import group_keys
@@ -57,13 +57,13 @@ class KindStore:
         *,
         bins: int = 16,
         space: int = SPACE,
-        limits: Limits | None = None,
+        limits: CompactionLimits | None = None,
     ) -> None:
         self.root = root
         self.layout = layout
         self.bins = bins
         self.space = space
-        self.limits = limits or Limits()
+        self.limits = limits or CompactionLimits()
         self.now = 1_000
         self.runs: RunList = ()
         self.live = np.zeros(bins, dtype=np.int64)

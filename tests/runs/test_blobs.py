@@ -22,7 +22,7 @@ from anabranch.records.run_list import BlobInfo, RunInfo, files
 from anabranch.runs import blobs, state_files
 from anabranch.runs.blobs import large_rows
 from anabranch.runs.changes import KeyChanges
-from anabranch.runs.compaction import Limits
+from anabranch.runs.compaction import CompactionLimits
 from tests.runs.kind_store import KindStore, Put, plain_create
 from tests.runs.state_model import batch_of, hashes_of, key_schema
 
@@ -94,7 +94,9 @@ def test_merging_neither_reads_nor_copies_a_blob(tmp_path: Path) -> None:
         plain_create(path, data)
         written[path.name] += data.size
 
-    store = KindStore(tmp_path, DOCUMENTS, bins=1, limits=Limits(young_bytes=0, small_rows=1))
+    store = KindStore(
+        tmp_path, DOCUMENTS, bins=1, limits=CompactionLimits(young_bytes=0, small_rows=1)
+    )
     store.step([Put((0,), document(3 * MIB))], create=create)
     with patch.object(state_files, "map_verified", side_effect=AssertionError):
         for number in range(1, 30):
@@ -106,7 +108,9 @@ def test_merging_neither_reads_nor_copies_a_blob(tmp_path: Path) -> None:
 
 
 def test_a_replaced_blob_is_let_go_at_once(tmp_path: Path) -> None:
-    store = KindStore(tmp_path, DOCUMENTS, bins=1, limits=Limits(young_bytes=0, fan_out=99))
+    store = KindStore(
+        tmp_path, DOCUMENTS, bins=1, limits=CompactionLimits(young_bytes=0, fan_out=99)
+    )
     store.step([Put((n,), document(2 * MIB if n < 3 else 9)) for n in range(200)])
     assert len(listed_blobs(store)) == 3
     store.step([Put((0,), document(2 * MIB, 5))])
@@ -118,7 +122,7 @@ def test_a_replaced_blob_is_let_go_at_once(tmp_path: Path) -> None:
 
 def test_a_blob_that_expired_is_let_go_at_once(tmp_path: Path) -> None:
     layout = Layout(key_schema("int64"), VALUES, expires=True, blobs=True)
-    store = KindStore(tmp_path, layout, bins=1, limits=Limits(young_bytes=0))
+    store = KindStore(tmp_path, layout, bins=1, limits=CompactionLimits(young_bytes=0))
     store.step([Put((n,), document(9)) for n in range(50)])
     store.step([Put((99,), document(2 * MIB), expiry=store.now + 10)])
     assert len(listed_blobs(store)) == 1
@@ -182,7 +186,13 @@ def test_exactly_the_blobs_of_what_is_held_are_listed(
         bins=data.draw(st.sampled_from([1, 4])),
         space=data.draw(st.sampled_from([1, 3, 2**32])),
         limits=data.draw(
-            st.sampled_from([Limits(), Limits(young_bytes=0), Limits(young_bytes=0, fan_out=99)])
+            st.sampled_from(
+                [
+                    CompactionLimits(),
+                    CompactionLimits(young_bytes=0),
+                    CompactionLimits(young_bytes=0, fan_out=99),
+                ]
+            )
         ),
     )
     key = st.tuples(st.integers(0, 9))
@@ -223,7 +233,7 @@ def store_large_value(root: Path) -> None:
         plain_create(path, data)
         written[path.name] += data.size
 
-    store = KindStore(root, DOCUMENTS, bins=1, limits=Limits(young_bytes=0, small_rows=1))
+    store = KindStore(root, DOCUMENTS, bins=1, limits=CompactionLimits(young_bytes=0, small_rows=1))
     value = np.arange(LARGE // 8, dtype=np.int64)
     offsets = pa.array([0, LARGE], pa.int32()).buffers()[1]
     array = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(value)])

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.runs.compaction import Limits, Stack, choose_depths, default_budget
+from anabranch.runs.compaction import CompactionLimits, Stack, choose_depths, default_budget
 
 PLENTY = 10**9
 KIB = 1024
 #: Rule 1 off, and no bin so small that its runs count as equal.
-PLAIN = Limits(young_bytes=0, small_rows=1)
+PLAIN = CompactionLimits(young_bytes=0, small_rows=1)
 
 
 def stack(
@@ -41,7 +41,7 @@ def depths(
     *,
     changed_bytes: int = 0,
     budget: int = PLENTY,
-    limits: Limits = PLAIN,
+    limits: CompactionLimits = PLAIN,
 ) -> list[int]:
     """The depths chosen; without ``live`` no row is dead."""
     added = np.array(changed, dtype=np.int64)
@@ -65,33 +65,41 @@ def test_places_are_counted_bin_by_bin() -> None:
 
 def test_without_runs_there_is_nothing_to_absorb() -> None:
     empty = Stack(np.zeros((0, 4), dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64))
-    assert depths(empty, [1, 0, 2, 3], limits=Limits()) == [0, 0, 0, 0]
+    assert depths(empty, [1, 0, 2, 3], limits=CompactionLimits()) == [0, 0, 0, 0]
 
 
 class TestYoung:
     def test_a_small_newest_run_is_absorbed_in_all_its_bins(self) -> None:
         held = stack([[1, 1, 0], [9999, 9999, 9999]], sizes=[500 * KIB, 10**9])
-        assert depths(held, [1, 0, 0], limits=Limits(), changed_bytes=500 * KIB) == [1, 1, 0]
+        assert depths(held, [1, 0, 0], limits=CompactionLimits(), changed_bytes=500 * KIB) == [
+            1,
+            1,
+            0,
+        ]
 
     def test_not_when_it_would_grow_too_large(self) -> None:
         held = stack([[1, 1, 0], [9999, 9999, 9999]], sizes=[600 * KIB, 10**9])
-        assert depths(held, [1, 0, 0], limits=Limits(), changed_bytes=500 * KIB) == [0, 0, 0]
+        assert depths(held, [1, 0, 0], limits=CompactionLimits(), changed_bytes=500 * KIB) == [
+            0,
+            0,
+            0,
+        ]
 
     def test_not_when_nothing_changed(self) -> None:
         held = stack([[1, 1]], sizes=[KIB])
-        assert depths(held, [0, 0], limits=Limits()) == [0, 0]
+        assert depths(held, [0, 0], limits=CompactionLimits()) == [0, 0]
 
     def test_not_below_a_newer_run(self) -> None:
         held = stack([[5000, 0], [1, 1]], sizes=[10**7, KIB])
-        assert depths(held, [1, 1], limits=Limits()) == [0, 0]
+        assert depths(held, [1, 1], limits=CompactionLimits()) == [0, 0]
 
     def test_the_young_runs_of_former_owners_grow_together(self) -> None:
         held = stack([[1, 0], [0, 1], [9999, 9999]], sizes=[300 * KIB, 300 * KIB, 10**9])
-        assert depths(held, [1, 0], limits=Limits(), changed_bytes=KIB) == [1, 1]
+        assert depths(held, [1, 0], limits=CompactionLimits(), changed_bytes=KIB) == [1, 1]
 
     def test_it_is_outside_the_budget(self) -> None:
         held = stack([[10, 10]], sizes=[KIB])
-        assert depths(held, [1, 1], limits=Limits(), budget=0) == [1, 1]
+        assert depths(held, [1, 1], limits=CompactionLimits(), budget=0) == [1, 1]
 
 
 class TestTiers:
@@ -120,12 +128,12 @@ class TestTiers:
 
     def test_small_runs_are_all_of_a_size(self) -> None:
         held = stack(column(3, 60, 9))
-        assert depths(held, [1], limits=Limits(young_bytes=0, small_rows=64)) == [3]
+        assert depths(held, [1], limits=CompactionLimits(young_bytes=0, small_rows=64)) == [3]
         assert depths(held, [1]) == [0]
 
     def test_what_is_young_counts_as_changed(self) -> None:
         held = stack(column(80, 100, 100, 100, 9000), sizes=[KIB, *[10**7] * 4])
-        assert depths(held, [20], limits=Limits(small_rows=1)) == [4]
+        assert depths(held, [20], limits=CompactionLimits(small_rows=1)) == [4]
 
 
 class TestDue:
@@ -147,8 +155,8 @@ class TestDue:
     def test_rows_that_replace_young_ones_are_not_dead_twice(self) -> None:
         held = stack(column(100, 300), sizes=[KIB, 10**7])
         # The same 100 keys change again: 400 rows remain, 100 of them dead.
-        assert depths(held, [100], [300], limits=Limits(small_rows=1)) == [1]
-        assert depths(held, [100], [270], limits=Limits(small_rows=1)) == [2]
+        assert depths(held, [100], [300], limits=CompactionLimits(small_rows=1)) == [1]
+        assert depths(held, [100], [270], limits=CompactionLimits(small_rows=1)) == [2]
 
 
 class TestSparse:
@@ -232,7 +240,7 @@ def test_depths_stay_within_the_stack_and_the_budget(data: st.DataObject) -> Non
 class Simulated:
     """Bins whose runs are sets of keys: what the policy makes of them over many steps."""
 
-    def __init__(self, bins: int, limits: Limits) -> None:
+    def __init__(self, bins: int, limits: CompactionLimits) -> None:
         self.bins = bins
         self.limits = limits
         self.runs: list[list[set[int]]] = []
@@ -277,7 +285,7 @@ class Simulated:
 
 def test_updates_for_ever_keep_stacks_low_and_mostly_alive() -> None:
     random = stdlib_random.Random(5)
-    state = Simulated(32, Limits(young_bytes=0, small_rows=4, budget_rows=0))
+    state = Simulated(32, CompactionLimits(young_bytes=0, small_rows=4, budget_rows=0))
     state.step(set(range(4000)), 0)
     reads = []
     for number in range(200):
@@ -292,7 +300,7 @@ def test_updates_for_ever_keep_stacks_low_and_mostly_alive() -> None:
 
 
 def test_growth_for_ever_keeps_stacks_low() -> None:
-    state = Simulated(32, Limits(young_bytes=0, small_rows=4, budget_rows=0))
+    state = Simulated(32, CompactionLimits(young_bytes=0, small_rows=4, budget_rows=0))
     for number in range(150):
         keys = set(range(number * 100, number * 100 + 100))
         read = state.step(keys, default_budget(100, state.rows(), state.limits))

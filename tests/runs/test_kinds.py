@@ -17,7 +17,7 @@ from anabranch.records.layout import Layout
 from anabranch.runs import region_state, run_file
 from anabranch.runs import run_stack as stacked_runs
 from anabranch.runs.changes import KeyChanges
-from anabranch.runs.compaction import Limits
+from anabranch.runs.compaction import CompactionLimits
 from tests.runs.kind_store import SPACE, KindStore, Put
 from tests.runs.state_model import KINDS, VALUES, Key, frozen, key_schema, keys_of
 
@@ -29,11 +29,11 @@ LIST = pa.schema([("step", pa.int64()), ("place", pa.int64())])
 VALUE = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.floats(-1, 1))
 LIMITS = st.sampled_from(
     [
-        Limits(),
-        Limits(young_bytes=0),
-        Limits(young_bytes=0, fan_out=2, run_limit=3, small_rows=1),
-        Limits(young_bytes=0, fan_out=99, run_limit=99, dead_share=1, sparse_share=0),
-        Limits(young_bytes=3000, small_rows=1, dead_share=0.1),
+        CompactionLimits(),
+        CompactionLimits(young_bytes=0),
+        CompactionLimits(young_bytes=0, fan_out=2, run_limit=3, small_rows=1),
+        CompactionLimits(young_bytes=0, fan_out=99, run_limit=99, dead_share=1, sparse_share=0),
+        CompactionLimits(young_bytes=3000, small_rows=1, dead_share=0.1),
     ]
 )
 MAP_KINDS = [("string",), ("int64",), ("struct",), ("binary", "bool")]
@@ -73,7 +73,7 @@ def run_steps(
     merge_bytes = data.draw(st.sampled_from([1, 500, 1 << 24]))
     batch_bytes = data.draw(st.sampled_from([1, 200, 1 << 20]))
     with (
-        patch.object(stacked_runs, "MERGE_BYTES", merge_bytes),
+        patch.object(stacked_runs, "COMPACTION_BYTES", merge_bytes),
         patch.object(run_file, "BATCH_BYTES", batch_bytes),
     ):
         for number in range(data.draw(st.integers(1, 7))):
@@ -165,13 +165,13 @@ def test_appending_does_not_look_up(tmp_path: Path) -> None:
 
 
 def test_an_expired_row_does_not_bring_back_the_one_it_hides(tmp_path: Path) -> None:
-    lazy = Limits(young_bytes=0, fan_out=99, run_limit=99, dead_share=1)
+    lazy = CompactionLimits(young_bytes=0, fan_out=99, run_limit=99, dead_share=1)
     store = KindStore(tmp_path, SESSIONS, bins=1, limits=lazy)
     store.step([Put((n,), (1, None)) for n in range(20)])
     store.step([Put((1,), (2, None), expiry=store.now + 10)])
     store.step([Put((2,), (2, None), expiry=store.now + 10)])
     store.now += 10
-    store.limits = Limits(young_bytes=0, fan_out=2, small_rows=1, dead_share=1)
+    store.limits = CompactionLimits(young_bytes=0, fan_out=2, small_rows=1, dead_share=1)
     store.step([Put((3,), (3, None))])
     # The three small runs were merged above the large one, which still has keys 1 and 2.
     assert store.heights() == [2]
@@ -181,7 +181,7 @@ def test_an_expired_row_does_not_bring_back_the_one_it_hides(tmp_path: Path) -> 
 
 
 def test_what_has_expired_is_merged_away_without_new_rows(tmp_path: Path) -> None:
-    store = KindStore(tmp_path, SESSIONS, bins=4, limits=Limits(young_bytes=0))
+    store = KindStore(tmp_path, SESSIONS, bins=4, limits=CompactionLimits(young_bytes=0))
     store.step([Put((n,), (n, None), expiry=store.now + (10 if n % 2 else 999)) for n in range(64)])
     assert store.step([]) == [None]
     store.now += 10
@@ -245,7 +245,7 @@ def test_turnover_leaves_no_more_than_twice_what_is_alive(
     """Keys come, are refreshed and expire, for many times the life of a row."""
     subkeys = LIST if layout == "list" else pa.schema([])
     kept = Layout(key_schema("int64"), WORDS, subkeys, expires=True)
-    store = KindStore(tmp_path, kept, bins=8, limits=Limits(young_bytes=young))
+    store = KindStore(tmp_path, kept, bins=8, limits=CompactionLimits(young_bytes=young))
     random = np.random.default_rng(7)
     life = 200
     for number in range(80):

@@ -18,7 +18,7 @@ from anabranch.records.run_list import RunList, files, replace_all, runs_of
 from anabranch.runs import run_file
 from anabranch.runs import run_stack as stacked_runs
 from anabranch.runs.changes import KeyChanges
-from anabranch.runs.compaction import Limits
+from anabranch.runs.compaction import CompactionLimits
 from anabranch.runs.region_state import RegionState, WriteResult
 from tests.runs.state_model import (
     KINDS,
@@ -58,13 +58,13 @@ class Store:
         *,
         bins: int = 16,
         space: int = SPACE,
-        limits: Limits | None = None,
+        limits: CompactionLimits | None = None,
     ) -> None:
         self.root = root
         self.layout = layout
         self.bins = bins
         self.space = space
-        self.limits = limits or Limits()
+        self.limits = limits or CompactionLimits()
         self.runs: RunList = ()
         self.live = np.zeros(bins, dtype=np.int64)
         self.model: dict[Any, tuple[Any, ...]] = {}
@@ -205,7 +205,7 @@ def test_forgetting_everything_leaves_no_file(store: Store) -> None:
 
 
 def test_a_tombstone_stays_as_long_as_an_older_run_has_the_key(tmp_path: Path) -> None:
-    store = Store(tmp_path, bins=1, limits=Limits(young_bytes=0, dead_share=1))
+    store = Store(tmp_path, bins=1, limits=CompactionLimits(young_bytes=0, dead_share=1))
     store.one(*put(1, 2, 3, 4))
     store.one(*forget(1))
     assert store.heights() == [2]
@@ -213,15 +213,15 @@ def test_a_tombstone_stays_as_long_as_an_older_run_has_the_key(tmp_path: Path) -
 
 
 def test_a_write_without_changes_still_merges_what_is_due(tmp_path: Path) -> None:
-    lazy = Limits(young_bytes=0, fan_out=99, run_limit=99, dead_share=1)
+    lazy = CompactionLimits(young_bytes=0, fan_out=99, run_limit=99, dead_share=1)
     store = Store(tmp_path, bins=1, limits=lazy)
     for value in range(5):
         store.one(*put(1, 2, 3, value=value))
     assert store.heights() == [5]
-    store.limits = Limits()
+    store.limits = CompactionLimits()
     result = store.one()
     assert result.changed_rows == 0
-    assert result.merged_rows == 15
+    assert result.compacted_rows == 15
     assert result.run is not None
     assert result.run.rows == 3
     assert store.heights() == [1]
@@ -238,11 +238,11 @@ def test_tiny_steps_keep_one_young_file(store: Store) -> None:
 def test_a_write_reports_what_it_read(tmp_path: Path) -> None:
     store = Store(tmp_path, bins=1)
     first = store.one(*put(1, 2, 3))
-    assert (first.changed_rows, first.merged_rows, first.merged_bytes) == (3, 0, 0)
+    assert (first.changed_rows, first.compacted_rows, first.compacted_bytes) == (3, 0, 0)
     # hash 8, key 8, count 8, sum 8, per row; the tombstones' bits round down.
     assert store.state().bytes_per_bin().tolist() == [96]
     second = store.one(*put(3, 4))
-    assert (second.changed_rows, second.merged_rows, second.merged_bytes) == (2, 3, 96)
+    assert (second.changed_rows, second.compacted_rows, second.compacted_bytes) == (2, 3, 96)
 
 
 def test_the_caller_may_say_what_was_found(store: Store) -> None:
@@ -283,7 +283,7 @@ def test_a_key_may_change_only_once_in_a_step(store: Store) -> None:
 
 
 def test_values_of_forgotten_keys_are_not_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path, bins=1, limits=Limits(young_bytes=0, dead_share=1))
+    store = Store(tmp_path, bins=1, limits=CompactionLimits(young_bytes=0, dead_share=1))
     store.one(*put(1, 2))
     changed = store.changed(put(1))
     gone = KeyChanges(changed.hashes, changed.keys, changed.values, np.array([True]))
@@ -380,7 +380,7 @@ def test_live_keys_are_one_number_per_bin(store: Store) -> None:
 
 
 def test_a_file_others_still_need_is_not_rewritten(tmp_path: Path) -> None:
-    store = Store(tmp_path, limits=Limits(young_bytes=0))
+    store = Store(tmp_path, limits=CompactionLimits(young_bytes=0))
     store.one(*put(*range(100)))
     half = BinSet.of(range(8))
     assert store.state(half).write(store.changed([]), "run/x") is None
@@ -397,11 +397,11 @@ RELAXED = settings(
 VALUE = st.none() | st.tuples(st.none() | st.integers(-5, 5), st.none() | st.floats(-1, 1))
 LIMITS = st.sampled_from(
     [
-        Limits(),
-        Limits(young_bytes=0),
-        Limits(young_bytes=0, fan_out=2, run_limit=3, small_rows=1),
-        Limits(young_bytes=0, fan_out=99, run_limit=99, dead_share=1, sparse_share=0),
-        Limits(young_bytes=3000, small_rows=1, dead_share=0.1),
+        CompactionLimits(),
+        CompactionLimits(young_bytes=0),
+        CompactionLimits(young_bytes=0, fan_out=2, run_limit=3, small_rows=1),
+        CompactionLimits(young_bytes=0, fan_out=99, run_limit=99, dead_share=1, sparse_share=0),
+        CompactionLimits(young_bytes=3000, small_rows=1, dead_share=0.1),
     ]
 )
 
@@ -434,7 +434,7 @@ def test_state_equals_a_dict_whatever_happens(
     merge_bytes = data.draw(st.sampled_from([1, 500, 1 << 24]))
     batch_bytes = data.draw(st.sampled_from([1, 200, 1 << 20]))
     with (
-        patch.object(stacked_runs, "MERGE_BYTES", merge_bytes),
+        patch.object(stacked_runs, "COMPACTION_BYTES", merge_bytes),
         patch.object(run_file, "BATCH_BYTES", batch_bytes),
     ):
         for _ in range(data.draw(st.integers(1, 8))):
@@ -476,7 +476,7 @@ def test_a_long_life_keeps_stacks_low_and_forgets_the_dead(
     store = Store(
         tmp_path_factory.mktemp("store"),
         bins=4,
-        limits=Limits(young_bytes=data.draw(st.sampled_from([0, 4000])), small_rows=4),
+        limits=CompactionLimits(young_bytes=data.draw(st.sampled_from([0, 4000])), small_rows=4),
     )
     seed = data.draw(st.integers(0, 2**32 - 1))
     random = np.random.default_rng(seed)

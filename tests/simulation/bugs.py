@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.coordinator import plans, recovering
-from anabranch.journal.leadership import Leadership
+from anabranch.journal.file_directory import FileLease
 from anabranch.messages import Report
 from anabranch.node import step_outcome as settle
 from anabranch.node import step_runner as stepping
@@ -111,7 +111,7 @@ def commit_by_a_fenced_coordinator(patch: Patch) -> None:
     def obeying(self: Duties, leader: int) -> None:
         fence(self, max(leader, self.leader))
 
-    patch.setattr(Leadership, "_remove_lower", lambda self, number: None)
+    patch.setattr(FileLease, "fence", lambda self: None)
     patch.setattr(Duties, "fence", obeying)
 
 

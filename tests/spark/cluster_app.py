@@ -26,6 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
+from anabranch.run import start_pipeline
 from anabranch.spark.session import OWNED
 
 ROWS = 400
@@ -141,10 +142,10 @@ def with_transforms(
 def run(base: Path, flow: ab.Dataflow, workers: int = 2) -> dict[str, Any]:
     """Run to the end and say what came out."""
     points: list[str] = []
-    pipeline = ab.run(
+    pipeline = start_pipeline(
         flow,
-        directory=base / "state",
-        workers=workers,
+        base / "state",
+        ab.Settings(workers=workers),
         bins=16,
         reached=lambda point, step: points.append(f"{point}:{step}"),
     )

@@ -10,10 +10,12 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anabranch as ab
+from anabranch.run import start_pipeline
 
 ROOT = Path(__file__).parents[2]
 SHORT_LIVED = {
@@ -34,7 +36,7 @@ def command(program: str, base: Path, stop_at: str = "") -> list[str]:
 def run(
     build: Callable[[Path], ab.Dataflow],
     tell: Callable[[ab.Pipeline], dict[str, Any]] = lambda pipeline: {},
-    **options: Any,
+    settings: ab.Settings | None = None,
 ) -> None:
     """Run the dataflow over the base; what it came to is in ``result.json`` at the end."""
     base = Path(sys.argv[1])
@@ -45,15 +47,14 @@ def run(
             (base / "reached").write_text(stop_at)
             time.sleep(3600)
 
-    pipeline = ab.run(
+    pipeline = start_pipeline(
         build(base),
-        directory=base / "state",
-        workers=2,
+        base / "state",
+        replace(settings or ab.Settings(), workers=2),
         bins=16,
         master="local[2]",
         spark_conf=SPARK,
         reached=reached,
-        **options,
     )
     status = pipeline.wait()
     (base / "result.json").write_text(json.dumps({"step": status.step, **tell(pipeline)}))

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,28 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import CommitName, Journal
 from anabranch.records.commit import Commit, decode_commit
+from anabranch.run import Reached, start_pipeline
 
 PATIENCE = 120.0
+
+
+def _started(
+    flow: ab.Dataflow,
+    directory: Path,
+    *,
+    workers: int,
+    settings: ab.Settings | None = None,
+    reached: Reached | None = None,
+    **options: Any,
+) -> ab.Pipeline:
+    """``ab.run``; with ``reached`` what is inside it, which calls that at the points of a step."""
+    if reached is None:
+        return ab.run(flow, directory=directory, workers=workers, settings=settings, **options)
+    chosen = replace(settings or ab.Settings(), workers=workers)
+    return start_pipeline(flow, directory, chosen, reached=reached, **options)
 
 
 def completed(
@@ -33,7 +52,7 @@ def completed(
     **options: Any,
 ) -> ab.Pipeline:
     """Run until every source has ended; gives the pipeline, for its state."""
-    pipeline = ab.run(flow, directory=directory, workers=workers, bins=bins, **options)
+    pipeline = _started(flow, directory, workers=workers, bins=bins, **options)
     status = pipeline.wait(patience)
     assert status.phase is ab.Phase.COMPLETED
     assert status.published == status.step
@@ -45,9 +64,8 @@ def failure(
 ) -> ab.AnabranchError:
     """Run until it fails; gives the error, wherever it was raised."""
     try:
-        status = ab.run(flow, directory=directory, workers=workers, bins=bins, **options).wait(
-            PATIENCE
-        )
+        pipeline = _started(flow, directory, workers=workers, bins=bins, **options)
+        status = pipeline.wait(PATIENCE)
     except ab.AnabranchError as error:
         return error
     raise AssertionError(f"the pipeline did not fail: {status}")
@@ -89,7 +107,7 @@ def eventually(wanted: Callable[[], bool]) -> None:
 def commits(directory: Path) -> list[Commit]:
     """The commits that the journal has, in step order; some may go while they are read."""
     names = sorted(os.listdir(directory / "journal" / "commit" / "0"))
-    journal = Journal(directory / "journal")
+    journal = Journal(FileDirectory(directory / "journal"))
     found = [journal.find(CommitName(int(name))) for name in names]
     return [decode_commit(entry.body) for entry in found if entry is not None]
 

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 import anabranch as ab
 from anabranch.coordinator.parts.sources import positions_of
 from anabranch.errors import ChangedDataflow, ReadFailed, UserFunctionFailed
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal, PlanName
 from anabranch.protocol.sources import Limit
 from anabranch.records.plan import Plan, decode_plan
@@ -102,7 +103,7 @@ def test_the_journal_has_offsets_and_nothing_that_runs(tmp_path: Path) -> None:
 
 
 def plan_of(state: Path, step: int) -> Plan:
-    return decode_plan(Journal(state / "journal").read(PlanName(step, 0)).body)
+    return decode_plan(Journal(FileDirectory(state / "journal")).read(PlanName(step, 0)).body)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from anabranch.errors import CorruptRun
 from anabranch.http.app import Application
 from anabranch.http.client import Client
 from anabranch.http.server import Server
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.records.profiles import ProfileKind, ProfileRequest
 from tests.http.documented import bounded, call, schema
@@ -116,7 +117,7 @@ def test_a_damaged_checkpoint_is_not_loaded_and_the_pipeline_goes_on(
     until(lambda: client.status().step >= step + 2)
     client.pause()
     until(lambda: client.status().phase == "paused")
-    checkpoint = read_journal_view(Journal(tmp_path / "journal")).checkpoints[-1]
+    checkpoint = read_journal_view(Journal(FileDirectory(tmp_path / "journal"))).checkpoints[-1]
     damaged = tmp_path / checkpoint.states[0].runs[0].run.name
     whole = damaged.read_bytes()
     flipped = bytearray(whole)

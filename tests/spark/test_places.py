@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
+from anabranch.run import start_pipeline
 from tests.spark.running import completed, write_json
 
 pytestmark = pytest.mark.spark
@@ -81,7 +82,7 @@ def test_steps_stay_in_their_pool_when_state_is_opened_again(
         if point == "ran":
             pools[step] = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
 
-    pipeline = ab.run(flow, directory=tmp_path / "state", reached=reached)
+    pipeline = start_pipeline(flow, tmp_path / "state", ab.Settings(), reached=reached)
     while pipeline.status().step < 2:
         pipeline.wait(0.05)
     pipeline.checkpoint()

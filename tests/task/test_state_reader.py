@@ -20,6 +20,7 @@ from anabranch.errors import (
     UnknownOperator,
     UnknownStep,
 )
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.node.export import export_parquet
 from anabranch.records.bins import BinSet
@@ -133,7 +134,7 @@ def test_names_of_ours_give_way_to_the_users(tmp_path: Path) -> None:
 
 def test_a_table_has_the_users_columns_also_when_it_is_empty(tmp_path: Path) -> None:
     finished(tmp_path, [])
-    journal = Journal(tmp_path / "journal")
+    journal = Journal(FileDirectory(tmp_path / "journal"))
     assert journal.commits() == ()
     assert read_snapshot(tmp_path).operators == []
     found = finished(tmp_path / "other", [[("ann", 1)], [("ann", -1)]])
@@ -167,7 +168,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     finished(tmp_path)
     with pytest.raises(UnknownStep, match="has the steps 1 to 4"):
         read_snapshot(tmp_path, 5)
-    Journal(tmp_path / "journal").trim(3)
+    Journal(FileDirectory(tmp_path / "journal")).trim(3)
     with pytest.raises(SnapshotExpired, match="has the steps 3 to 4"):
         read_snapshot(tmp_path, 2)
     with pytest.raises(UnknownOperator, match="There are: seen, times"):

@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 import traceback
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from anabranch import __version__
 from anabranch.cli import remote, scale
 from anabranch.cli.doctor.command import doctor
 from anabranch.cli.exits import Exit, exit_of
@@ -43,7 +43,7 @@ app.command()(node)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"anabranch {version('anabranch')}")
+        typer.echo(f"anabranch {__version__}")
         raise typer.Exit
 
 

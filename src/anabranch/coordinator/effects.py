@@ -150,7 +150,7 @@ class Trim:
 class StepDone:
     """A committed step in numbers. ``lag`` is what waited of each source when it was planned.
 
-    ``rows_merged`` are the state rows that merging of runs has written. ``moved`` is what the step
+    ``rows_merged`` are the state rows that compaction has read. ``moved`` is what the step
     did of a rescale, None while there is none; ``homes`` the bytes of state that tasks have read
     and copied.
     """

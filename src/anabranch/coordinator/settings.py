@@ -46,6 +46,9 @@ class Settings:
     A checkpoint is kept after ``checkpoint_seconds`` or ``checkpoint_steps``, whatever comes
     first, and the last ``keep_checkpoints`` stay.
 
+    ``max_unpublished_steps`` and ``max_unpublished_bytes`` are the backpressure: while so much
+    output waits for a sink, no new step is planned.
+
     ``grace_seconds`` is how long a file stays that no step needs any more, ``query_seconds`` how
     long a query may take; 0 is for a pipeline that nobody queries. Files must outlast queries by a
     minute: ``ValueError`` otherwise. A node that is lost ``node_restarts`` times without a commit

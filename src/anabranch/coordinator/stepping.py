@@ -79,7 +79,7 @@ def _exhausted(offer: Offer | None) -> bool:
 
 
 def blocked(memory: Memory) -> str | None:
-    """Why no step may be planned although there is a reason for one."""
+    """Backpressure: why no step may be planned although there is a reason for one."""
     settings = memory.settings
     size = sum(file.bytes for out in memory.outputs.values() for file in out.staged)
     if len(memory.outputs) < settings.max_unpublished_steps and (

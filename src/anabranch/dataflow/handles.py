@@ -19,7 +19,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
+
+from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
 
 TimeToLive: TypeAlias = "timedelta | str | None"
 
@@ -165,51 +167,6 @@ class MapState:
 
 
 Handle: TypeAlias = ValueState | ListState | MapState
-
-
-class KeyRegister(Protocol):
-    """``Interrogate`` as an operator sees it: it registers the keys that it holds state for."""
-
-    def add_keys(self, keys: Iterable[Any]) -> None:
-        """Register keys; duplicates count once."""
-        ...
-
-
-class NewShares(Protocol):
-    """``ScaleUp`` or ``ScaleDown`` as an operator sees it: the bins will be reassigned."""
-
-    @property
-    def fewer(self) -> bool:
-        """Whether there will be fewer workers than now."""
-        ...
-
-    def can_stay(self, key: Any) -> bool:
-        """Whether a key of this step stays on its worker; ``KeyError`` for any other key."""
-        ...
-
-
-class LeavingState(Protocol):
-    """``Collect`` as an operator sees it: the keys that move to another worker after this step."""
-
-    @property
-    def keys(self) -> tuple[Any, ...]:
-        """The keys that leave and have saved state."""
-        ...
-
-    def add_state(self, key: Any, state: bytes) -> None:
-        """Hand over this state for a key instead of what was saved; the last call wins."""
-        ...
-
-
-class ArrivingState(Protocol):
-    """``Acquire`` as an operator sees it: the keys that another worker owned until this step."""
-
-    def take_state(self) -> dict[Any, bytes] | None:
-        """The saved state of each key that arrived; None if it was taken already or none arrived.
-
-        The caller must apply it: ``load`` is not called for these keys in this step.
-        """
-        ...
 
 
 class Process:

@@ -5,10 +5,8 @@ Whatever is not the name of an entry is passed over. Nothing is opened.
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from anabranch.journal.entry_names import (
     BRANCHED,
@@ -23,7 +21,7 @@ from anabranch.journal.entry_names import (
     SegmentName,
     StepName,
 )
-from anabranch.store.files import list_names
+from anabranch.journal.port import JournalDirectory
 
 _NUMBER = re.compile(r"\d{1,9}")
 _STEP_NAME = re.compile(r"\d{12}")
@@ -34,7 +32,7 @@ _NUMBERED_STEP = re.compile(r"(\d{12})\.(\d{1,9})")
 class EntryLists:
     """What there is in a journal's directory."""
 
-    directory: Path
+    directory: JournalDirectory
 
     def leaders(self) -> tuple[LeaderName, ...]:
         """Give the names of the leaders that are remembered, the newest last."""
@@ -94,28 +92,19 @@ class EntryLists:
             *self.repairs(branch),
         ]
 
-    def path(self, name: EntryName) -> Path:
-        """Where an entry is."""
-        return self.directory / str(name)
-
-    def place(self, kind: str, branch: int) -> Path:
-        """Where the entries of a kind are."""
-        return _place(self.directory, kind, branch)
+    def where(self, name: EntryName) -> str:
+        """Where an entry is, for people."""
+        return self.directory.where(str(name))
 
     def numbers(self, kind: str) -> list[int]:
         """The numbers that a kind has entries or branches of, in order."""
-        names = list_names(f"{self.directory}/{kind}")
+        names = self.directory.list(kind)
         return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
     def _steps(self, kind: str, branch: int) -> list[int]:
-        names = list_names(self.place(kind, branch))
+        names = self.directory.list(f"{kind}/{branch}")
         return sorted(int(name) for name in names if _STEP_NAME.fullmatch(name))
 
     def _numbered_steps(self, kind: str, branch: int) -> list[tuple[int, int]]:
-        matches = map(_NUMBERED_STEP.fullmatch, list_names(self.place(kind, branch)))
+        matches = map(_NUMBERED_STEP.fullmatch, self.directory.list(f"{kind}/{branch}"))
         return sorted((int(found[1]), int(found[2])) for found in matches if found)
-
-
-@functools.lru_cache(maxsize=1024)
-def _place(directory: Path, kind: str, branch: int) -> Path:
-    return directory / kind / str(branch)

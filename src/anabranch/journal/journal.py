@@ -1,4 +1,4 @@
-"""The journal: plans, commits, checkpoints and the like, one exclusively created file each.
+"""The journal: plans, commits, checkpoints and the like, one exclusively created entry each.
 
 Operations
     ``create`` an entry, ``read`` one, list those of a kind, find the newest plan of a step and the
@@ -23,22 +23,22 @@ Failure and recovery
     An entry says its own name, length and checksum (see ``envelope``). One that is truncated,
     flipped or under a wrong name is ``CorruptEntry``; one of a newer format is ``FutureFormat``.
     Reading changes nothing.
+
+Where entries are kept is behind ``port``: the journal names them, seals them and trims them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
 
-from anabranch.errors import CorruptEntry, FutureFormat, MissingEntry, NameTaken, StoreUnavailable
+from anabranch.errors import CorruptEntry, FutureFormat, MissingEntry, StoreUnavailable
 from anabranch.journal.entry_lists import EntryLists
 from anabranch.journal.entry_names import (
-    BRANCHED,
     BranchName,
     CheckpointName,
     CommitName,
@@ -52,16 +52,8 @@ from anabranch.journal.entry_names import (
     StepName,
 )
 from anabranch.journal.envelope import Entry, seal, unseal
+from anabranch.journal.port import EntryWriter, Lease
 from anabranch.journal.segments import Segment, decode_segment, encode_segment, fold
-from anabranch.store.files import (
-    create_file,
-    ensure_directory,
-    move_file,
-    read_file,
-    remove_file,
-    remove_leftovers,
-    sync_directory,
-)
 
 __all__ = [
     "BranchName",
@@ -108,15 +100,14 @@ Outcome: TypeAlias = Won | Taken | Trimmed
 
 
 class Fence(Protocol):
-    """Whoever may create entries, and may lose that right at any moment."""
+    """Whoever may create entries as long as its lease stands, which may end at any moment."""
 
-    @property
-    def aside(self) -> Path:
-        """Where entries are written before they get their names. Goes with the right."""
+    def lease(self) -> Lease:
+        """Give the lease, which may have ended; ``Fenced`` if there never was one."""
         ...
 
     def check(self) -> None:
-        """Raise ``Fenced`` if the right is lost."""
+        """Raise ``Fenced`` if the lease has ended."""
         ...
 
 
@@ -124,21 +115,12 @@ class Fence(Protocol):
 class Journal(EntryLists):
     """The journal in a directory.
 
-    The directory must exist (``prepare`` makes it); if it vanishes while a pipeline runs,
+    The directory must exist (whoever leads makes it); if it vanishes while a pipeline runs,
     creating an entry fails instead of starting an empty journal. Without a ``fence`` anybody may
     create.
     """
 
     fence: Fence | None = None
-
-    def prepare(self) -> None:
-        """Make the directory if it is missing, and clear what killed creators left aside.
-
-        Only the process that holds the pipeline may call it.
-        """
-        ensure_directory(self.directory)
-        for directory in self._directories():
-            remove_leftovers(directory)
 
     def create(self, name: EntryName, body: bytes, nonce: str) -> Outcome:
         """Create an entry, once and durably; see ``Outcome`` for the three answers.
@@ -146,10 +128,7 @@ class Journal(EntryLists):
         The nonce must be drawn anew for every entry a caller means to create and kept over its
         retries.
         """
-        sealed = seal(name, body, nonce)
-        try:
-            self._put(name, sealed)
-        except NameTaken:
+        if not self._put(name, seal(name, body, nonce)):
             return self._taken(name, nonce)
         # Only now, with the name in place, the floor decides: trimming writes the segment before
         # it frees any name, so a name that was free because it had been trimmed shows up here.
@@ -166,7 +145,7 @@ class Journal(EntryLists):
         if entry is None:
             raise MissingEntry(
                 f"The journal has no entry {name}",
-                where=str(self.path(name)),
+                where=self.where(name),
                 do="Nothing was changed. Restore the directory from a copy, or open an older "
                 "checkpoint.",
             )
@@ -174,9 +153,8 @@ class Journal(EntryLists):
 
     def find(self, name: EntryName) -> Entry | None:
         """Give an entry, ``None`` if there is none; damage raises as in ``read``."""
-        path = self.path(name)
-        data = read_file(path)
-        return None if data is None else unseal(name, data, str(path))
+        data = self.directory.read(str(name))
+        return None if data is None else unseal(name, data, self.where(name))
 
     def latest_commit(self, branch: int = 0) -> CommitName | None:
         """Give the name of the newest commit, after making sure that it is durable."""
@@ -196,7 +174,7 @@ class Journal(EntryLists):
 
     def settle(self, name: EntryName) -> None:
         """Make an entry durable whose creator may have been killed before it did."""
-        sync_directory(self.path(name).parent)
+        self.directory.settle(str(name).rpartition("/")[0])
 
     def segment(self, branch: int = 0) -> Segment:
         """Give the sum of all steps below the floor: of the newest segment that is whole."""
@@ -231,36 +209,29 @@ class Journal(EntryLists):
             self._remove(name)
         if gone:
             # Their files go next: a checkpoint that came back would be one without them.
-            sync_directory(self.path(gone[0]).parent)
+            self.settle(gone[0])
         return (*old, *gone)
 
-    def _put(self, name: EntryName, sealed: bytes) -> None:
-        path = self.path(name)
-        if self.fence is None:
-            create_file(path, sealed, within=self.directory)
-            return
-        with self._fenced(self.fence):
-            create_file(path, sealed, within=self.directory, aside=self.fence.aside)
+    def _put(self, name: EntryName, sealed: bytes) -> bool:
+        try:
+            return self._writer().create(str(name), sealed)
+        except StoreUnavailable:
+            self._check()
+            raise
 
     def _remove(self, name: EntryName) -> None:
-        path = self.path(name)
-        if self.fence is None:
-            remove_file(path)
-            return
-        # Moved aside first: whoever has lost the right has no such place any more, so that a
-        # trim that was interrupted by a take-over removes nothing after it.
-        aside = self.fence.aside / str(name).replace("/", "-")
-        with self._fenced(self.fence):
-            if move_file(path, aside):
-                remove_file(aside)
-
-    @contextlib.contextmanager
-    def _fenced(self, fence: Fence) -> Iterator[None]:
         try:
-            yield
+            self._writer().remove(str(name))
         except StoreUnavailable:
-            fence.check()
+            self._check()
             raise
+
+    def _writer(self) -> EntryWriter:
+        return self.directory if self.fence is None else self.fence.lease()
+
+    def _check(self) -> None:
+        if self.fence is not None:
+            self.fence.check()
 
     def _raise_floor(self, last: int, floor: int, branch: int) -> None:
         # A step is counted when the floor passes it, whether it stays for a while or not, so
@@ -268,8 +239,8 @@ class Journal(EntryLists):
         passed = [name for name in self.commits(branch) if last <= name.step < floor]
         body = encode_segment(fold(self.segment(branch), map(self._folded, passed)))
         name = SegmentName(floor, branch)
-        with contextlib.suppress(NameTaken):  # another process raised it to the same step
-            self._put(name, seal(name, body, "segment"))
+        # If the name is taken, another process has raised it to the same step.
+        self._put(name, seal(name, body, "segment"))
         # The one before stays: a listing that runs meanwhile may miss a name that is just being
         # added, and must then still see a floor.
         for old in self.floors(branch)[:-2]:
@@ -298,8 +269,3 @@ class Journal(EntryLists):
             return None
         floor = self.floor(name.branch)
         return floor if floor is not None and name.step < floor else None
-
-    def _directories(self) -> list[Path]:
-        branched = [self.place(kind, number) for kind in BRANCHED for number in self.numbers(kind)]
-        plain = [self.directory / kind for kind in (LeaderName.kind, BranchName.kind)]
-        return [self.directory, *plain, *branched]

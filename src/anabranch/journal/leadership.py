@@ -6,78 +6,52 @@ Operations
     ``release`` ends it.
 
 Guarantees
-    Numbers only grow. From the moment that ``lead`` returns, no lower leader creates or trims any
-    entry, whatever it was doing: it may have been stopped for hours in the middle of a call. A
-    leader writes entries aside in a directory of its own and links them from there; its successor
-    removes that directory before it reads the journal, so each entry of the old leader is either
-    there to be read, or never. The old one is told ``Fenced``, with the name of the new one. A
-    leader that has died, however, does not stand in anybody's way: its lock died with it.
+    Numbers only grow. A leader writes by way of its lease, and its successor fences all lower
+    leases before it reads the journal. So from the moment that ``lead`` returns, no lower leader
+    creates or trims any entry, whatever it was doing: it may have been stopped for hours in the
+    middle of a call, and each of its entries is either there to be read, or never. The old one is
+    told ``Fenced``, with the name of the new one. A leader that has died does not stand in
+    anybody's way: nobody holds its lease.
 
 Non-guarantees
-    Whether a leader lives is known by ``flock``. On a file system that does not pass locks on
-    between hosts, and where a person removes the lock file, a living leader is taken for a dead
-    one: it is fenced then, as by a take-over, and nothing is lost.
+    Whether a leader lives is as sure as its directory makes it, see ``file_directory``. A living
+    one that is taken for a dead one is fenced, as by a take-over, and nothing is lost.
 
 Failure and recovery
     ``DirectoryInUse`` names the leader that lives. A file system without locks is
-    ``StoreUnavailable``: nobody leads on it. A kill at any point leaves at most directories
-    and lock files without a leader, which the next leader removes.
+    ``StoreUnavailable``: nobody leads on it. A kill at any point leaves at most a lease without a
+    leader, which the next leader ends.
 
-On disk, ``leader/<n>`` is the entry that says who it is, ``leader/<n>.lock`` is locked as long as
-it lives, and ``leader/aside-<n>-…`` is its directory. The lock is there before the entry.
+The entry ``leader/<n>`` says who it is. The lease is there before it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import os
-import re
 import secrets
 import time
-import weakref
-from pathlib import Path
 
 from anabranch.errors import CorruptEntry, DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.journal.entry_names import LeaderName
 from anabranch.journal.journal import Journal, Won
+from anabranch.journal.port import JournalDirectory, Lease
 from anabranch.records.entries import encode
 from anabranch.records.leader import MEMBERS, Leader, Member, decode_leader
-from anabranch.store.disk import disk
-from anabranch.store.files import (
-    ensure_directory,
-    list_names,
-    remove_directory,
-    remove_file,
-    store_errors,
-    sync_directory,
-)
-from anabranch.store.lock import try_lock
 
 #: For how long another process that is just becoming the leader is waited for.
 PATIENCE_SECONDS = 5.0
 
-_ASIDE = re.compile(r"aside-(\d{1,9})-[0-9a-f]+")
-_LOCK = re.compile(r"(\d{1,9})\.lock")
-_REMOVED = "removed-"
-
 
 class Leadership:
-    """The leadership of one pipeline, as one process has it or not.
+    """The leadership of one pipeline, as one process has it or not."""
 
-    A child that is forked does not have it, and its parent's does not last longer by it.
-    """
-
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: JournalDirectory) -> None:
         """``directory`` is the journal's. Nothing is done yet."""
         self._directory = directory
-        self._leaders = directory / LeaderName.kind
-        self._number: int | None = None
+        self._lease: Lease | None = None
         #: who takes part, by the entry of this leader
         self.members: tuple[Member, ...] = MEMBERS
-        self._handle: int | None = None
-        self._own, self._aside = "aside-none", self._leaders / "aside-none"
-        _all.add(self)
 
     @property
     def journal(self) -> Journal:
@@ -87,35 +61,35 @@ class Leadership:
     @property
     def number(self) -> int | None:
         """The number under which this process leads or led; None before."""
-        return self._number
+        return None if self._lease is None else self._lease.number
 
-    @property
-    def aside(self) -> Path:
-        """Where this leader writes its entries before they get their names."""
-        return self._aside
+    def lease(self) -> Lease:
+        """The lease by which this leader writes; ``Fenced`` if it never led."""
+        if self._lease is None:
+            raise self._not_leading()
+        return self._lease
 
     def lead(self, take_over: bool, host: str, pid: int, clock_ns: int, address: str = "") -> int:
         """Become the leader, and give the number; ``DirectoryInUse`` if another one lives.
 
         With ``take_over`` the other one is fenced instead.
         """
-        if self._handle is not None:
+        if self._lease is not None and self._lease.held:
             raise RuntimeError("this process leads already")
-        ensure_directory(self._leaders)
         while True:
-            number = self._locked_number(take_over)
+            self._lease = lease = self._claimed(take_over)
             try:
                 members = self._known_members()
-                leads = self._established(Leader(number, host, pid, clock_ns, address, members))
+                leader = Leader(lease.number, host, pid, clock_ns, address, members)
+                leads = self._established(lease, leader)
             except BaseException:
                 self.release()
                 raise
             if leads:
-                Journal(self._directory).prepare()
-                return number
+                return lease.number
             self.release()
             newest = self._newest()
-            if take_over and self._lives(newest):
+            if take_over and self._directory.is_held(newest):
                 raise self._in_use(newest, "has just taken over this pipeline")
 
     def _known_members(self) -> tuple[Member, ...]:
@@ -123,81 +97,64 @@ class Leadership:
         leader = self._leader(self._newest())
         return MEMBERS if leader is None else leader.members
 
-    def _established(self, leader: Leader) -> bool:
+    def _established(self, lease: Lease, leader: Leader) -> bool:
         """Whether this process leads now; False if another one was faster."""
-        self._number, self.members = leader.number, leader.members
-        # Nobody makes this directory a second time: a leader that has lost its own has lost it
-        # for good, even when another process comes to use the same number for a moment.
-        self._own = f"aside-{leader.number}-{secrets.token_hex(8)}"
-        self._aside = self._leaders / self._own
-        with store_errors(self.aside, "create the directory"):
-            disk().mkdir(self.aside)
+        self.members = leader.members
         try:
-            outcome = self.journal.create(
-                LeaderName(leader.number), encode(leader), secrets.token_hex(16)
-            )
+            name = LeaderName(leader.number)
+            outcome = self.journal.create(name, encode(leader), secrets.token_hex(16))
         except Fenced:
             return False
         if outcome != Won():
             return False
-        self._remove_lower(leader.number)
-        # A higher one that did not find this one's directory has its entry in place by now.
+        self._end_lower(lease)
+        # A higher one that did not find this one's lease has its entry in place by now.
         return self._newest() == leader.number
 
     def check(self) -> None:
         """Raise ``Fenced`` if this process does not lead any more."""
-        if self._handle is not None and self.aside.is_dir():
+        lease = self.lease()
+        if lease.stands():
             return
         newest = self._newest()
-        if self._number is not None and newest > self._number:
+        if newest > lease.number:
             leader = self._leader(newest)
             raise Fenced(
                 f"Another coordinator has taken over: {_described(leader, newest)}",
-                where=str(self._directory),
+                where=self._directory.where(),
                 do="End this one; the other goes on with everything that was committed.",
             )
-        if self._handle is None:
-            raise Fenced(
-                "This process does not lead the pipeline",
-                where=str(self._directory),
-                do="Run the pipeline again.",
-            )
+        if not lease.held:
+            raise self._not_leading()
         raise StoreUnavailable(
-            f"The directory of leader {self._number} is gone, but there is no newer leader",
-            where=str(self.aside),
+            f"The lease of leader {lease.number} is gone, but there is no newer leader",
+            where=lease.where,
             do="Somebody has removed it, or its disk is not mounted. Run the pipeline again; "
             "nothing that was committed is lost.",
         )
 
     def release(self) -> None:
         """Let go: the next one need not wait, nor take over."""
-        if self._handle is None:
-            return
-        lock = self._lock(self._number)
-        try:
-            remove_directory(self.aside, self._removed())
-            if _is_open_at(self._handle, lock):
-                remove_file(lock)
-        finally:
-            self.abandon()
+        if self._lease is not None:
+            self._lease.release()
 
     def abandon(self) -> None:
-        """Let go of the lock and leave everything else, as a process does that is killed."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        """Let go as a process does that is killed: its lease is left for the next one to end."""
+        if self._lease is not None:
+            self._lease.abandon()
 
-    def _locked_number(self, take_over: bool) -> int:
-        """The number to lead under, whose lock is held from now on."""
+    def _claimed(self, take_over: bool) -> Lease:
+        """The lease of the number to lead under."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         tried = 0
         while True:
             newest = self._newest()
-            if not take_over and self._lives(newest):
+            if not take_over and self._directory.is_held(newest):
                 raise self._in_use(newest, "runs this pipeline")
             number = max(newest, tried) + 1
-            if self._try_lock(number):
-                return number
+            lease = self._directory.claim(number)
+            if lease is not None:
+                return lease
             # Another process is about to lead under this number.
             if time.monotonic() > deadline:
                 raise self._in_use(number, "is about to run this pipeline")
@@ -205,54 +162,15 @@ class Leadership:
                 tried = number
             time.sleep(0.02)
 
-    def _try_lock(self, number: int) -> bool:
-        path = self._lock(number)
-        with store_errors(path, "open"):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        mine = False
-        try:
-            # A leader may have removed the file before we had the lock.
-            mine = try_lock(handle, path) and _is_open_at(handle, path)
-        finally:
-            if not mine:
-                os.close(handle)
-        self._handle = handle if mine else None
-        return mine
-
-    def _lives(self, number: int) -> bool:
-        path = self._lock(number)
-        with store_errors(path, "open"):
-            try:
-                handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return False
-        try:
-            # Shared, so that two that look at the same time do not take each other for it.
-            return not try_lock(handle, path, shared=True)
-        finally:
-            os.close(handle)
-
-    def _remove_lower(self, number: int) -> None:
-        """Fence all lower leaders, then clear what they left."""
-        names = list_names(self._leaders)
-        for name in names:
-            found = _ASIDE.fullmatch(name)
-            # Of the same number there may be one of a candidate that never came to lead.
-            if found and int(found[1]) <= number and name != self._own:
-                remove_directory(self._leaders / name, self._removed())
-        sync_directory(self._leaders)
-        for name in names:
-            found = _LOCK.fullmatch(name)
-            if found and int(found[1]) < number:
-                remove_file(self._leaders / name)
-            elif name.startswith(_REMOVED):
-                _clear(self._leaders / name)
+    def _end_lower(self, lease: Lease) -> None:
+        """Fence all lower leaders, and forget the oldest."""
+        lease.fence()
         # The one before stays, so that a listing that runs meanwhile sees one in any case.
         for old in self.journal.leaders()[:-2]:
-            remove_file(self._leaders / str(old.number))
+            self._directory.remove(str(old))
 
     def _newest(self) -> int:
-        return max((name.number for name in Journal(self._directory).leaders()), default=0)
+        return _newest_leader(self._directory)
 
     def _leader(self, number: int) -> Leader | None:
         with contextlib.suppress(CorruptEntry):
@@ -260,44 +178,48 @@ class Leadership:
             return None if entry is None else decode_leader(entry.body)
         return None
 
+    def _not_leading(self) -> Fenced:
+        return Fenced(
+            "This process does not lead the pipeline",
+            where=self._directory.where(),
+            do="Run the pipeline again.",
+        )
+
     def _in_use(self, number: int, what: str) -> DirectoryInUse:
         leader = self._leader(number)
         return DirectoryInUse(
             f"{_described(leader, number)} {what}",
-            where=str(self._directory.parent),
+            # The journal is in the pipeline's directory, by which people know it.
+            where=self._directory.where().rpartition("/")[0],
             do="Shut it down first, use another directory, or take over.",
         )
 
-    def _lock(self, number: int | None) -> Path:
-        return self._leaders / f"{number}.lock"
 
-    def _removed(self) -> Path:
-        return self._leaders / f"{_REMOVED}{secrets.token_hex(8)}"
-
-
-def replaced_by(directory: Path, number: int) -> int | None:
+def replaced_by(directory: JournalDirectory, number: int) -> int | None:
     """The leader that has replaced this one; None if none has. For whoever acts in its name.
 
-    ``directory`` is the journal's. A leader is replaced when its directory is gone, see above.
-    Costs one listing as long as it leads.
+    A leader is replaced when its lease was ended, see above. Costs one listing as long as it
+    leads.
     """
-    names = list_names(directory / LeaderName.kind)
-    asides = (_ASIDE.fullmatch(name) for name in names)
-    if any(found is not None and int(found[1]) == number for found in asides):
+    if directory.has_lease(number):
         return None
-    newest = max((name.number for name in Journal(directory).leaders()), default=0)
+    newest = _newest_leader(directory)
     return newest if newest > number else None
 
 
-def check_leads(directory: Path, number: int) -> None:
+def check_leads(directory: JournalDirectory, number: int) -> None:
     """Raise ``Fenced`` if another leader has replaced this one, see ``replaced_by``."""
     newest = replaced_by(directory, number)
     if newest is not None:
         raise Fenced(
             f"Leader {number} gives orders, and leader {newest} has taken over",
-            where=str(directory),
+            where=directory.where(),
             do="End this coordinator: nothing of it counts any more.",
         )
+
+
+def _newest_leader(directory: JournalDirectory) -> int:
+    return max((name.number for name in Journal(directory).leaders()), default=0)
 
 
 def _described(leader: Leader | None, number: int) -> str:
@@ -309,29 +231,3 @@ def _described(leader: Leader | None, number: int) -> str:
         f"Process {leader.pid} on {leader.host}{at} (leader {number} since "
         f"{since:%Y-%m-%d %H:%M:%S} UTC)"
     )
-
-
-def _is_open_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _clear(directory: Path) -> None:
-    for name in list_names(directory):
-        remove_file(directory / name)
-    with contextlib.suppress(OSError):
-        disk().rmdir(directory)
-
-
-_all: weakref.WeakSet[Leadership] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for leadership in _all:
-        leadership.abandon()
-
-
-# The lock is the open file's, which a fork shares: the child must not hold it after its parent.
-os.register_at_fork(after_in_child=_forget_all)

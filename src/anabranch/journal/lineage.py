@@ -55,9 +55,7 @@ def origin_of(journal: Journal, branch: int) -> Branch | None:
         return None
     found = decoded(journal, entry, decode_branch)
     if found.parent >= branch:
-        raise corrupt_entry(
-            entry.name, str(journal.directory / str(entry.name)), "it has no beginning"
-        )
+        raise corrupt_entry(entry.name, journal.where(entry.name), "it has no beginning")
     return found
 
 
@@ -83,5 +81,5 @@ def decoded(journal: Journal, entry: Entry, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(entry.body)
     except msgspec.DecodeError as error:
-        where = str(journal.directory / str(entry.name))
+        where = journal.where(entry.name)
         raise corrupt_entry(entry.name, where, f"its content makes no sense ({error})") from error

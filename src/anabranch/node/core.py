@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anabranch.errors import NodeUnreachable
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import check_leads, replaced_by
 from anabranch.node.chores import Chores
 from anabranch.node.node_machine import Duties, cancelled
@@ -73,6 +74,7 @@ class NodeCore:
         self._program = program
         self._plane = plane
         self._around = Surroundings(store, frames, open_source, clock, reached)
+        self._journal = FileDirectory(store / "journal")
         self._facts = facts_of(program, code, getattr(plane, "releasing", ""))
         self._boot = boot
         self._application = application
@@ -217,7 +219,7 @@ class NodeCore:
         try:
             # Sinks give and take back what the order says: one that was replaced, and has led no
             # node since, may not know what was committed after it.
-            check_leads(self._around.store / "journal", leader)
+            check_leads(self._journal, leader)
             opened = open_pipeline(self._program, order, self._around)
         except Exception as error:
             with self._changed:
@@ -359,7 +361,7 @@ class NodeCore:
         """
         with self._changed:
             leader, known = self._duties.leader, self._duties.is_replaced
-        successor = None if known else replaced_by(self._around.store / "journal", leader)
+        successor = None if known else replaced_by(self._journal, leader)
         if successor is not None:
             with self._changed:
                 self._duties.was_replaced_by(successor)

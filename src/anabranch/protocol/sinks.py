@@ -3,8 +3,8 @@
 Staging happens in the tasks of a step, before its commit: a sink only says how rows become bytes,
 and ``sinks/staging.py`` writes them to the store under names of their own attempt. Publishing
 happens after the commit that names those files. It is repeated until it succeeds, in step order
-and one step at a time per sink, so a publisher must make a step that was published before, wholly
-or in part, look as if it had been published once.
+and one step at a time per sink, so a publisher must be idempotent: a step that was published
+before, wholly or in part, must look as if it had been published once.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Publisher(Protocol):
     """The side of a sink that makes committed steps visible."""
 
     def publish(self, step: int, files: Sequence[StagedFile]) -> None:
-        """Make a committed step visible, durably, exactly once.
+        """Make a committed step visible, durably, exactly once: idempotent.
 
         ``files`` are those that the commit names, in its order: the same on every repetition.
         Raises ``AnabranchError`` when it cannot; nothing is lost by that, it is asked again.

@@ -32,7 +32,7 @@ Shares = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CompactionLimits:
     """The parameters of the policy."""
 
     young_bytes: int = 1 << 20
@@ -46,7 +46,7 @@ class Limits:
     budget_rows: int = 200_000
 
 
-LIMITS = Limits()
+LIMITS = CompactionLimits()
 
 
 class Stack:
@@ -105,7 +105,7 @@ class _Step:
     stack: Stack
     changed: Index
     live: Index
-    limits: Limits
+    limits: CompactionLimits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,19 +116,19 @@ class _MergeRequest:
     urgency: Shares
 
 
-def average_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
+def average_budget(changed: int, held: int, limits: CompactionLimits = LIMITS) -> int:
     """The average number of rows that merging reads in a step, whatever the sizes.
 
     A changed row is read once per tier, and a whole bin when its dead rows reach their share.
 
-    >>> average_budget(1000, 64_000, Limits(fan_out=4, dead_share=0.5))
+    >>> average_budget(1000, 64_000, CompactionLimits(fan_out=4, dead_share=0.5))
     5000
     """
     tiers = math.log(max(held / max(changed, 1), 1), limits.fan_out)
     return int(changed * (tiers + 1 / limits.dead_share))
 
 
-def default_budget(changed: int, held: int, limits: Limits = LIMITS) -> int:
+def default_budget(changed: int, held: int, limits: CompactionLimits = LIMITS) -> int:
     """The number of rows a step may read for merging: the average, but enough for many bins."""
     return max(limits.budget_rows, average_budget(changed, held, limits))
 
@@ -139,7 +139,7 @@ def choose_depths(
     changed_bytes: int,
     live: Index,
     budget: int,
-    limits: Limits = LIMITS,
+    limits: CompactionLimits = LIMITS,
 ) -> Index:
     """Choose how many runs of each bin the write absorbs, counted from the newest.
 

@@ -15,7 +15,13 @@ from anabranch.records.layout import Layout
 from anabranch.records.run_list import Listed, RunInfo, RunList
 from anabranch.runs.blobs import read_blobs, write_blobs
 from anabranch.runs.changes import KeyChanges, Rows, fit, identity, sorted_order, to_rows
-from anabranch.runs.compaction import LIMITS, Limits, average_budget, choose_depths, default_budget
+from anabranch.runs.compaction import (
+    LIMITS,
+    CompactionLimits,
+    average_budget,
+    choose_depths,
+    default_budget,
+)
 from anabranch.runs.entries import Entries, entries_of_keys
 from anabranch.runs.expiry import clock_for
 from anabranch.runs.keys import Index, one_batch, to_mask
@@ -36,17 +42,17 @@ class WriteResult:
     ``run`` the new file, None if no rows were left. ``live`` is the number of keys per bin, or of
     entries if the layout has sub-keys; bins of other owners are unchanged. Expired rows count
     until they are overwritten, forgotten or merged away, so ``live`` may depend on when bins were
-    merged. ``merged_rows`` and ``merged_bytes`` are what was read from older runs,
-    ``merge_seconds`` how long that took without writing the result.
+    merged. ``compacted_rows`` and ``compacted_bytes`` are what was read from older runs,
+    ``compaction_seconds`` how long that took without writing the result.
     """
 
     run: RunInfo | None
     runs: RunList
     live: Index
     changed_rows: int
-    merged_rows: int
-    merged_bytes: int
-    merge_seconds: float
+    compacted_rows: int
+    compacted_bytes: int
+    compaction_seconds: float
 
 
 class RegionState:
@@ -70,7 +76,7 @@ class RegionState:
         owned: BinSet,
         live: Sequence[int] | Index,
         *,
-        limits: Limits = LIMITS,
+        limits: CompactionLimits = LIMITS,
         files: StateFiles | None = None,
     ) -> None:
         """Take the state as a commit describes it; ``live`` has a number per bin.

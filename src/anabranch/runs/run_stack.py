@@ -22,11 +22,11 @@ from anabranch.runs.sorted_rows import SortedRows, concat_rows, hash_column
 from anabranch.runs.state_files import StateFiles
 
 #: The bytes that are merged at a time, so that memory stays bounded however large the state is.
-MERGE_BYTES = 16 << 20
+COMPACTION_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MergedBins:
+class CompactedBins:
     """The rows of some bins after a merge, and how many live rows of each bin had expired."""
 
     rows: pa.RecordBatch
@@ -138,7 +138,7 @@ class RunStack:
 
     def merge(
         self, delta: pa.RecordBatch, offsets: Index, depths: Index, now_ns: int | None
-    ) -> Iterator[MergedBins]:
+    ) -> Iterator[CompactedBins]:
         """Merge changes with the newest ``depths`` runs of each bin, a few bins at a time.
 
         ``offsets`` is where each bin begins in the changes. If the newest row of a key has
@@ -162,15 +162,15 @@ class RunStack:
                 died = np.bincount(numbers, minlength=self._bins)
             rows = drop_tombstones(self._layout, rows, at_bottom, self._bins)
             if rows.num_rows or died is not None:
-                yield MergedBins(rows, died)
+                yield CompactedBins(rows, died)
 
 
 def _spans(sizes: Index) -> Iterator[tuple[int, int]]:
-    """Cut the bins into ranges of about ``MERGE_BYTES`` that are merged together."""
+    """Cut the bins into ranges of about ``COMPACTION_BYTES`` that are merged together."""
     first, held = 0, 0.0
     for last, size in enumerate(sizes.tolist(), start=1):
         held += size
-        if held >= MERGE_BYTES:
+        if held >= COMPACTION_BYTES:
             yield first, last
             first, held = last, 0.0
     if held:

@@ -329,9 +329,11 @@ class RegionTask:
         )
         if change is None:
             return
-        self._times.seconds["merge"] += change.merge_seconds
+        self._times.seconds["merge"] += change.compaction_seconds
         live = tuple(change.live.tolist())
-        report = StateReport(state_name, self._control.owned, change.runs, live, change.merged_rows)
+        report = StateReport(
+            state_name, self._control.owned, change.runs, live, change.compacted_rows
+        )
         self._states.append(report)
 
     def _sink(self, node: SinkNode, rows: Rows) -> None:

@@ -22,6 +22,7 @@ from anabranch.errors import (
     UnknownOperator,
     UnknownStep,
 )
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import CheckpointName, CommitName, IdentityName, Journal
 from anabranch.journal.lineage import decoded, lineage, newest_branch
 from anabranch.plan.state_view import StateView, is_user_column, user_name
@@ -200,7 +201,7 @@ def _repaired(journal: Journal, step: int) -> tuple[OperatorState, ...] | None:
 
 
 def _journal(directory: Path) -> Journal:
-    journal = Journal(directory / "journal")
+    journal = Journal(FileDirectory(directory / "journal"))
     if journal.find(IdentityName()) is None:
         raise NoPipeline(
             "There is no pipeline in the directory",

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from anabranch.coordinator.driver.journal_reader import read_journal_view
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.protocol.sinks import Sink
 from anabranch.runs import blobs
@@ -107,7 +108,7 @@ class Simulation:
 
     def outcome(self, cluster: SimulatedCluster) -> Outcome:
         """What the sinks have, and the state at the last commit."""
-        view = read_journal_view(Journal(cluster.store / "journal"))
+        view = read_journal_view(Journal(FileDirectory(cluster.store / "journal")))
         assert view.commit is not None
         snapshot = snapshot_of(
             view.step,

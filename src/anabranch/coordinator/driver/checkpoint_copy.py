@@ -11,6 +11,7 @@ import msgspec
 from anabranch.coordinator.driver.checkpoint_files import JOURNAL_ROOM, checkpoint_files
 from anabranch.coordinator.driver.journal_reader import read_checkpoints
 from anabranch.errors import MissingRun, NameTaken, NoPipeline, OtherDataflow, SnapshotExpired
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import IdentityName, Journal
 from anabranch.journal.lineage import decoded
 from anabranch.records.commit import Checkpoint
@@ -60,7 +61,7 @@ def copy_checkpoint(
 
 
 def _found(directory: Path, dataflow: str, step: int | None) -> Checkpoint:
-    journal = Journal(directory / JOURNAL_ROOM)
+    journal = Journal(FileDirectory(directory / JOURNAL_ROOM))
     entry = journal.find(IdentityName())
     if entry is None:
         raise NoPipeline(

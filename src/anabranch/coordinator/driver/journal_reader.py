@@ -189,7 +189,7 @@ class _Reader:
         branch = owner_of(self.stretches, step)
         floor = self.journal.floor(branch)
         below = floor is not None and step < floor
-        return below and not self.journal.path(CommitName(step, branch)).exists()
+        return below and CommitName(step, branch) not in self.journal.commits(branch)
 
     def _outputs(self, found: _Found, published: dict[str, int]) -> tuple[Output, ...]:
         commit = found.commit

@@ -207,7 +207,7 @@ class JournalWriter:
         return outcome
 
     def _overtaken(self, name: EntryName, floor: int) -> AnabranchError:
-        where = str(self._journal.directory)
+        where = self._journal.directory.where()
         if isinstance(name, PlanName | CommitName):  # the leader is always ahead of the floor
             return Fenced(
                 f"The journal has gone on to step {floor} without this process: {name} is over",

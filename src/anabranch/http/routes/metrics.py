@@ -34,7 +34,7 @@ class Meter:
         histogram = partial(Histogram, registry=self._registry)
         self._steps = counter("anabranch_steps", "Steps committed by this coordinator.")
         self._rows = counter("anabranch_step_rows", "Input rows of these steps.")
-        self._merged = counter("anabranch_merged_rows", "State rows written by merging.")
+        self._merged = counter("anabranch_merged_rows", "State rows read by compaction.")
         self._state_bytes = counter(
             "anabranch_home_bytes",
             "Bytes of state that tasks with homes moved there, opened there, or had to read from "

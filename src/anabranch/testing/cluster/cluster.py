@@ -21,6 +21,7 @@ from anabranch.coordinator.events import Asked, Begun, TimePassed
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Operation, StartPipeline
 from anabranch.errors import AnabranchError
+from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.runs.run_file import forget_runs
 from anabranch.task.program import Program
@@ -209,7 +210,7 @@ class SimulatedCluster:
             take_over=take_over or (frozen and self.random.random() < 0.7),
             validate=True,
         )
-        leadership = Leadership(self.store / "journal")
+        leadership = Leadership(FileDirectory(self.store / "journal"))
         records = JournalWriter(leadership.journal, self._draw)
         made = CoordinatorProcess(self._named("coordinator"), machine, leadership, records)
         made.inbox.append(Begun())
