@@ -60,6 +60,8 @@ LONGEST = (
 """Begun first, they run beside everything else. Those that start Spark again and again are not the
 first of all: its classes are not in their archive yet."""
 
+NO_JAVA = "/nonexistent"
+
 SHARED_MEMORY = Path("/dev/shm")
 ROOM = 8 << 30
 """How much must be free there, so that tests may write to it."""
@@ -72,11 +74,16 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         # Without compiled modules, each of some hundred processes would compile them all anew.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        short = "not soak" in config.getoption("markexpr")
-        os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options(short=short)
+        marks = config.getoption("markexpr")
+        short = "not soak" in marks
         if short:
             _write_to_memory(config)
-        config.add_cleanup(jvm_archive.begin())
+        if "not spark" in marks:
+            # A test that starts Java and does not say so fails.
+            os.environ["JAVA_HOME"] = NO_JAVA
+        else:
+            os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options(short=short)
+            config.add_cleanup(jvm_archive.begin())
 
 
 def _write_to_memory(config: pytest.Config) -> None:

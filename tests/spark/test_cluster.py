@@ -40,7 +40,7 @@ def run_scenarios(directory: Path, *names: str) -> None:
     assert done.returncode == 0, log.read_text()[-3000:]
 
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(700)]
 
 
 def result(base: Path, scenario: str) -> dict[str, Any]:
