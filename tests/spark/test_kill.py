@@ -192,6 +192,9 @@ def test_killed_at_every_point(tmp_path: Path) -> None:
     assert committed(base) == 10
     App(base).finish()
     check(base, story)
+    # In a Spark of its own, steps weigh more than queries.
+    weights = json.loads((base / "result.json").read_text())["weights"]
+    assert weights["steps"] > 1000 * weights["queries"]
 
 
 @pytest.mark.soak
