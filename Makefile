@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 TYPED := $(wildcard src tests scripts examples benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format docs bench lock clean
+.PHONY: help setup demo check test soak lint format docs bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ setup: ## .venv with the locked dependencies and the package; a Java that can ru
 
 demo: setup ## run a stateful pipeline on embedded Spark, watch it, check its result
 	@.venv/bin/anabranch demo
+
+check: setup ## the tests that need no Spark; for the inner loop
+	@$(PYTHON) -m pytest -n 4 --no-loadscope-reorder -m "not soak and not spark"
 
 test: setup ## the tests, doctests included, without the long runs
 	@$(PYTHON) -m pytest -n 3 --no-loadscope-reorder

@@ -52,13 +52,17 @@ LONGEST = (
     "test_schedules_1.py",
     "test_schedules_2.py",
     ON_SHARED_SPARK,
-    "test_process_kills.py",
     "test_kill.py",
+    "test_process_kills.py",
     "test_cluster.py",
+    "test_tour.py",
     "test_rescale_kills.py",
+    "test_node_process.py",
 )
 """Begun first, they run beside everything else. Those that start Spark again and again are not the
 first of all: its classes are not in their archive yet."""
+
+NO_JAVA = "/nonexistent"
 
 SHARED_MEMORY = Path("/dev/shm")
 ROOM = 8 << 30
@@ -67,16 +71,22 @@ ROOM = 8 << 30
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let every process and every Spark that a test starts start fast."""
+    marks = config.getoption("markexpr")
     if hasattr(config, "workerinput"):
-        config.pluginmanager.register(GiveWay())
+        if "not spark" not in marks:
+            config.pluginmanager.register(GiveWay())
     else:
         # Without compiled modules, each of some hundred processes would compile them all anew.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        short = "not soak" in config.getoption("markexpr")
-        os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options(short=short)
+        short = "not soak" in marks
         if short:
             _write_to_memory(config)
-        config.add_cleanup(jvm_archive.begin())
+        if "not spark" in marks:
+            # A test that starts Java and does not say so fails.
+            os.environ["JAVA_HOME"] = NO_JAVA
+        else:
+            os.environ["SPARK_SUBMIT_OPTS"] = jvm_archive.options(short=short)
+            config.add_cleanup(jvm_archive.begin())
 
 
 def _write_to_memory(config: pytest.Config) -> None:

@@ -34,6 +34,7 @@ def fake_java(directory: Path, script: str) -> Path:
     return java
 
 
+@pytest.mark.spark
 def test_this_machine_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     found = diagnosed("--directory", str(tmp_path))
@@ -51,6 +52,7 @@ def test_this_machine_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.spark
 def test_lines_for_people(tmp_path: Path) -> None:
     ran = CliRunner().invoke(cli.app, ["doctor", "--directory", str(tmp_path / "new" / "deep")])
     assert ran.exit_code == 0

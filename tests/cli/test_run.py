@@ -33,7 +33,7 @@ from anabranch.http.client import Client
 from anabranch.http.feed import TimedStep
 from anabranch.http.server import Server
 from anabranch.protocol.node import Failure
-from anabranch.protocol.status import ENDED
+from anabranch.protocol.status import ENDED, Phase, Status
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from tests.http.little import Little
 from tests.http.raw import until
@@ -85,6 +85,16 @@ class Stuck(Little):
             self.asked.append(operation)
             return Answered(waiting=True)
         return super().ask(operation, seconds)
+
+
+class Brief(Little):
+    """A pipeline that is shut down once it was seen to make steps."""
+
+    def status(self) -> Status:
+        found = super().status()
+        if found.phase is Phase.RUNNING and found.step:
+            self.ask(ShutDownPipeline(), 0)
+        return found
 
 
 def application(
@@ -236,8 +246,7 @@ def test_a_token_of_the_command_line_goes_before_that_of_the_environment(tmp_pat
 
 
 def test_it_shows_lines_and_its_address_and_ends_with_the_pipeline(tmp_path: Path) -> None:
-    little = Little()
-    threading.Timer(0.5, little.ask, (ShutDownPipeline(), 0)).start()
+    little = Brief()
     code, text = run(application(little), ["f.py:flow", "--directory", str(tmp_path)])
     lines = text.splitlines()
     assert code == 0

@@ -144,7 +144,7 @@ def meanwhile(
     When ``late``, the answer shows the pipeline after that.
     """
     # Far longer than it takes to ask: one bin moves in a step.
-    running.little.pace = 0.5
+    running.little.pace = 0.25
     real = getattr(Client, call)
 
     def answered(client: Client, *given: Any, **options: Any) -> ScaleAnswer:
@@ -193,7 +193,7 @@ def test_a_resumed_rescale_that_is_replaced_ends_with_3(
 
 
 def test_a_roll_back_that_is_resumed_does_not_settle(running: Running) -> None:
-    running.little.pace = 0.5
+    running.little.pace = 0.25
     running("scale", "4", "--no-wait")
     until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 2)
     little = running.little
@@ -205,7 +205,7 @@ def test_a_roll_back_that_is_resumed_does_not_settle(running: Running) -> None:
 def test_a_roll_back_that_is_replaced_ends_with_3(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running.little.pace = 0.5
+    running.little.pace = 0.25
     running("scale", "4", "--no-wait")
     until(lambda: (found := running.little.rescale.status) is not None and found.moved_bins > 1)
     assert running.little.ask(RescalePipeline(PauseRescale()), 0).failure is None

@@ -67,7 +67,7 @@ def build(flow: Any, *, directory: Path, code: str, **_: Any) -> ThreadedNode:
 def main() -> None:
     command = sys.modules["anabranch.cli.node"]
     vars(command).update(build_node=build, load_flow=lambda flow: None, code_of=lambda flow: "code")
-    cli.app()
+    cli.main()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -126,6 +127,20 @@ def test_what_is_no_option_of_the_pipeline_does_not_count(
 ) -> None:
     command = NodeCommand(FLOW, tmp_path, BINS)
     assert replace(command, **other).options() == command.options()
+
+
+def test_a_node_that_nobody_calls_ends_and_a_second_one_is_refused(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    node = nodes(orphan_seconds=2.0).find(1)
+    command = PlainCommand(FLOW, tmp_path / "state", BINS)
+    second = subprocess.Popen(command.line(), stderr=subprocess.PIPE, text=True)
+    # The first one is called for as long as the second takes to start.
+    until(lambda: answers(node) and second.poll() is not None)
+    _, printed = second.communicate()
+    assert (second.returncode, "[directory.in_use]" in printed) == (Exit.REFUSED, True), printed
+    assert psutil.Process(pid_of(node)).wait(WAIT) == Exit.DONE
+    assert read_node_address(tmp_path / "state") is None
 
 
 def test_a_node_whose_sink_hangs_ends_when_it_is_told_to(tmp_path: Path, nodes: Nodes) -> None:

@@ -85,12 +85,28 @@ def stories(draw: st.DrawFn, case: Case) -> tuple[Kinds, list[list[Cell]], bool]
     return kinds, steps, filtered
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@settings(max_examples=25, deadline=None)
+EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@EVERY
+@settings(max_examples=10)
 @given(data=st.data())
 def test_r9_every_step_gives_what_sql_gives_on_any_number_of_workers(
     case: Case, data: st.DataObject
 ) -> None:
+    check_a_story(case, data)
+
+
+@pytest.mark.soak
+@EVERY
+@settings(max_examples=300)
+@given(data=st.data())
+def test_r9_over_many_stories(case: Case, data: st.DataObject) -> None:
+    check_a_story(case, data)
+
+
+def check_a_story(case: Case, data: st.DataObject) -> None:
+    """Run some steps on several workers and on one, and compare both with the oracle."""
     kinds, steps, filtered = data.draw(stories(case))
     aggregate = operator(case, kinds, filtered=filtered)
     assert depends_on_order(aggregate.columns[0]) or not case.ordered

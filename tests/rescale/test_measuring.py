@@ -16,6 +16,7 @@ from anabranch.records.placed import OperatorState
 from anabranch.records.run_list import Listed, RunInfo
 from anabranch.records.worker_load import BinLoad, WorkerLoad
 from anabranch.rescale.forecast import Forecast
+from anabranch.rescale.loads import Loads
 from tests.coordinator.bench import SHAPE, Bench, commit, journal, plan, read, result
 
 HOT, COLD = 90.0, 10.0
@@ -53,6 +54,9 @@ class Measured:
     def forecast(self, request: TargetRequest) -> Forecast:
         return forecast_of(self.bench.machine.memory, request)
 
+    def measured(self) -> Loads:
+        return self.bench.machine.memory.moving.measured
+
     def rebalanced(self) -> tuple[int, ...]:
         return self.forecast(Rebalance()).target[0].workers
 
@@ -76,8 +80,10 @@ def test_a_step_without_rows_says_nothing_of_the_load() -> None:
     """A request between two batches makes such a step, at once."""
     pipeline = Measured()
     pipeline.steps(3, hot=2)
-    for _ in range(3_000):
+    before = pipeline.measured()
+    for _ in range(3):
         pipeline.step([0.0] * 4)
+    assert pipeline.measured() == before
     assert pipeline.rebalanced() == (0, 0, 1, 0)
 
 

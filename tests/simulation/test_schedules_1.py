@@ -17,7 +17,7 @@ from anabranch.testing.cluster.faults import Fault
 from anabranch.testing.simulation import Simulation
 from tests.simulation.schedules import run_all
 
-SEEDS = range(0, 500)
+SEEDS = range(0, 200)
 
 EVENTS = ("LeaderFenced", "RepairWritten", "BranchMade", "CheckpointWritten", "NodeLost")
 HAPPENS = {

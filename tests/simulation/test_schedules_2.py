@@ -13,11 +13,11 @@ from anabranch.testing.simulation import Simulation
 from tests.simulation.schedules import run_all
 
 SEEDS = {
-    Customers.STORM: range(500, 660),
-    Customers.HOT: range(660, 770),
-    Customers.FEW: range(770, 870),
-    Customers.STATELESS: range(870, 970),
-    Customers.GIANT: range(970, 1000),
+    Customers.STORM: range(500, 565),
+    Customers.HOT: range(660, 705),
+    Customers.FEW: range(770, 810),
+    Customers.STATELESS: range(870, 910),
+    Customers.GIANT: range(970, 980),
 }
 
 

@@ -332,13 +332,16 @@ SLOW = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
 }
 Scenario = Callable[[Path], dict[str, Any]]
-OUR_DAEMON = {"spark.python.daemon.module": "anabranch.spark.daemon"}
+OURS = {"spark.python.daemon.module": "anabranch.spark.daemon", OWNED: "true"}
 CLUSTERS: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
-    (local_cluster(2, 1), OUR_DAEMON, [failing_task, lost_executor, different_attempts]),
-    (standalone(), SLOW, [speculation]),
-    (local_cluster(2, 2), {OWNED: "true", **OUR_DAEMON}, [two_consumers, released]),
+    (
+        local_cluster(2, 1),
+        OURS,
+        [failing_task, lost_executor, different_attempts, two_consumers, released],
+    ),
 ]
 LONG: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
+    (standalone(), SLOW, [speculation]),
     (local_cluster(3, 1), {"spark.sql.shuffle.partitions": "4"}, [transforms]),
 ]
 """Run where they are asked for by name."""
@@ -362,7 +365,10 @@ def run_on(master: str, extra: dict[str, str], scenarios: list[Scenario], base: 
     """Run some scenarios in one Spark."""
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     java = {"spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", "")}
-    settings = {"spark.executor.memory": "1g", "spark.task.maxFailures": "4", **java, **extra}
+    settings = {"spark.executor.memory": "1g", "spark.task.maxFailures": "4", **java}
+    # Each scenario is a few steps: what Spark would compile for them is hardly used.
+    settings |= {"spark.sql.codegen.wholeStage": "false"}
+    settings |= {"spark.sql.codegen.factoryMode": "NO_CODEGEN", **extra}
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -77,10 +77,11 @@ def build(base: Path) -> ab.Dataflow:
     return flow
 
 
-def states(pipeline: ab.Pipeline) -> dict[str, Any]:
-    """What is kept in the end."""
-    return {"states": {n: pipeline.state_table(n).to_pylist() for n in ("chain", "second")}}
+def ended(pipeline: ab.Pipeline) -> dict[str, Any]:
+    """What is kept in the end, and how Spark was shared out."""
+    states = {n: pipeline.state_table(n).to_pylist() for n in ("chain", "second")}
+    return {"states": states, "weights": killable.weights("steps", "queries")}
 
 
 if __name__ == "__main__":
-    killable.run(build, states, settings=ab.Settings(grace_seconds=5, query_seconds=0))
+    killable.run(build, ended, settings=ab.Settings(grace_seconds=5, query_seconds=0))

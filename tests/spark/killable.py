@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 import anabranch as ab
 from anabranch.run import start_pipeline
 
@@ -31,6 +33,12 @@ SPARK = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "2"}
 def command(program: str, base: Path, stop_at: str = "") -> list[str]:
     """How a program is started; its working directory is ``ROOT``."""
     return [sys.executable, "-m", f"tests.spark.{program}", str(base), *filter(None, [stop_at])]
+
+
+def weights(*pools: str) -> dict[str, int]:
+    """Pools that Spark shares itself out to, with their weights."""
+    context = SparkSession.builder.getOrCreate().sparkContext._jsc.sc()
+    return {name: context.getPoolForName(name).get().weight() for name in pools}
 
 
 def run(

@@ -45,7 +45,7 @@ def until(wanted: Callable[[], T | None], what: str, seconds: float = DEADLINE) 
         found = wanted()
         if found:
             return found
-        time.sleep(0.01)
+        time.sleep(0.03)
     raise AssertionError(f"never happened: {what}")
 
 

@@ -6,8 +6,6 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 import anabranch as ab
 from tests.spark import killable
 
@@ -54,12 +52,5 @@ def build(base: Path) -> ab.Dataflow:
     return flow
 
 
-def weights(pipeline: ab.Pipeline) -> dict[str, Any]:
-    """The pools that Spark shares itself out to, with their weights."""
-    context = SparkSession.builder.getOrCreate().sparkContext._jsc.sc()
-    names = ("default", "publishing")
-    return {"weights": {name: context.getPoolForName(name).get().weight() for name in names}}
-
-
 if __name__ == "__main__":
-    killable.run(build, weights)
+    killable.run(build, lambda pipeline: {"weights": killable.weights("default", "publishing")})

@@ -40,7 +40,7 @@ def run_scenarios(directory: Path, *names: str) -> None:
     assert done.returncode == 0, log.read_text()[-3000:]
 
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(700)]
 
 
 def result(base: Path, scenario: str) -> dict[str, Any]:
@@ -104,11 +104,6 @@ def test_an_executor_lost_between_two_regions_is_made_good(base: Path) -> None:
     assert max(executions(base, "lost_executor").values()) > 2
 
 
-def test_a_slow_task_is_overtaken_and_counts_once(base: Path) -> None:
-    check_two_regions(base, "speculation")
-    assert executions(base, "speculation")["0"] >= 2
-
-
 def test_tasks_that_used_different_attempts_make_the_step_run_again(base: Path) -> None:
     found = result(base, "different_attempts")
     disagreed = [point for point in found["points"] if point.startswith("disagreed")]
@@ -135,6 +130,13 @@ def test_a_stream_with_two_keyed_consumers_is_computed_once(base: Path) -> None:
     assert {r["t"]: r["n"] for r in found["states"]["totals"]} == Counter(t % 7 for t in large)
     most = {t % 7: t for t in sorted(large)}
     assert {r["t"]: r["most"] for r in found["states"]["totals"]} == most
+
+
+@pytest.mark.soak
+def test_a_slow_task_is_overtaken_and_counts_once(tmp_path: Path) -> None:
+    run_scenarios(tmp_path, "speculation")
+    check_two_regions(tmp_path, "speculation")
+    assert executions(tmp_path, "speculation")["0"] >= 2
 
 
 @pytest.mark.soak

@@ -16,7 +16,11 @@ from anabranch.records.run_list import runs_of
 from anabranch.rescale.rounds import RescaleSettings
 from tests.spark.running import commits, published, write_json
 
-pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("spark"),
+    pytest.mark.timeout(900),
+]
 
 KEYS = 400
 ROWS = 200
@@ -127,6 +131,7 @@ def test_homes_that_are_wiped_are_missed_and_change_nothing(tmp_path: Path) -> N
     assert [each.outcome for each in load.pipeline.scale_history()] == ["settled", "settled"]
 
 
+@pytest.mark.soak  # without Spark: tests/node/test_homes.py
 def test_three_rescales_in_a_row_with_merges_forced(tmp_path: Path) -> None:
     settings = ab.Settings(
         rescale=RescaleSettings(budget_bytes=1000),

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
@@ -23,6 +24,8 @@ from anabranch.protocol.node import (
 from anabranch.records.plan import Plan
 from anabranch.rescale.assignments import equal_shares
 from anabranch.run import build_node
+
+pytestmark = pytest.mark.spark
 
 BINS = 8
 PATIENCE = 120.0

@@ -35,6 +35,8 @@ from anabranch.records.plan import Input, Plan
 from anabranch.rescale.assignments import equal_shares
 from tests.spark.killable import SHORT_LIVED
 
+pytestmark = pytest.mark.spark
+
 FLOW = Path(__file__).with_name("node_flow.py")
 REFERENCE = f"{FLOW}:flow"
 BINS = 8
@@ -59,7 +61,7 @@ def totals(pages: Sequence[Sequence[tuple[str, int]]]) -> dict[str, int]:
 class NodeProcess:
     """The node's process, with everything that it starts."""
 
-    def __init__(self, base: Path, *options: str) -> None:
+    def __init__(self, base: Path) -> None:
         self._state = base / "state"
         self._node: HttpNode | None = None
         self._log = (base / "log.txt").open("ab")
@@ -69,7 +71,7 @@ class NodeProcess:
         command = [sys.executable, "-m", "anabranch.cli.app", "node", REFERENCE]
         command += ["--directory", str(self._state), "--master", "local[2]", "--bins", str(BINS)]
         self.process = subprocess.Popen(
-            [*command, *conf, *options],
+            [*command, *conf],
             env={**os.environ, "NODE_FLOW_BASE": str(base)},
             stdout=self._log,
             stderr=self._log,
@@ -176,11 +178,11 @@ def base(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def started(base: Path) -> Iterator[Callable[..., NodeProcess]]:
+def started(base: Path) -> Iterator[Callable[[], NodeProcess]]:
     processes: list[NodeProcess] = []
 
-    def start(*options: str) -> NodeProcess:
-        processes.append(NodeProcess(base, *options))
+    def start() -> NodeProcess:
+        processes.append(NodeProcess(base))
         return processes[-1]
 
     yield start
@@ -198,7 +200,7 @@ def published(base: Path) -> list[list[tuple[str, int]]]:
 
 
 @pytest.mark.timeout(600)
-def test_a_node_is_led_killed_and_led_on(base: Path, started: Callable[..., NodeProcess]) -> None:
+def test_a_node_is_led_killed_and_led_on(base: Path, started: Callable[[], NodeProcess]) -> None:
     first = started()
     leader = Leader(first.found())
     report = leader.open()
@@ -228,20 +230,3 @@ def test_a_node_is_led_killed_and_led_on(base: Path, started: Callable[..., Node
         [("ann", 0), ("bob", 7), ("cid", 1)],
         [("bob", 9), ("dee", 9)],
     ]
-
-
-def test_a_node_that_nobody_calls_ends_and_a_second_one_is_refused(
-    base: Path, started: Callable[..., NodeProcess]
-) -> None:
-    first = started("--orphan-seconds", "5")
-    node = first.found()
-    second = started()
-    # The first one is called for as long as the second takes to start.
-    end = time.monotonic() + DEADLINE
-    while second.process.poll() is None and time.monotonic() < end:
-        assert node.report(1, 0, 0).boot
-        time.sleep(0.2)
-    assert second.process.returncode == 3
-    assert "[directory.in_use]" in (base / "log.txt").read_text()
-    assert first.process.wait(DEADLINE) == 0
-    assert read_node_address(base / "state") is None

@@ -18,7 +18,7 @@ from tests.spark.killing import Site, until
 from tests.spark.test_kill import committed
 from tests.spark.test_process_kills import right_to_the_end
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 KILLS = int(os.environ.get("ANABRANCH_KILLS", "20"))
 FURTHEST = 4

@@ -13,6 +13,8 @@ import pytest
 from tests.spark.sink_app import ROWS_PER_STEP, STEPS
 from tests.spark.test_kill import App, kill_at_point
 
+pytestmark = pytest.mark.spark
+
 APP = "sink_app"
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from tests.spark import killable
 
+pytestmark = pytest.mark.spark
+
 MODULUS = 2**61 - 1
 FILES, ROWS = 10, 7
 DEADLINE = 240.0

@@ -173,8 +173,10 @@ def test_a_run_that_ends_between_log_and_step(tmp_path: Path, point: str) -> Non
     after: list[str] = []
 
     def look(point: str, step: int) -> None:
-        if (point, step) == ("committed", 4):
-            after.extend(log_names(state))
+        # The last one counts, whichever that is: a query that was ended after it had listed a file
+        # and before it had planned its batch puts that file into one batch with the next.
+        if point == "committed":
+            after[:] = log_names(state)
 
     completed(flow_of(source, sink), state, reached=look)
     check_rows(sink, 4)

@@ -133,17 +133,26 @@ def pipeline_of(directory: Path, sink: MemorySink, steps: int) -> Engine:
     return Engine(program(flow), directory, paced=True).start()
 
 
+def calls_in_a_step(engine: Engine, worker: int) -> int:
+    """How often a worker calls the function in a step that has rows.
+
+    A source that has nothing yet when a profile is asked for leaves the step without rows.
+    """
+    calls = 0
+    while not calls:
+        (found,) = engine.pipeline.profile(worker, timeout=60)
+        assert (found.group, found.worker) == ("by-k", worker)
+        calls = sum(each.calls for each in found.functions if each.function == "square")
+    return calls
+
+
 def test_a_running_pipeline_is_looked_at_and_comes_to_the_same(tmp_path: Path) -> None:
     plain, watched = MemorySink(), MemorySink()
     pipeline_of(tmp_path / "plain", plain, STEPS).finish()
     engine = pipeline_of(tmp_path / "watched", watched, STEPS)
     engine.until(lambda status: status.step >= 2)
     engine._allow(STEPS)
-    calls = 0
-    for worker in (0, 1):
-        (found,) = engine.pipeline.profile(worker, timeout=60)
-        assert (found.group, found.worker) == ("by-k", worker)
-        calls += sum(each.calls for each in found.functions if each.function == "square")
+    calls = sum(calls_in_a_step(engine, worker) for worker in (0, 1))
     assert calls == ROWS, "every row is with one of the two workers"
     (heap,) = engine.pipeline.profile(1, region="by-k", heap=True, timeout=60)
     assert heap.memory is not None
