@@ -198,7 +198,7 @@ def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
     """Tell the node that a step is committed."""
     return CommitOrder(
         step=commit.step,
-        output=Output(commit.step, commit.staged),
+        output=Output(commit.step, commit.staged, memory.journal.branch),
         positions=positions_of(commit),
         limit=memory.limit,
         opened=memory.node.opened or 0,

@@ -2,9 +2,9 @@
 
 Orders are taken at once: they only say what is to be done. The work itself is done by the methods
 that say so, each of which does a piece of it and returns whether there was one. A scheduler may
-call them one after the other in one thread, as a simulation does; or each of the five groups has a
+call them one after the other in one thread, as a simulation does; or each of these groups has a
 thread of its own: ``open_pending``, ``run_step`` and ``close_pending``; ``prepare_next``;
-``poll_inputs``; ``publish_next``; ``check_next``, ``sweep`` and ``cancel_pending``.
+``poll_inputs``; ``publish_next`` of each sink; ``check_next``, ``sweep`` and ``cancel_pending``.
 
 What was ordered and how far that is, ``duties`` knows; here it is done, and the lock is here.
 
@@ -190,11 +190,16 @@ class NodeCore:
         with self._changed:
             self._woken()
 
-    def publish_pause(self) -> float | None:
-        """How long publishing has to wait before it tries again; None: until something comes."""
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The names of the sinks, in the order of the dataflow."""
+        return tuple(self._program.sinks)
+
+    def publish_pause(self, sink: str) -> float | None:
+        """How long a sink has to be left alone; None: until something comes."""
         with self._changed:
             opened = None if self._duties.is_replaced else self._opened
-        return None if opened is None else opened.outbox.pause()
+        return None if opened is None else opened.outbox.pause(sink)
 
     def chores_pause(self) -> float | None:
         """How long until a file may be removed; None: until something comes."""
@@ -280,11 +285,13 @@ class NodeCore:
             opened = self._opened
         return opened is not None and opened.offers.poll() and self._grown()
 
-    def publish_next(self) -> bool:
-        """Publish one committed step to one sink."""
+    def publish_next(self, sink: str) -> bool:
+        """Publish the next committed step to a sink, or several if it takes them."""
         with self._changed:
             opened = self._opened
-        return opened is not None and opened.outbox.publish_next(self._is_led) and self._grown()
+        if opened is None:
+            return False
+        return opened.outbox.publish_next(sink, self._is_led) and self._grown()
 
     def check_next(self) -> bool:
         """Look at some files of the state that is to be checked."""
@@ -398,7 +405,7 @@ class NodeCore:
             opened.outbox.skip(order.step)
             opened.offers.replayed(order.step, order.limit)
         else:
-            opened.outbox.add(order.output or Output(order.step, ()))
+            opened.outbox.add(order.output or Output(order.step, (), duties.branch))
             opened.offers.commit(order.step, order.positions, order.limit)
 
     def _grown(self) -> bool:

@@ -1,4 +1,4 @@
-"""A node with threads: for steps, for preparing the next one, for input, output and chores.
+"""A node with threads: for steps, for preparing the next one, for input, for each sink, for chores.
 
 They wait for one condition, which every order and every change notifies: nothing on the way of a
 step sleeps. Sources cannot say when they have something, so they are asked when a step begins,
@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -41,13 +42,13 @@ class ThreadedNode:
         self._stopping = threading.Event()
         self._closed = threading.Event()
         self._poll_now = threading.Event()
-        work = {
+        work: dict[str, Callable[[], float | None]] = {
             "steps": self._steps,
             "prepare": self._prepare,
             "inputs": self._inputs,
-            "publish": self._publish,
             "chores": self._chores,
         }
+        work |= {f"publish-{sink}": partial(self._publish, sink) for sink in core.sinks}
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=f"anabranch-{name}", daemon=True)
             for name, loop in work.items()
@@ -160,8 +161,8 @@ class ThreadedNode:
         self._poll_now.wait(idle_seconds(time.monotonic() - begun, changed=changed))
         return 0.0
 
-    def _publish(self) -> float | None:
-        return 0.0 if self.core.publish_next() else self.core.publish_pause()
+    def _publish(self, sink: str) -> float | None:
+        return 0.0 if self.core.publish_next(sink) else self.core.publish_pause(sink)
 
     def _chores(self) -> float | None:
         core = self.core

@@ -193,10 +193,11 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """The staged files of a committed step."""
+    """The staged files of a step, and the branch that it is committed in."""
 
     step: int
     staged: tuple[StagedFile, ...]
+    branch: int = 0
 
 
 class InputLimit(msgspec.Struct, frozen=True):
