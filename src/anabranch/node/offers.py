@@ -75,6 +75,7 @@ class Offers:
         self._guard = threading.Lock()
         self._enumerators: dict[str, Enumerator] = {}
         self._ended: set[str] = set()
+        self._partitions: dict[str, int] = {}
         self._paused: frozenset[str] = frozenset()
         self._positions = {g.source: bytes(g.position) for g in (*read, *pending)}
         self._step = step
@@ -315,6 +316,8 @@ class Offers:
             self._positions[name] = batch.position
             if batch.ended:
                 self._ended.add(name)
+            if batch.partitions is not None:
+                self._partitions[name] = batch.partitions
             return bool(batch.slices) or batch.ended or fuller
 
     def _room(self, name: str) -> Limit | None:
@@ -354,6 +357,7 @@ class Offers:
             by_source={n: s.rows for n, s in growing.shares.items() if s.rows},
             full=full or growing.closed or (rows > 0 and self._no_more()),
             ended=ended,
+            partitions=dict(self._partitions),
         )
 
     def _no_more(self) -> bool:
