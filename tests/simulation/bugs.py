@@ -50,7 +50,7 @@ def acknowledge_before_commit(patch: Patch) -> None:
 
     def taken(self: Any, step: int) -> Any:
         inputs = take(self, step)
-        self._to_acknowledge = inputs
+        self._committed = inputs or self._committed
         return inputs
 
     patch.setattr(Offers, "take", taken)
@@ -58,7 +58,7 @@ def acknowledge_before_commit(patch: Patch) -> None:
 
 def commit_without_an_acknowledgement(patch: Patch) -> None:
     """Sources are never told what is committed."""
-    patch.setattr(Offers, "_acknowledge", lambda self, name, committed: None)
+    patch.setattr(Offers, "_acknowledge", lambda self, name: None)
 
 
 def commit_without_one_report(patch: Patch) -> None:

@@ -132,7 +132,7 @@ def placement(memory: Memory, inputs: tuple[Input, ...] = ()) -> tuple[Assignmen
 
 def _partitions(memory: Memory, inputs: tuple[Input, ...]) -> dict[str, int]:
     """How many partitions each source has that Python reads: as it was told, and as is read."""
-    offer = None if memory.report is None else memory.report.offer
+    offer = None if memory.node.report is None else memory.node.report.offer
     found = dict(_info(memory).partitions)
     told = [] if offer is None else list(offer.partitions.items())
     told += [(g.source, (part.partition or 0) + 1) for g in inputs for part in g.slices]

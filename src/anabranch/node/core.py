@@ -4,7 +4,8 @@ Orders are taken at once: they only say what is to be done. The work itself is d
 that say so, each of which does a piece of it and returns whether there was one. A scheduler may
 call them one after the other in one thread, as a simulation does; or each of these groups has a
 thread of its own: ``open_pending``, ``run_step`` and ``close_pending``; ``prepare_next``;
-``poll_inputs``; ``publish_next`` of each sink; ``check_next``, ``sweep`` and ``cancel_pending``.
+``poll_inputs`` of each source that may block, and of all others; ``publish_next`` of each sink;
+``check_next``, ``sweep`` and ``cancel_pending``.
 
 What was ordered and how far that is, ``duties`` knows; here it is done, and the lock is here.
 
@@ -15,7 +16,7 @@ Guarantees
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anabranch.errors import NodeUnreachable
@@ -39,7 +40,7 @@ from anabranch.protocol.node import (
     SweepOrder,
 )
 from anabranch.protocol.sinks import Frames
-from anabranch.protocol.sources import Opener
+from anabranch.protocol.sources import Opener, blocks
 from anabranch.records.plan import Input
 from anabranch.records.staged_file import StagedFile
 from anabranch.task.program import Program
@@ -191,6 +192,19 @@ class NodeCore:
             self._woken()
 
     @property
+    def blocking_sources(self) -> tuple[str, ...]:
+        """The names of the sources that may keep others waiting."""
+        nodes = self._program.physical.sources()
+        return tuple(node.name for node in nodes if blocks(node.source))
+
+    @property
+    def other_sources(self) -> tuple[str, ...]:
+        """The names of the sources that are asked one after the other."""
+        alone = self.blocking_sources
+        names = [node.name for node in self._program.physical.sources()]
+        return tuple(name for name in names if name not in alone)
+
+    @property
     def sinks(self) -> tuple[str, ...]:
         """The names of the sinks, in the order of the dataflow."""
         return tuple(self._program.sinks)
@@ -279,11 +293,11 @@ class NodeCore:
         opened.offers.close_offer(following.step, inputs)
         return True
 
-    def poll_inputs(self) -> bool:
-        """Acknowledge what is committed, and let the offer grow by what the sources have."""
+    def poll_inputs(self, sources: Sequence[str] | None = None) -> bool:
+        """Acknowledge what is committed, and let the offer grow by what these sources have."""
         with self._changed:
             opened = self._opened
-        return opened is not None and opened.offers.poll() and self._grown()
+        return opened is not None and opened.offers.poll(sources) and self._grown()
 
     def publish_next(self, sink: str) -> bool:
         """Publish the next committed step to a sink, or several if it takes them."""

@@ -80,7 +80,10 @@ class Enumerator(Protocol):
     """
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
-        """Hand out what comes next. Never waits; no slices means that there is nothing new now."""
+        """Hand out what comes next; no slices means that there is nothing new now.
+
+        Waits for nothing, unless its source says that it does (`blocks`).
+        """
         ...
 
     def files(self) -> frozenset[str]:
@@ -179,6 +182,14 @@ class Separating(Source, Protocol):
         They are the last two of its schema. The text is NULL in rows that are well formed.
         """
         ...
+
+
+def blocks(source: Source) -> bool:
+    """Whether its enumerator may keep its caller waiting: one that talks to a network says so.
+
+    It is asked in a thread of its own, so that no other source waits for it.
+    """
+    return bool(getattr(source, "blocking", False))
 
 
 class SparkRead(Source, Protocol):
