@@ -49,7 +49,7 @@ def office(tmp_path: Path) -> Office:
 
 
 def outputs(*steps: int, branch: int = 0) -> tuple[Output, ...]:
-    return tuple(Output(step, staged(branch, step)) for step in steps)
+    return tuple(Output(step, staged(branch, step), branch) for step in steps)
 
 
 def test_an_empty_directory_stands_at_nothing(office: Office) -> None:

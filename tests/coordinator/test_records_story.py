@@ -35,6 +35,8 @@ class Model:
     #: where the branch has left another one, as long as nothing has happened in it
     untouched: tuple[int, int] | None = None
     line: list[Commit] = field(default_factory=list)
+    #: the branch of each step of the line
+    owners: dict[int, int] = field(default_factory=dict)
     at: Commit | None = None
     states: tuple[OperatorState, ...] = ()
     repairs: int = 0
@@ -64,7 +66,7 @@ class Model:
             commit=self.at,
             states=self.states,
             plan=self.plan,
-            outputs=tuple(Output(c.step, c.staged) for c in unpublished),
+            outputs=tuple(Output(c.step, c.staged, self.owners[c.step]) for c in unpublished),
             published={} if self.at is None else {"out": self.published},
             checkpoints=tuple(self.checkpoints),
             replayable=min(max(self.below, 1), self.step + 1),
@@ -79,6 +81,7 @@ def take_step(office: Office, model: Model, number: int) -> None:
     model.published = min(model.published + number, model.step)
     commit = office.step(model.step + 1, model.published, branch=model.branch)
     model.line.append(commit)
+    model.owners[commit.step] = model.branch
     model.stands_at(commit)
     model.rewound = False
 

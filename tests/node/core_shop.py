@@ -167,8 +167,12 @@ class CoreShop:
         self.publish_all()
 
     def publish_all(self) -> None:
-        while self.core.publish_next():
+        while self.publish_some():
             pass
+
+    def publish_some(self) -> bool:
+        """Let every sink publish once; whether one did."""
+        return any([self.core.publish_next(sink) for sink in self.core.sinks])
 
     def state(self, operator: str) -> dict[Any, Any]:
         """What an operator holds at the end of the journal."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from anabranch.node import threads
 from anabranch.node.core import NodeCore
 from anabranch.node.process import NodeCommand
 from anabranch.node.threads import ThreadedNode
-from anabranch.records.staged_file import StagedFile
+from anabranch.protocol.sinks import StagedStep
 from anabranch.sinks.memory import MemorySink
 from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.shop import make_program
@@ -43,7 +42,7 @@ class Hung:
     def __init__(self, base: Path) -> None:
         self._base = base
 
-    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+    def publish(self, staged: StagedStep) -> None:
         (self._base / "hanging").touch()
         time.sleep(3600)
 

@@ -64,7 +64,7 @@ def test_every_change_is_told_under_a_higher_version(shop: CoreShop) -> None:
     versions.append(shop.report.version)
     shop.give(shop.commit_order(shop.write(plan, shop.core.result(1, 1, 0))))
     versions.append(shop.report.version)
-    shop.core.publish_next()
+    shop.core.publish_next("rows")
     versions.append(shop.report.version)
     assert versions == sorted(set(versions))
     assert shop.report.version == versions[-1]
@@ -262,7 +262,7 @@ def test_nothing_is_published_or_seen_before_the_commit(shop: CoreShop) -> None:
     shop.core.poll_inputs()
     plan = shop.plan(shop.core.take(1, 1))
     done = shop.write(plan, shop.run(plan))
-    assert not shop.core.publish_next()
+    assert not shop.publish_some()
     assert shop.core.snapshot.step == 0
     shop.give(shop.commit_order(done))
     assert shop.core.snapshot.step == 1
@@ -338,7 +338,7 @@ def test_a_replay_publishes_and_acknowledges_nothing_twice(shop: CoreShop) -> No
         again = shop.core.result(1, done.plan.step, 0)
         assert again.counts == done.result.counts
         shop.give(shop.commit_order(done, replayed=True))
-        assert not shop.core.publish_next()
+        assert not shop.publish_some()
     assert shop.report.published == published
     shop.run_all()
     shop.check()
@@ -674,7 +674,7 @@ def test_a_sink_that_fails_is_tried_again_and_then_told(shop: CoreShop) -> None:
     assert shop.report.sink_failure is not None
     assert shop.report.sink_failure.code == "store.corrupt_staged"
     assert shop.report.published == {"rows": 1, "counts": 2}
-    assert not shop.core.publish_next()
+    assert not shop.publish_some()
 
 
 def test_a_limit_bounds_the_offer(tmp_path: Path) -> None:

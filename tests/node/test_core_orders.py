@@ -65,7 +65,10 @@ class Mixer:
 
     def work(self) -> None:
         for _ in range(self.data.draw(st.integers(0, 4))):
-            getattr(self.shop.core, self.data.draw(st.sampled_from(WORK)))()
+            core = self.shop.core
+            kind = self.data.draw(st.sampled_from(WORK))
+            sinks = [self.data.draw(st.sampled_from(core.sinks))] if kind == "publish_next" else []
+            getattr(core, kind)(*sinks)
 
     def round(self) -> bool:
         """Look at what the node says, and ask for what is missing; True when all is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.dataflow.validate import validate
-from anabranch.node.offers import Offers
+from anabranch.node.offers import RETRY_SECONDS, Offers
 from anabranch.plan.lower import lower
 from anabranch.protocol.node import InputLimit
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
@@ -472,3 +473,50 @@ def test_names_of_no_source_pause_nothing(tmp_path: Path) -> None:
     bench.offers.pause(["other"])
     bench.offers.poll()
     assert bench.offers.offer(running=False).by_source == {"only": 4}
+
+
+def test_no_source_waits_for_one_that_failed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), first=1, second=1)
+    bench.open_ones["first"].fails = 1
+    bench.offers.poll()
+    assert bench.offers.failure is not None
+    bench.arrive("second", 4)
+    bench.offers.poll()
+    assert bench.offers.offer(running=False).by_source == {"second": 5}
+    assert bench.offers.failure is not None
+    bench.now += RETRY_SECONDS
+    bench.offers.poll()
+    assert bench.offers.failure is None
+    assert bench.offers.offer(running=False).by_source == {"first": 1, "second": 5}
+
+
+def test_no_source_waits_for_one_that_blocks(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, InputLimit(), slow=1, quick=1)
+    inside, may_go = threading.Event(), threading.Event()
+    slow = bench.open_ones["slow"]
+    hand_out = slow.next
+
+    def blocking(limit: Limit = NO_LIMIT) -> Batch:
+        inside.set()
+        assert may_go.wait(20)
+        return hand_out(limit)
+
+    slow.next = blocking  # type: ignore[method-assign]
+    thread = threading.Thread(target=bench.offers.poll, args=(["slow"],))
+    thread.start()
+    assert inside.wait(20)
+    for step in (1, 2, 3):
+        bench.offers.poll(["quick"])
+        taken = bench.offers.take(step)
+        assert taken is not None
+        assert rows(taken) == {"quick": [(step - 1, step)]}
+        bench.offers.commit(step, taken, InputLimit())
+        bench.arrive("quick", 1)
+    assert bench.open_ones["quick"].report == ["1", "2"]
+    assert thread.is_alive()
+    may_go.set()
+    thread.join(20)
+    assert bench.offers.offer(running=False).by_source == {"slow": 1}
+    bench.offers.close()
+    assert slow.report[-1] == bench.open_ones["quick"].report[-1] == "closed"
+    assert not bench.offers.poll(), "what was closed is not opened again"

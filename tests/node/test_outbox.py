@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.errors import DiskFull
-from anabranch.node.outbox import FIRST_PAUSE, TRIES, Outbox
+from anabranch.node.outbox import FIRST_PAUSE, MOST_AT_ONCE, TRIES, Outbox
 from anabranch.protocol.node import Output
-from anabranch.protocol.sinks import Publisher, SinkContext
+from anabranch.protocol.sinks import Publisher, SinkContext, StagedStep
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.staging import RowsToStage, stage
@@ -31,15 +31,17 @@ class Flaky:
         self._publisher = publisher
         self.failures = [*failures]
         self.asked: list[int] = []
+        self.branches: list[int] = []
         self.files: list[str] = []
 
-    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
-        self.asked.append(step)
-        self.files += [file.name for file in files]
+    def publish(self, staged: StagedStep) -> None:
+        self.asked.append(staged.step)
+        self.branches.append(staged.branch)
+        self.files += [file.name for file in staged.files]
         if self.failures:
             raise self.failures.pop(0)
         if self._publisher is not None:
-            self._publisher.publish(step, files)
+            self._publisher.publish(staged)
 
 
 class Remorseful(Flaky):
@@ -64,6 +66,7 @@ class Bench:
         reached: Callable[[str, int], None] = lambda point, step: None,
     ) -> None:
         self.now = 100.0
+        self.sinks = list(publishers)
         self.points: list[tuple[str, int]] = []
         self._reached = reached
         known = dict.fromkeys(publishers, 0) if done is None else done
@@ -73,29 +76,59 @@ class Bench:
         self.points.append((point, step))
         self._reached(point, step)
 
-    def work(self) -> None:
-        """Publish whatever may be published now."""
-        while self.outbox.publish_next():
-            pass
+    def work(self, *sinks: str) -> None:
+        """Publish whatever may be published now, to these sinks or all."""
+        for sink in sinks or self.sinks:
+            while self.outbox.publish_next(sink):
+                pass
 
     def finish(self) -> list[float]:
         """Publish all that can be, however long it takes; gives the pauses."""
         pauses = []
         self.work()
-        while (pause := self.outbox.pause()) is not None:
+        while left := [p for p in map(self.outbox.pause, self.sinks) if p is not None]:
+            pause = min(left)
             pauses.append(pause)
             self.now += pause
             self.work()
         return pauses
 
 
-def output(step: int, *sinks: str) -> Output:
+class Wholesale(Flaky):
+    """A publisher that takes several steps at once."""
+
+    def __init__(self, failures: Sequence[Exception] = ()) -> None:
+        super().__init__(failures)
+        self.given: list[list[tuple[int, int]]] = []
+
+    def publish_many(self, steps: Sequence[StagedStep]) -> None:
+        self.given.append([(staged.branch, staged.step) for staged in steps])
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+class Blocked(Flaky):
+    """A publisher that does not return from a step before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = threading.Event()
+        self.may_go = threading.Event()
+
+    def publish(self, staged: StagedStep) -> None:
+        self.inside.set()
+        assert self.may_go.wait(WAIT)
+        super().publish(staged)
+
+
+def output(step: int, *sinks: str, branch: int = 0) -> Output:
     return Output(
         step,
         tuple(
             StagedFile(name=f"{sink}-{step}", sink=sink, rows=1, bytes=1, checksum="0")
             for sink in sinks
         ),
+        branch,
     )
 
 
@@ -157,13 +190,13 @@ def test_a_sink_that_fails_is_asked_again_after_ever_longer_pauses(
 ) -> None:
     flaky = Flaky([error] * (TRIES - 1), store.publisher())
     bench = Bench({"out": flaky}, outputs=[store.output(1), store.output(2)])
-    assert bench.outbox.publish_next()
-    assert not bench.outbox.publish_next(), "it is not the time yet"
+    assert bench.outbox.publish_next("out")
+    assert not bench.outbox.publish_next("out"), "it is not the time yet"
     assert flaky.asked == [1]
     assert not bench.outbox.drained()
     bench.now += FIRST_PAUSE / 2
-    assert bench.outbox.pause() == pytest.approx(FIRST_PAUSE / 2)
-    assert not bench.outbox.publish_next()
+    assert bench.outbox.pause("out") == pytest.approx(FIRST_PAUSE / 2)
+    assert not bench.outbox.publish_next("out")
     pauses = bench.finish()
     assert pauses == pytest.approx(
         [FIRST_PAUSE / 2, *(FIRST_PAUSE * 2**n for n in range(1, TRIES - 1))]
@@ -318,15 +351,7 @@ def test_those_that_can_take_back_do() -> None:
 
 
 def test_closing_waits_for_the_step_that_is_being_published_and_for_no_other() -> None:
-    inside, may_go = threading.Event(), threading.Event()
-
-    class Slow(Flaky):
-        def publish(self, step: int, files: Sequence[StagedFile]) -> None:
-            inside.set()
-            assert may_go.wait(WAIT)
-            super().publish(step, files)
-
-    sink = Slow()
+    sink = Blocked()
     bench = Bench({"out": sink}, outputs=[output(1, "out"), output(2, "out")])
     closed: list[dict[str, int]] = []
 
@@ -336,39 +361,31 @@ def test_closing_waits_for_the_step_that_is_being_published_and_for_no_other() -
 
     publishing, closing = threading.Thread(target=bench.work), threading.Thread(target=close)
     publishing.start()
-    assert inside.wait(WAIT)
+    assert sink.inside.wait(WAIT)
     closing.start()
     end = time.monotonic() + WAIT
     while not bench.outbox._closed and time.monotonic() < end:
         time.sleep(0.001)
-    may_go.set()
+    sink.may_go.set()
     for thread in (publishing, closing):
         thread.join(WAIT)
         assert not thread.is_alive()
     assert closed == [{"out": 1}]
-    assert not bench.outbox.publish_next()
+    assert not bench.outbox.publish_next("out")
     assert sink.asked == [1]
 
 
 def test_closing_leaves_a_sink_alone_that_does_not_return_and_nothing_comes_after_it() -> None:
-    inside, may_go = threading.Event(), threading.Event()
-
-    class Hung(Flaky):
-        def publish(self, step: int, files: Sequence[StagedFile]) -> None:
-            inside.set()
-            assert may_go.wait(WAIT)
-            super().publish(step, files)
-
-    sink = Hung()
+    sink = Blocked()
     bench = Bench({"out": sink}, outputs=[output(1, "out"), output(2, "out")])
     publishing = threading.Thread(target=bench.work)
     closing = threading.Thread(target=bench.outbox.close, args=(0.01,))
     publishing.start()
-    assert inside.wait(WAIT)
+    assert sink.inside.wait(WAIT)
     closing.start()
     closing.join(WAIT / 2)
     left_alone = not closing.is_alive() and publishing.is_alive()
-    may_go.set()
+    sink.may_go.set()
     publishing.join(WAIT)
     assert left_alone
     assert sink.asked == [1]
@@ -381,6 +398,73 @@ def test_a_step_that_waits_to_be_given_to_its_sink_is_not_given_when_all_is_clos
         bench.outbox.close(0.01)
 
     bench = Bench({"out": sink}, outputs=[output(1, "out")], reached=close)
-    assert not bench.outbox.publish_next()
+    assert not bench.outbox.publish_next("out")
     assert sink.asked == []
     assert bench.outbox.done() == {"out": 0}
+
+
+def test_no_sink_waits_for_one_that_does_not_return() -> None:
+    blocked, quick = Blocked(), Flaky()
+    outputs = [output(step, "blocked", "quick") for step in (1, 2)]
+    bench = Bench({"blocked": blocked, "quick": quick}, outputs=outputs)
+    publishing = threading.Thread(target=bench.work, args=("blocked",))
+    publishing.start()
+    assert blocked.inside.wait(WAIT)
+    for step in (3, 4):
+        bench.outbox.add(output(step, "blocked", "quick"))
+        bench.work("quick")
+        assert bench.outbox.done() == {"blocked": 0, "quick": step}
+    assert quick.asked == [1, 2, 3, 4]
+    assert not bench.outbox.drained()
+    assert not any(point == "published" for point, _ in bench.points)
+    blocked.may_go.set()
+    publishing.join(WAIT)
+    assert blocked.asked == [1, 2, 3, 4]
+    assert bench.outbox.drained()
+    assert [step for point, step in bench.points if point == "published"] == [1, 2, 3, 4]
+
+
+def test_closing_waits_for_every_sink_but_for_all_of_them_together_no_longer_than_said() -> None:
+    sinks = {name: Blocked() for name in ("one", "two", "three")}
+    bench = Bench(sinks, outputs=[output(1, *sinks), output(2, *sinks)])
+    threads = [threading.Thread(target=bench.work, args=(name,)) for name in sinks]
+    for thread in threads:
+        thread.start()
+    assert all(sink.inside.wait(WAIT) for sink in sinks.values())
+    begun = time.monotonic()
+    bench.outbox.close(0.3)
+    assert 0.3 <= time.monotonic() - begun < 0.9
+    for sink in sinks.values():
+        sink.may_go.set()
+    bench.outbox.close()
+    assert bench.outbox.done() == dict.fromkeys(sinks, 1)
+    for thread in threads:
+        thread.join(WAIT)
+    assert all(sink.asked == [1] for sink in sinks.values())
+
+
+def test_a_publisher_knows_the_branch_of_a_step() -> None:
+    plain, wholesale = Flaky(), Wholesale()
+    outputs = [output(1, "p", "w"), output(2, "p", "w", branch=3)]
+    Bench({"p": plain, "w": wholesale}, outputs=outputs).finish()
+    assert list(zip(plain.branches, plain.asked, strict=True)) == [(0, 1), (3, 2)]
+    assert wholesale.given == [[(0, 1), (3, 2)]]
+
+
+def test_a_publisher_that_takes_several_steps_gets_all_that_wait_and_them_again() -> None:
+    sink = Wholesale([OSError("busy")])
+    bench = Bench({"out": sink}, outputs=[output(1, "out"), output(2), output(3, "out")])
+    assert bench.outbox.publish_next("out")
+    bench.outbox.add(output(4, "out"))
+    bench.finish()
+    assert sink.given == [[(0, 1), (0, 3)], [(0, 1), (0, 3), (0, 4)]]
+    assert sink.asked == []
+    assert bench.outbox.done() == {"out": 4}
+
+
+def test_a_publisher_is_not_given_more_steps_at_once_than_the_bound() -> None:
+    sink = Wholesale()
+    steps = range(1, MOST_AT_ONCE + 3)
+    Bench({"out": sink}, outputs=[output(step, "out") for step in steps]).finish()
+    assert [len(given) for given in sink.given] == [MOST_AT_ONCE, 2]
+    assert [step for given in sink.given for _, step in given] == list(steps)

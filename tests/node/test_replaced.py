@@ -51,12 +51,12 @@ def write(shop: CoreShop, name: str) -> Path:
 
 
 def test_no_step_is_published_any_more_and_the_leader_is_told(led: CoreShop) -> None:
-    assert led.core.publish_next()
+    assert led.core.publish_next("rows")
     assert led.report.published == {"rows": 1, "counts": 0}
     take_over(led.store)
-    assert not led.core.publish_next()
+    assert not led.publish_some()
     assert list(led.rows.steps()) == [1]
-    assert led.core.publish_pause() is None, "nobody asks again and again"
+    assert led.core.publish_pause("rows") is None, "nobody asks again and again"
     with pytest.raises(Fenced, match="Leader 1 gives orders, and leader 2 has taken over"):
         led.core.report(1)
     with pytest.raises(Fenced):
@@ -65,7 +65,7 @@ def test_no_step_is_published_any_more_and_the_leader_is_told(led: CoreShop) -> 
 
 def test_the_new_leader_goes_on_with_what_waits(led: CoreShop) -> None:
     take_over(led.store)
-    assert not led.core.publish_next()
+    assert not led.publish_some()
     led.leader = 2
     assert led.report.state == Open(2)
     led.run_all()
@@ -116,8 +116,7 @@ def test_a_step_waits_as_long_as_it_cannot_be_known_who_leads(
     with monkeypatch.context() as patch:
         patch.setattr(module, "replaced_by", fail)
         for _ in range(TRIES - 1):
-            led.core.publish_next()
-            led.core.publish_next()
+            led.publish_some()
             led.now += 10
         assert led.report.published == {"rows": 0, "counts": 0}
         assert led.report.sink_failure is None

@@ -162,7 +162,10 @@ def test_a_run_without_trouble_gives_what_the_story_gives(tmp_path: Path) -> Non
     assert done[-1].keys == len(Story().seen) + len(Story().counts)
     mine = [point for point, step in reached.points if step == 2]
     assert [p for p in mine if p in POINTS[:3]] == POINTS[:3]
-    assert [p for p in mine if p in POINTS[3:]] == POINTS[3:]
+    *publishing, published = [p for p in mine if p in POINTS[3:]]
+    # No sink waits for another one.
+    assert sorted([*publishing, published]) == sorted(POINTS[3:])
+    assert published == "published"
 
 
 @pytest.mark.parametrize("workers", [1, 3, 16])

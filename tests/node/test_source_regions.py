@@ -16,11 +16,11 @@ from anabranch.errors import OperationRefused
 from anabranch.messages import Attempt, PartitionRead, Registered, Report
 from anabranch.node.interrogation import worker_loads
 from anabranch.node.opening import facts_of
-from anabranch.node.step_outcome import Disagreement, StepOutcome, planned_ranges, step_outcome
+from anabranch.node.step_outcome import Disagreement, StepOutcome, planned_reads, step_outcome
 from anabranch.pipeline import Pipeline
 from anabranch.records.placed import Assignment
 from anabranch.records.plan import Input, Plan
-from anabranch.records.slices import RangeSlice
+from anabranch.records.slices import LogSlice, RangeSlice
 from anabranch.rescale.assignments import source_shares
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.rescale.step_moves import StepMoves, moves_of
@@ -199,13 +199,46 @@ def test_a_step_that_read_something_else_than_was_planned_runs_again(
 
     made = counted(ab.MemorySink())
     inputs = (Input("in", (RangeSlice(4, 70, 80),), msgspec.Raw(b"1")),)
-    ranges = planned_ranges(made.physical, Plan(1, 0, 0, "code", inputs, (), 2))
+    planned = planned_reads(made.physical, Plan(1, 0, 0, "code", inputs, (), 2))
     assert isinstance(
-        step_outcome((), reported(PartitionRead("in", 4, 10, 70)), (), ranges), StepOutcome
+        step_outcome((), reported(PartitionRead("in", 4, 10, 70)), (), planned), StepOutcome
     )
-    found = step_outcome((), reported(*wrong), (), ranges)
+    found = step_outcome((), reported(*wrong), (), planned)
     assert isinstance(found, Disagreement)
     assert "was not read as planned" in found.why
+
+
+@pytest.mark.parametrize(
+    ("read", "why"),
+    [
+        ((PartitionRead("in", 4, 7, 70),), None),
+        ((), "was not read as planned"),
+        ((PartitionRead("in", 4, 7, 60),), "was not read as planned"),
+        ((PartitionRead("in", 4, 7, 70), PartitionRead("in", 4, 6, 70)), "was read 2 times"),
+    ],
+)
+def test_how_many_rows_a_log_has_is_known_when_it_was_read(
+    read: tuple[PartitionRead, ...], why: str | None
+) -> None:
+    inputs = (Input("in", (LogSlice(4, 70, 80),), msgspec.Raw(b"1")),)
+    plan = Plan(1, 0, 0, "code", inputs, (), 2)
+    planned = planned_reads(counted(ab.MemorySink()).physical, plan)
+    reports = [Report(Attempt(0, "in", 0, "a"), (), (), (), (), {}, read=read)]
+    found = step_outcome((), reports, (), planned)
+    assert (found.why.partition("in ")[2] if isinstance(found, Disagreement) else None) == why
+
+
+def test_a_log_that_is_read_at_two_levels_has_to_be_the_same_at_both() -> None:
+    inputs = (Input("in", (LogSlice(4, 70, 80),), msgspec.Raw(b"1")),)
+    plan = Plan(1, 0, 0, "code", inputs, (), 2)
+    planned = planned_reads(counted(ab.MemorySink()).physical, plan)
+    for rows, wanted in ((7, StepOutcome), (6, Disagreement)):
+        read = [(PartitionRead("in", 4, 7, 70),), (PartitionRead("in", 4, rows, 70),)]
+        reports = [
+            Report(Attempt(level, "in", 0, "a"), (), (), (), (), {}, read=each)
+            for level, each in enumerate(read)
+        ]
+        assert isinstance(step_outcome((), reports, (), planned), wanted)
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["asked", "in every step"])

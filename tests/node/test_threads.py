@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import Fenced, NodeUnreachable
+from anabranch.node.outbox import TRIES
 from anabranch.node.threads import ThreadedNode
 from anabranch.protocol.node import CancelOrder, Closed, CloseOrder, Open, Running, StepOrder
+from anabranch.protocol.sinks import StagedStep
+from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
+from anabranch.sinks.memory import MemorySink
+from anabranch.sources.scripted import EOF, ScriptedSource, ScriptEnumerator
 from tests.node.core_shop import CancellablePlane, CoreShop
 from tests.node.led import Led
+from tests.node.shop import PAGES, program, scripted
 
 Start = Callable[..., ThreadedNode]
 
@@ -118,6 +126,92 @@ def test_closing_publishes_what_is_committed_and_ends(tmp_path: Path, start: Sta
     assert node.wait_closed(60)
     assert node.report(1, 0, 0).state == Closed()
     assert list(shop.rows.steps()) == [1]
+
+
+class Behind:
+    """A sink's publisher: what it was given, and what it does first."""
+
+    def __init__(self, first: Callable[[], object] = lambda: None) -> None:
+        self._first = first
+        self.given: list[int] = []
+
+    def publish(self, staged: StagedStep) -> None:
+        self._first()
+        self.given.append(staged.step)
+
+
+def test_a_sink_keeps_up_while_others_hang_and_fail(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go, failures = threading.Event(), [OSError("busy")] * (TRIES - 1)
+
+    def fail() -> None:
+        if failures:
+            raise failures.pop()
+
+    publishers = {
+        "hangs": Behind(lambda: may_go.wait(60)),
+        "fails": Behind(fail),
+        "quick": Behind(),
+    }
+    monkeypatch.setattr(MemorySink, "open", lambda sink, context: publishers[context.sink])
+    flow = Dataflow("shop")
+    orders = flow.source("orders", scripted())
+    for name in publishers:
+        orders.sink(name, MemorySink())
+    shop = CoreShop(tmp_path)
+    shop.program = program(flow)
+    shop.plane = CancellablePlane(shop.program, shop.store)
+    led = Led(shop, start(shop, clock=time.monotonic))
+    led.open()
+    while led.one_step():
+        report = led.until(lambda report: report.published["quick"] == shop.step)
+        assert report.published["hangs"] == 0
+    assert shop.step == len(publishers["quick"].given) > 2
+    led.until(lambda report: report.published["fails"] == shop.step)
+    assert publishers["hangs"].given == []
+    may_go.set()
+    led.until(lambda report: set(report.published.values()) == {shop.step})
+    assert all(each.given == [*range(1, shop.step + 1)] for each in publishers.values())
+
+
+class NetworkSource(ScriptedSource):
+    """A source that says that it may block, and does."""
+
+    blocking = True
+    may_go = threading.Event()
+
+    def open(self, position: bytes | None, log: SourceLog) -> ScriptEnumerator:
+        opened = super().open(position, log)
+        hand_out = opened.next
+
+        def blocked(limit: Limit = NO_LIMIT) -> Batch:
+            assert self.may_go.wait(60)
+            return hand_out(limit)
+
+        opened.next = blocked  # type: ignore[method-assign]
+        return opened
+
+
+def test_no_source_waits_for_one_that_talks_to_a_network(tmp_path: Path, start: Start) -> None:
+    NetworkSource.may_go.clear()
+    flow, sinks = Dataflow("shop"), {name: MemorySink() for name in ("network", "orders")}
+    flow.source("network", NetworkSource("n bigint", [[(7,)], EOF])).sink("far", sinks["network"])
+    flow.source("orders", scripted()).sink("near", sinks["orders"])
+    shop = CoreShop(tmp_path)
+    shop.program = program(flow)
+    shop.plane = CancellablePlane(shop.program, shop.store)
+    node = start(shop)
+    led = Led(shop, node)
+    led.open()
+    for _ in PAGES:
+        assert led.one_step()
+    led.until(lambda report: report.published["near"] == len(PAGES))
+    assert len(sinks["orders"].rows()) == sum(map(len, PAGES))
+    assert sinks["network"].rows() == []
+    NetworkSource.may_go.set()
+    led.run_all()
+    assert sinks["network"].rows() == [{"n": 7}]
 
 
 def test_told_waits_for_something_new_and_no_longer_than_it_was_asked_to(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from anabranch.protocol.sources import PythonSource, Source, SourceLog
-from anabranch.records.slices import FileSlice, RangeSlice, Slice
+from anabranch.records.slices import FileSlice, LogSlice, OffsetSlice, RangeSlice, Slice
 from anabranch.sources.files import FileSource
 from anabranch.sources.generator import GeneratorSource
 from anabranch.sources.memory_log import MemoryLog
@@ -14,7 +14,7 @@ from anabranch.sources.scripted import ScriptedSource
 
 LOG: SourceLog = MemoryLog()
 BY_SPARK: Source = FileSource("in", "json", "v bigint")
-BY_PYTHON: tuple[PythonSource, ...] = (
+BY_PYTHON: tuple[PythonSource[RangeSlice], ...] = (
     GeneratorSource(lambda partition, start, end: {"v": range(start, end)}, "v bigint"),
     ScriptedSource("v bigint", [[(0,), (1,)]]),
 )
@@ -28,6 +28,8 @@ BY_PYTHON: tuple[PythonSource, ...] = (
             '{"type":"file","path":"/in/é","size":3,"mtime_ns":5}',
         ),
         (RangeSlice(1, 2, 3), '{"type":"range","partition":1,"start":2,"end":3}'),
+        (LogSlice(1, 2, 3), '{"type":"log","partition":1,"start":2,"end":3}'),
+        (OffsetSlice("1", "2"), '{"type":"offsets","start":"1","end":"2"}'),
     ],
 )
 def test_slices_are_journalled_as_json(part: Slice, text: str) -> None:
@@ -37,7 +39,7 @@ def test_slices_are_journalled_as_json(part: Slice, text: str) -> None:
 
 
 @pytest.mark.parametrize("source", BY_PYTHON, ids=lambda source: type(source).__name__)
-def test_a_slice_is_read_the_same_again(source: PythonSource) -> None:
+def test_a_slice_is_read_the_same_again(source: PythonSource[RangeSlice]) -> None:
     batch = source.open(None, LOG).next()
     (part,) = batch.slices
     assert isinstance(part, RangeSlice)

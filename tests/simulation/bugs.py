@@ -26,6 +26,7 @@ from anabranch.node.core import NodeCore
 from anabranch.node.node_machine import Duties
 from anabranch.node.offers import Offers
 from anabranch.protocol.node import Output
+from anabranch.protocol.sinks import StagedStep
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.runs import rows
@@ -49,7 +50,7 @@ def acknowledge_before_commit(patch: Patch) -> None:
 
     def taken(self: Any, step: int) -> Any:
         inputs = take(self, step)
-        self._to_acknowledge = inputs
+        self._committed = inputs or self._committed
         return inputs
 
     patch.setattr(Offers, "take", taken)
@@ -57,7 +58,7 @@ def acknowledge_before_commit(patch: Patch) -> None:
 
 def commit_without_an_acknowledgement(patch: Patch) -> None:
     """Sources are never told what is committed."""
-    patch.setattr(Offers, "_acknowledge", lambda self, name, committed: None)
+    patch.setattr(Offers, "_acknowledge", lambda self, name: None)
 
 
 def commit_without_one_report(patch: Patch) -> None:
@@ -132,11 +133,11 @@ def publish_before_commit(patch: Patch) -> None:
 def publish_twice(patch: Patch) -> None:
     """A sink that is given a step again adds its rows again."""
 
-    def adding(self: MemoryPublisher, step: int, files: Sequence[Any]) -> None:
-        data = [read_staged(self.context.store, file).to_pybytes() for file in files]
+    def adding(self: MemoryPublisher, staged: StagedStep) -> None:
+        data = [read_staged(self.context.store, file).to_pybytes() for file in staged.files]
         published = memory._registry.setdefault(self.sink.id, memory._Published())
-        if data:
-            published.steps[step] = (*published.steps.get(step, ()), *data)
+        name = (staged.branch, staged.step)
+        published.steps[name] = (*published.steps.get(name, ()), *data)
 
     patch.setattr(MemoryPublisher, "publish", adding)
 

@@ -178,7 +178,7 @@ def test_what_is_right_is_let_through(watch: Ownership) -> None:
         ("R2: bin 1 .* worker 1 has it", {"placement": placed(0, 1, 1, 1, generation=2)}, {}),
         ("R2: .* is to be acquired", {}, {"rescale": Rescale(handing=(Move("a", 1, 0, 1, 1, 1),))}),
         ("R4: the clock", {"clock_ns": 0}, {}),
-        ("R4: .* row 2 comes next", {"inputs": plan(2, (3, 4)).inputs}, {}),
+        ("R4: .* end=2\\) was read last", {"inputs": plan(2, (3, 4)).inputs}, {}),
         ("R4: .* passes 1 rows", {}, {"counts": ()}),
     ],
 )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import BuildError, CallbackFailed, CorruptStaged, DiskFull
-from anabranch.protocol.sinks import Publisher, Sink, SinkContext
+from anabranch.protocol.sinks import Publisher, Sink, SinkContext, StagedStep
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.callback import CallbackSink
 from anabranch.sinks.staging import RowsToStage, stage
@@ -41,8 +41,7 @@ def test_the_function_gets_all_rows_of_a_step_and_its_number(tmp_path: Path) -> 
     calls: list[tuple[list[int], int]] = []
     sink = CallbackSink(lambda df, step: calls.append((df["n"].to_pylist(), step)))
     publisher = opened(tmp_path, sink)
-    publisher.publish(3, staged(tmp_path, 1, 2))
-    publisher.publish(4, [])
+    publisher.publish(StagedStep(0, 3, tuple(staged(tmp_path, 1, 2))))
     assert calls == [([1, 2], 3)]
 
 
@@ -51,7 +50,7 @@ def test_what_it_raises_is_told_with_sink_step_and_line(tmp_path: Path) -> None:
         raise OSError("the door is locked")
 
     with pytest.raises(CallbackFailed) as raised:
-        opened(tmp_path, CallbackSink(write)).publish(3, staged(tmp_path, 1))
+        opened(tmp_path, CallbackSink(write)).publish(StagedStep(0, 3, tuple(staged(tmp_path, 1))))
     text = str(raised.value)
     assert "'totals' raised OSError at step 3: 'the door is locked'" in text
     assert f"of {__file__}: raise OSError" in text
@@ -63,7 +62,7 @@ def test_an_error_of_ours_is_raised_as_it_is(tmp_path: Path) -> None:
         raise DiskFull("no space left")
 
     with pytest.raises(DiskFull):
-        opened(tmp_path, CallbackSink(write)).publish(3, staged(tmp_path, 1))
+        opened(tmp_path, CallbackSink(write)).publish(StagedStep(0, 3, tuple(staged(tmp_path, 1))))
 
 
 def test_a_damaged_staged_file_is_not_handed_over(tmp_path: Path) -> None:
@@ -71,7 +70,9 @@ def test_a_damaged_staged_file_is_not_handed_over(tmp_path: Path) -> None:
     (tmp_path / files[1].name).write_bytes(b"x")
     calls: list[int] = []
     with pytest.raises(CorruptStaged):
-        opened(tmp_path, CallbackSink(lambda df, step: calls.append(step))).publish(3, files)
+        opened(tmp_path, CallbackSink(lambda df, step: calls.append(step))).publish(
+            StagedStep(0, 3, tuple(files))
+        )
     assert calls == []
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import CorruptStaged, PublishFailed, StoreUnavailable
-from anabranch.protocol.sinks import Publisher, SinkContext, TakingBack
+from anabranch.protocol.sinks import Publisher, SinkContext, StagedStep, TakingBack
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.converted import ConvertedPublisher
 from anabranch.sinks.file import FileSink
@@ -76,7 +76,7 @@ def sink(tmp_path: Path, request: pytest.FixtureRequest) -> Sink:
 
 
 def test_a_step_is_put_in_place_and_told(sink: Sink) -> None:
-    sink.open().publish(7, sink.staged())
+    sink.open().publish(StagedStep(0, 7, tuple(sink.staged())))
     assert sink.seen() == WHOLE
     manifest = read_manifest(manifest_path(sink.out, 7))
     assert manifest is not None
@@ -91,10 +91,10 @@ def test_a_step_is_put_in_place_and_told(sink: Sink) -> None:
 
 def test_a_step_that_is_told_is_done_also_without_its_files(sink: Sink) -> None:
     files = sink.staged()
-    sink.open().publish(7, files)
+    sink.open().publish(StagedStep(0, 7, tuple(files)))
     for path in sink.out.rglob("step-*.csv"):
         path.unlink()
-    sink.open().publish(7, files)
+    sink.open().publish(StagedStep(0, 7, tuple(files)))
     assert sink.seen() == Counter()
     assert sink.frames.written == 1
 
@@ -102,7 +102,7 @@ def test_a_step_that_is_told_is_done_also_without_its_files(sink: Sink) -> None:
 def test_a_later_step_is_taken_back_with_what_was_decided_for_it(sink: Sink) -> None:
     publisher = sink.open()
     assert isinstance(publisher, TakingBack)
-    publisher.publish(7, sink.staged())
+    publisher.publish(StagedStep(0, 7, tuple(sink.staged())))
     (sink.out / "_publishing" / "step-000000000008").mkdir()
     publisher.take_back(7)
     assert sink.seen() == WHOLE
@@ -111,14 +111,8 @@ def test_a_later_step_is_taken_back_with_what_was_decided_for_it(sink: Sink) -> 
         publisher.take_back(6)
         assert not sink.seen()
         assert os.listdir(sink.out / "_manifest") == ["owner.json"]
-    publisher.publish(7, sink.staged("another", ROWS[:1]))
+    publisher.publish(StagedStep(0, 7, tuple(sink.staged("another", ROWS[:1]))))
     assert sink.seen() == Counter([("mon", 1)])
-
-
-def test_a_step_without_rows_leaves_no_trace(sink: Sink) -> None:
-    sink.open().publish(7, [])
-    assert sink.frames.written == 0
-    assert os.listdir(sink.out / "_manifest") == ["owner.json"]
 
 
 class Killed(BaseException):
@@ -149,7 +143,7 @@ def publish_mortally(publisher: Publisher, files: list[StagedFile], lives: int) 
     with pytest.MonkeyPatch.context() as patch:
         Mortal(patch, lives)
         try:
-            publisher.publish(7, files)
+            publisher.publish(StagedStep(0, 7, tuple(files)))
         except Killed:
             return False
         return True
@@ -172,7 +166,7 @@ def test_r6_a_kill_at_any_system_call_and_a_repetition_give_the_step_once(
         # Killed again at a second place, then left in peace.
         publish_mortally(sink.open(), files, lives // 2)
         assert sink.seen() <= WHOLE
-        sink.open().publish(7, files)
+        sink.open().publish(StagedStep(0, 7, tuple(files)))
         assert sink.seen() == WHOLE
         assert sink.left() == []
         lives += 1
@@ -184,10 +178,10 @@ def test_a_job_that_fails_leaves_nothing_to_be_seen_and_is_done_again(sink: Sink
     publisher = sink.open()
     sink.frames.failures = 1
     with pytest.raises(PublishFailed, match="the job failed"):
-        publisher.publish(7, files)
+        publisher.publish(StagedStep(0, 7, tuple(files)))
     assert sink.seen() == Counter()
     assert sink.left() == []
-    publisher.publish(7, files)
+    publisher.publish(StagedStep(0, 7, tuple(files)))
     assert sink.seen() == WHOLE
 
 
@@ -195,7 +189,7 @@ def test_what_killed_attempts_left_is_cleared_at_the_next_start(sink: Sink) -> N
     publisher = sink.open()
     (sink.out / "_publishing" / ".dead" / "day=mon").mkdir(parents=True)
     (sink.out / "_publishing" / ".dead" / "part-0.csv").write_text("mon,1")
-    publisher.publish(7, sink.staged())
+    publisher.publish(StagedStep(0, 7, tuple(sink.staged())))
     assert sink.left() == [".dead"]
     sink.open()
     assert sink.left() == []
@@ -204,9 +198,9 @@ def test_what_killed_attempts_left_is_cleared_at_the_next_start(sink: Sink) -> N
 
 def test_a_step_published_by_another_history_is_told(sink: Sink) -> None:
     publisher = sink.open()
-    publisher.publish(7, sink.staged("x"))
+    publisher.publish(StagedStep(0, 7, tuple(sink.staged("x"))))
     with pytest.raises(PublishFailed, match="set back to an older copy"):
-        publisher.publish(7, sink.staged("y"))
+        publisher.publish(StagedStep(0, 7, tuple(sink.staged("y"))))
     assert sink.seen() == WHOLE
 
 
@@ -222,14 +216,14 @@ def decided(sink: Sink) -> tuple[Publisher, list[StagedFile]]:
         publisher.target, publisher.form, publisher.frames, publisher.context, full
     )
     with pytest.raises(Killed):
-        dying.publish(7, files)
+        dying.publish(StagedStep(0, 7, tuple(files)))
     assert sink.left() == ["step-000000000007"]
     return sink.open(), files
 
 
 def test_the_decided_attempt_is_put_in_place_and_no_other_is_made(sink: Sink) -> None:
     publisher, files = decided(sink)
-    publisher.publish(7, files)
+    publisher.publish(StagedStep(0, 7, tuple(files)))
     assert sink.frames.written == 1
     assert sink.seen() == WHOLE
 
@@ -237,7 +231,7 @@ def test_the_decided_attempt_is_put_in_place_and_no_other_is_made(sink: Sink) ->
 def test_another_history_after_the_decision_is_told(sink: Sink) -> None:
     publisher, _ = decided(sink)
     with pytest.raises(PublishFailed, match="set back to an older copy"):
-        publisher.publish(7, sink.staged("y"))
+        publisher.publish(StagedStep(0, 7, tuple(sink.staged("y"))))
     assert sink.seen() == Counter()
 
 
@@ -247,7 +241,7 @@ def test_a_decided_attempt_that_somebody_damaged_is_told(sink: Sink, torn: str) 
     for path in (sink.out / "_publishing").rglob(torn):
         path.unlink()
     with pytest.raises(PublishFailed, match="partly published"):
-        publisher.publish(7, files)
+        publisher.publish(StagedStep(0, 7, tuple(files)))
     assert sink.seen() == Counter()
 
 
@@ -259,10 +253,10 @@ def test_a_strangers_file_is_never_overwritten(sink: Sink) -> None:
     stranger.parent.mkdir(exist_ok=True)
     stranger.write_bytes(b"precious")
     with pytest.raises(PublishFailed, match="taken by a file"):
-        publisher.publish(7, files)
+        publisher.publish(StagedStep(0, 7, tuple(files)))
     assert stranger.read_bytes() == b"precious"
     stranger.unlink()
-    publisher.publish(7, files)
+    publisher.publish(StagedStep(0, 7, tuple(files)))
     assert sink.seen() == WHOLE
 
 
@@ -270,7 +264,7 @@ def test_a_damaged_staged_file_is_not_converted(sink: Sink) -> None:
     files = sink.staged()
     (sink.store / files[1].name).write_bytes(b"x")
     with pytest.raises(CorruptStaged, match="'totals'"):
-        sink.open().publish(7, files)
+        sink.open().publish(StagedStep(0, 7, tuple(files)))
     assert sink.frames.written == 0
 
 
@@ -278,7 +272,7 @@ def test_rows_with_other_columns_than_the_sink_has_now_are_not_converted(sink: S
     files = sink.staged()
     context = SinkContext(sink.store, "p", "totals", pa.schema({"n": pa.int64()}), sink.frames)
     with pytest.raises(PublishFailed, match="columns day, n; now the sink has n"):
-        FileSink(sink.out, "csv").open(context).publish(7, files)
+        FileSink(sink.out, "csv").open(context).publish(StagedStep(0, 7, tuple(files)))
     assert sink.frames.written == 0
 
 
@@ -286,7 +280,7 @@ def test_a_vanished_target_is_unavailable_and_is_not_made_again(sink: Sink) -> N
     publisher = sink.open()
     sink.out.rename(sink.out.with_name("moved"))
     with pytest.raises(StoreUnavailable, match="'totals' is gone"):
-        publisher.publish(7, sink.staged())
+        publisher.publish(StagedStep(0, 7, tuple(sink.staged())))
     assert not sink.out.exists()
 
 

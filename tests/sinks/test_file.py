@@ -25,7 +25,7 @@ from anabranch.errors import (
     StoreUnavailable,
     TargetTaken,
 )
-from anabranch.protocol.sinks import Sink, SinkContext, takes_back
+from anabranch.protocol.sinks import Sink, SinkContext, StagedStep, takes_back
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FilePublisher, FileSink, Link
 from anabranch.sinks.staging import RowsToStage, stage
@@ -75,7 +75,7 @@ def manifest(out: Path, step: int) -> Any:
 def test_published_files_and_manifest(store: Path, out: Path) -> None:
     sink = FileSink(out, "json")
     files = staged(store, sink, 5, 6)
-    sink.open(context(store)).publish(7, files)
+    sink.open(context(store)).publish(StagedStep(0, 7, tuple(files)))
     assert visible(out) == {
         "step-000000000007-0.json": b'{"a":5}\n',
         "step-000000000007-1.json": b'{"a":6}\n',
@@ -146,24 +146,18 @@ def test_a_step_is_published_once_even_if_its_files_were_removed_since(
 ) -> None:
     sink = FileSink(out, "json")
     files = staged(store, sink, 5, 6)
-    sink.open(context(store)).publish(7, files)
+    sink.open(context(store)).publish(StagedStep(0, 7, tuple(files)))
     (out / "step-000000000007-0.json").unlink()
     for file in files:
         (store / file.name).unlink()
-    sink.open(context(store)).publish(7, files)
+    sink.open(context(store)).publish(StagedStep(0, 7, tuple(files)))
     assert list(visible(out)) == ["step-000000000007-1.json"]
-
-
-def test_a_step_without_files_leaves_no_trace(store: Path, out: Path) -> None:
-    FileSink(out).open(context(store)).publish(7, [])
-    assert visible(out) == {}
-    assert os.listdir(out / "_manifest") == ["owner.json"]
 
 
 def test_published_files_outlive_the_staged_ones(store: Path, out: Path) -> None:
     sink = FileSink(out, "json")
     files = staged(store, sink, 5)
-    sink.open(context(store)).publish(7, files)
+    sink.open(context(store)).publish(StagedStep(0, 7, tuple(files)))
     (store / files[0].name).unlink()
     assert visible(out) == {"step-000000000007-0.json": b'{"a":5}\n'}
 
@@ -208,7 +202,7 @@ def publish_mortally(
         links: dict[bool, Link] = {True: other_disk, False: os.link}
         mine = dataclasses.replace(publisher, link=links[copying])
         try:
-            mine.publish(7, files)
+            mine.publish(StagedStep(0, 7, tuple(files)))
         except Killed:
             return False
         return True
@@ -234,7 +228,7 @@ def test_r6_a_kill_at_any_system_call_and_a_repetition_give_the_step_once(
             assert visible(out) == whole
         # Killed again at a second place, then left in peace.
         publish_mortally(opened(fresh, store), files, copying, lives // 2)
-        fresh.open(context(store)).publish(7, files)
+        fresh.open(context(store)).publish(StagedStep(0, 7, tuple(files)))
         assert visible(out) == whole
         assert manifest(out, 7)["rows"] == 3
         assert sorted(os.listdir(out / "_manifest")) == ["owner.json", manifest_name]
@@ -257,7 +251,7 @@ def test_the_manifest_is_durable_only_after_the_files(
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", noting)
-    publisher.publish(7, files)
+    publisher.publish(StagedStep(0, 7, tuple(files)))
     assert synced == ["out", "manifest", "_manifest"]
 
 
@@ -269,11 +263,11 @@ def test_a_damaged_staged_file_is_not_published(store: Path, out: Path) -> None:
     files = staged(store, sink, 5, 6)
     (store / files[1].name).write_bytes(b'{"a":7}\n')
     with pytest.raises(CorruptStaged, match="'totals'"):
-        sink.open(context(store)).publish(7, files)
+        sink.open(context(store)).publish(StagedStep(0, 7, tuple(files)))
     assert list(visible(out)) == ["step-000000000007-0.json"]
     assert os.listdir(out / "_manifest") == ["owner.json"]
     (store / files[1].name).write_bytes(b'{"a":6}\n')
-    sink.open(context(store)).publish(7, files)
+    sink.open(context(store)).publish(StagedStep(0, 7, tuple(files)))
     assert manifest(out, 7)["rows"] == 2
 
 
@@ -287,19 +281,19 @@ def test_a_strangers_file_is_never_overwritten(store: Path, out: Path, copying: 
     stranger = out / "step-000000000007-0.json"
     stranger.write_bytes(b"precious")
     with pytest.raises(PublishFailed, match=str(stranger)):
-        publisher.publish(7, files)
+        publisher.publish(StagedStep(0, 7, tuple(files)))
     assert stranger.read_bytes() == b"precious"
     stranger.unlink()
-    publisher.publish(7, files)
+    publisher.publish(StagedStep(0, 7, tuple(files)))
     assert stranger.read_bytes() == b'{"a":5}\n'
 
 
 def test_a_step_published_by_another_history_is_told(store: Path, out: Path) -> None:
     sink = FileSink(out, "json")
     publisher = sink.open(context(store))
-    publisher.publish(7, staged(store, sink, 5))
+    publisher.publish(StagedStep(0, 7, tuple(staged(store, sink, 5))))
     with pytest.raises(PublishFailed, match="set back to an older copy"):
-        publisher.publish(7, staged(store, sink, 6))
+        publisher.publish(StagedStep(0, 7, tuple(staged(store, sink, 6))))
     assert visible(out) == {"step-000000000007-0.json": b'{"a":5}\n'}
 
 
@@ -310,7 +304,7 @@ def test_a_damaged_manifest_is_told(store: Path, out: Path, text: bytes) -> None
     path = out / "_manifest" / "step-000000000007.json"
     path.write_bytes(text)
     with pytest.raises(PublishFailed, match=str(path)):
-        publisher.publish(7, staged(store, sink, 5))
+        publisher.publish(StagedStep(0, 7, tuple(staged(store, sink, 5))))
     assert visible(out) == {}
 
 
@@ -319,7 +313,7 @@ def test_a_manifest_of_the_future_is_told(store: Path, out: Path) -> None:
     publisher = sink.open(context(store))
     (out / "_manifest" / "step-000000000007.json").write_bytes(b'{"format":2,"new":[]}')
     with pytest.raises(FutureFormat, match="format 2"):
-        publisher.publish(7, staged(store, sink, 5))
+        publisher.publish(StagedStep(0, 7, tuple(staged(store, sink, 5))))
 
 
 def test_another_pipelines_output_is_refused(store: Path, out: Path) -> None:
@@ -358,10 +352,10 @@ def test_a_vanished_target_is_unavailable_and_is_not_made_again(store: Path, out
     publisher = sink.open(context(store))
     out.rename(out.with_name("moved"))
     with pytest.raises(StoreUnavailable, match=r"step-000000000007-0\.json"):
-        publisher.publish(7, staged(store, sink, 5))
+        publisher.publish(StagedStep(0, 7, tuple(staged(store, sink, 5))))
     assert not out.exists()
     out.with_name("moved").rename(out)
-    publisher.publish(7, [StagedFile(**_fields(store, sink))])
+    publisher.publish(StagedStep(0, 7, tuple([StagedFile(**_fields(store, sink))])))
     assert manifest(out, 7)["rows"] == 1
 
 
@@ -385,9 +379,9 @@ def test_a_full_disk_is_told_and_the_repetition_completes(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(DiskFull, match=r"step-000000000007-0\.json"):
-            publisher.publish(7, files)
+            publisher.publish(StagedStep(0, 7, tuple(files)))
     assert sorted(os.listdir(out)) == ["_manifest"]
-    dataclasses.replace(publisher, link=os.link).publish(7, files)
+    dataclasses.replace(publisher, link=os.link).publish(StagedStep(0, 7, tuple(files)))
     assert visible(out) == {"step-000000000007-0.json": b'{"a":5}\n'}
 
 
@@ -397,7 +391,7 @@ def test_later_steps_are_taken_back_and_published_anew(store: Path, out: Path) -
     publisher = opened(sink, store)
     first = staged(store, sink, 1)
     for step in (1, 2, 3):
-        publisher.publish(step, first)
+        publisher.publish(StagedStep(0, step, tuple(first)))
     # As a publisher leaves it that was killed before its manifest.
     (out / "_manifest" / "step-000000000003.json").unlink()
     (out / "step-2.json").write_text("a stranger's")
@@ -405,7 +399,7 @@ def test_later_steps_are_taken_back_and_published_anew(store: Path, out: Path) -
         publisher.take_back(1)
         assert set(visible(out)) == {"step-000000000001-0.json", "step-2.json"}
         assert sorted(os.listdir(out / "_manifest")) == ["owner.json", "step-000000000001.json"]
-    publisher.publish(2, staged(store, sink, 7))
+    publisher.publish(StagedStep(0, 2, tuple(staged(store, sink, 7))))
     assert visible(out)["step-000000000002-0.json"] == b'{"a":7}\n'
 
 
@@ -415,7 +409,7 @@ def test_a_kill_while_taking_back_is_mended_by_the_repetition(
     sink = FileSink(out, "json")
     publisher = opened(sink, store)
     for step in (1, 2, 3):
-        publisher.publish(step, staged(store, sink, step))
+        publisher.publish(StagedStep(0, step, tuple(staged(store, sink, step))))
     remove = Path.unlink
     for lives in range(4):
         left = [lives]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import CorruptStaged, TargetTaken
-from anabranch.protocol.sinks import Sink, SinkContext
+from anabranch.protocol.sinks import Sink, SinkContext, StagedStep
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.staging import RowsToStage, stage
@@ -25,10 +25,9 @@ def test_rows_come_back_in_step_order_each_step_once(tmp_path: Path) -> None:
     publisher = sink.open(SinkContext(tmp_path, "p", "out"))
     one = staged(tmp_path, sink, "1", pa.table({"a": [1, 2]}))
     two = [staged(tmp_path, sink, f"2{i}", pa.table({"a": [i]})) for i in (3, 4)]
-    publisher.publish(2, two)
-    publisher.publish(1, [one])
-    publisher.publish(2, two)
-    publisher.publish(3, [])
+    publisher.publish(StagedStep(0, 2, tuple(two)))
+    publisher.publish(StagedStep(0, 1, (one,)))
+    publisher.publish(StagedStep(0, 2, tuple(two)))
     assert sink.rows() == [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}]
     assert {step: table["a"].to_pylist() for step, table in sink.steps().items()} == {
         1: [1, 2],
@@ -45,7 +44,7 @@ def test_a_pickled_copy_encodes_and_leads_to_the_same_rows(tmp_path: Path) -> No
     table = pa.table({"t": pa.array([at], pa.timestamp("us", tz="UTC")), "m": pa.array(
         [[("k", 1)]], pa.map_(pa.string(), pa.int64()))})  # fmt: skip
     file = staged(tmp_path, copy, "1", table)
-    sink.open(SinkContext(tmp_path, "p", "out")).publish(1, [file])
+    sink.open(SinkContext(tmp_path, "p", "out")).publish(StagedStep(0, 1, (file,)))
     assert copy.rows() == sink.rows() == [{"t": at, "m": {"k": 1}}]
     assert MemorySink().rows() == []
 
@@ -54,10 +53,10 @@ def test_rows_survive_the_removal_of_the_staged_file_and_a_restart(tmp_path: Pat
     sink = MemorySink()
     context = SinkContext(tmp_path, "p", "out")
     file = staged(tmp_path, sink, "1", pa.table({"a": ["x"]}))
-    sink.open(context).publish(1, [file])
+    sink.open(context).publish(StagedStep(0, 1, (file,)))
     (tmp_path / "1").write_bytes(b"")
     (tmp_path / "1").unlink()
-    sink.open(context).publish(1, [file])
+    sink.open(context).publish(StagedStep(0, 1, (file,)))
     assert sink.rows() == [{"a": "x"}]
 
 
@@ -68,10 +67,10 @@ def test_a_step_with_a_bad_file_publishes_nothing(tmp_path: Path) -> None:
     whole = (tmp_path / "2").read_bytes()
     (tmp_path / "2").write_bytes(whole[:-1])
     with pytest.raises(CorruptStaged):
-        publisher.publish(1, files)
+        publisher.publish(StagedStep(0, 1, tuple(files)))
     assert sink.rows() == []
     (tmp_path / "2").write_bytes(whole)
-    publisher.publish(1, files)
+    publisher.publish(StagedStep(0, 1, tuple(files)))
     assert sink.rows() == [{"a": 1}, {"a": 2}]
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from anabranch.protocol.sinks import SinkContext
+from anabranch.protocol.sinks import SinkContext, StagedStep
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.staging import RowsToStage, stage
 
@@ -79,7 +79,7 @@ def test_a_plain_read_sees_the_published_rows_only(
     for step, rows in ((1, [FULL, NULLS]), (2, [EMPTY])):
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
         files = stage(tmp_path, [RowsToStage(f"staged/{step}", "out", sink, table)])
-        publisher.publish(step, files)
+        publisher.publish(StagedStep(0, step, tuple(files)))
     # Something a killed publisher might have left.
     (tmp_path / "out" / ".step-000000000003-0.parquet.1.2.aside").write_bytes(b"half")
     reader = spark.read if form == "parquet" else spark.read.schema(DDL)

@@ -24,6 +24,7 @@ from anabranch.spark.session import open_session
 from anabranch.spark.sources.opening import SparkSources
 from anabranch.spark.step.plan_key import StepQuery
 from anabranch.spark.step.plane import SparkPlane
+from anabranch.spark.step.reading import SlicePart
 from anabranch.spark.step.step_query import StepQueries
 from anabranch.task.program import Program
 from tests.spark.running import completed, eventually, state_of, write_json
@@ -200,7 +201,7 @@ def test_a_query_serves_whichever_bins_the_same_workers_have(plane: SparkPlane, 
     assert query is not None
     assert [step for step, _ in made.steps] == [4, 5]
     ((_, orders),) = query.orders
-    assert [order.parts for order in orders] == [(RangeSlice(0, 0, 3),)]
+    assert [order.parts for order in orders] == [(SlicePart(0, RangeSlice(0, 0, 3)),)]
 
 
 def test_a_query_for_other_read_tasks_than_the_step_has_is_not_used(
@@ -227,7 +228,9 @@ def test_a_query_for_other_read_tasks_than_the_step_has_is_not_used(
     assert query is not None
     assert [step for step, _ in made.steps] == [4, 5, 5]
     ((blanks, orders),) = query.orders
-    assert [order.parts for order in orders] == [slices]
+    assert [order.parts for order in orders] == [
+        tuple(SlicePart(part.partition, part) for part in slices)
+    ]
     assert len(blanks) == 1
 
 

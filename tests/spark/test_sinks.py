@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import threading
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,42 @@ def test_a_callback_does_not_keep_steps_from_running(spark: SparkSession, tmp_pa
     EVENTS["beside"] = committed
     flow = one_sink(ab.CallbackSink(lambda df, step: waited("beside")))
     completed(flow, tmp_path / "state", watch=watch)
+
+
+def test_a_sink_stays_close_to_the_commits_while_one_sleeps_and_one_fails(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    steps, late = 12, 2
+    LAGS.clear()
+    FAILURES[:] = ["away"] * 4
+    flow = ab.Dataflow("three")
+    pages: list[Any] = [[(step, step)] for step in range(steps)]
+    rows = flow.source("rows", ab.ScriptedSource("n bigint, m bigint", [*pages, ab.EOF]))
+    # In the order in which the sleeping one and the failing one would come first.
+    rows.sink("a-sleeping", ab.CallbackSink(lambda df, step: time.sleep(1)))
+    rows.sink("b-failing", ab.CallbackSink(lambda df, step: fail_for_a_while()))
+    rows.sink("c-third", ab.CallbackSink(lambda df, step: LAGS.append((step, LAST[0] - step))))
+    LAST[0] = 0
+
+    def watch(done: ab.StepDone) -> None:
+        LAST[0] = done.step
+        # As an input of one page every quarter of a second: a step is soon over.
+        time.sleep(0.25)
+
+    completed(flow, tmp_path / "state", watch=watch)
+    assert [step for step, _ in LAGS] == list(range(1, steps + 1))
+    assert max(lag for _, lag in LAGS) <= late
+    assert not FAILURES
+
+
+LAST = [0]
+LAGS: list[tuple[int, int]] = []
+FAILURES: list[str] = []
+
+
+def fail_for_a_while() -> None:
+    if FAILURES:
+        raise ConnectionError(FAILURES.pop())
 
 
 EVENTS: dict[str, threading.Event] = {}

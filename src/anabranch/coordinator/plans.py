@@ -34,7 +34,7 @@ OPENS = 1_000_000
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
     """The plan of the next step. The clock never goes back."""
-    placed = placement(memory)
+    placed = placement(memory, inputs)
     planned = memory.parts.plan(_context(memory, inputs, placed))
     placed = planned.placement or placed
     return Plan(
@@ -62,7 +62,7 @@ def revised(memory: Memory, plan: Plan) -> Plan:
     which is how a function that raised is mended.
     """
     code = _info(memory).code
-    context = _context(memory, plan.inputs, placement(memory), plan.placement)
+    context = _context(memory, plan.inputs, placement(memory, plan.inputs), plan.placement)
     # Nothing depends on a plan without a commit: what moves is planned again.
     planned = memory.parts.plan(context, kept=plan)
     placed = planned.placement or later_than(context.placement, plan.placement)
@@ -117,17 +117,29 @@ def where_bins_are(memory: Memory) -> tuple[Assignment, ...]:
     return commit.placement if anew is None or commit.workers == memory.settings.workers else anew
 
 
-def placement(memory: Memory) -> tuple[Assignment, ...]:
+def placement(memory: Memory, inputs: tuple[Input, ...] = ()) -> tuple[Assignment, ...]:
     """Who owns which bins in the next step, but for those in hand-over.
 
-    Regions that are new get equal shares.
+    Regions that are new get equal shares; partitions that a source has grown by join it.
     """
     info, workers = _info(memory), memory.settings.workers
     known = where_bins_are(memory)
     kept = {each.region: each for each in known}
-    sources = source_shares(info.partitions, workers, known)
+    sources = source_shares(_partitions(memory, inputs), workers, known)
     made = equal_shares(info.regions, info.bins, workers, ())
     return (*(kept.get(each.region, each) for each in made), *sources)
+
+
+def _partitions(memory: Memory, inputs: tuple[Input, ...]) -> dict[str, int]:
+    """How many partitions each source has that Python reads: as it was told, and as is read."""
+    offer = None if memory.node.report is None else memory.node.report.offer
+    found = dict(_info(memory).partitions)
+    told = [] if offer is None else list(offer.partitions.items())
+    told += [(g.source, (part.partition or 0) + 1) for g in inputs for part in g.slices]
+    for source, count in told:
+        if source in found:
+            found[source] = max(found[source], count)
+    return found
 
 
 def _unkeyed(memory: Memory, placed: tuple[Assignment, ...]) -> int:
@@ -198,7 +210,7 @@ def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
     """Tell the node that a step is committed."""
     return CommitOrder(
         step=commit.step,
-        output=Output(commit.step, commit.staged),
+        output=Output(commit.step, commit.staged, memory.journal.branch),
         positions=positions_of(commit),
         limit=memory.limit,
         opened=memory.node.opened or 0,

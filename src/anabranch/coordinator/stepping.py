@@ -179,7 +179,7 @@ def on_commit(
         rewound=False,
     )
     if commit.staged:
-        memory.outputs[commit.step] = Output(commit.step, commit.staged)
+        memory.outputs[commit.step] = Output(commit.step, commit.staged, journal.branch)
     if not ours and commit.states != phase.result.states:
         # Somebody else's attempt counts: the node must go on from that one.
         as_committed(memory)

@@ -2,9 +2,10 @@
 
 Orders are taken at once: they only say what is to be done. The work itself is done by the methods
 that say so, each of which does a piece of it and returns whether there was one. A scheduler may
-call them one after the other in one thread, as a simulation does; or each of the five groups has a
+call them one after the other in one thread, as a simulation does; or each of these groups has a
 thread of its own: ``open_pending``, ``run_step`` and ``close_pending``; ``prepare_next``;
-``poll_inputs``; ``publish_next``; ``check_next``, ``sweep`` and ``cancel_pending``.
+``poll_inputs`` of each source that may block, and of all others; ``publish_next`` of each sink;
+``check_next``, ``sweep`` and ``cancel_pending``.
 
 What was ordered and how far that is, ``duties`` knows; here it is done, and the lock is here.
 
@@ -15,7 +16,7 @@ Guarantees
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anabranch.errors import NodeUnreachable
@@ -40,7 +41,7 @@ from anabranch.protocol.node import (
     SweepOrder,
 )
 from anabranch.protocol.sinks import Frames
-from anabranch.protocol.sources import Opener
+from anabranch.protocol.sources import Opener, blocks
 from anabranch.records.plan import Input
 from anabranch.records.staged_file import StagedFile
 from anabranch.task.program import Program
@@ -192,11 +193,29 @@ class NodeCore:
         with self._changed:
             self._woken()
 
-    def publish_pause(self) -> float | None:
-        """How long publishing has to wait before it tries again; None: until something comes."""
+    @property
+    def blocking_sources(self) -> tuple[str, ...]:
+        """The names of the sources that may keep others waiting."""
+        nodes = self._program.physical.sources()
+        return tuple(node.name for node in nodes if blocks(node.source))
+
+    @property
+    def other_sources(self) -> tuple[str, ...]:
+        """The names of the sources that are asked one after the other."""
+        alone = self.blocking_sources
+        names = [node.name for node in self._program.physical.sources()]
+        return tuple(name for name in names if name not in alone)
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The names of the sinks, in the order of the dataflow."""
+        return tuple(self._program.sinks)
+
+    def publish_pause(self, sink: str) -> float | None:
+        """How long a sink has to be left alone; None: until something comes."""
         with self._changed:
             opened = None if self._duties.is_replaced else self._opened
-        return None if opened is None else opened.outbox.pause()
+        return None if opened is None else opened.outbox.pause(sink)
 
     def chores_pause(self) -> float | None:
         """How long until a file may be removed; None: until something comes."""
@@ -276,17 +295,19 @@ class NodeCore:
         opened.offers.close_offer(following.step, inputs)
         return True
 
-    def poll_inputs(self) -> bool:
-        """Acknowledge what is committed, and let the offer grow by what the sources have."""
+    def poll_inputs(self, sources: Sequence[str] | None = None) -> bool:
+        """Acknowledge what is committed, and let the offer grow by what these sources have."""
         with self._changed:
             opened = self._opened
-        return opened is not None and opened.offers.poll() and self._grown()
+        return opened is not None and opened.offers.poll(sources) and self._grown()
 
-    def publish_next(self) -> bool:
-        """Publish one committed step to one sink."""
+    def publish_next(self, sink: str) -> bool:
+        """Publish the next committed step to a sink, or several if it takes them."""
         with self._changed:
             opened = self._opened
-        return opened is not None and opened.outbox.publish_next(self._is_led) and self._grown()
+        if opened is None:
+            return False
+        return opened.outbox.publish_next(sink, self._is_led) and self._grown()
 
     def check_next(self) -> bool:
         """Look at some files of the state that is to be checked."""
@@ -400,7 +421,7 @@ class NodeCore:
             opened.outbox.skip(order.step)
             opened.offers.replayed(order.step, order.limit)
         else:
-            opened.outbox.add(order.output or Output(order.step, ()))
+            opened.outbox.add(order.output or Output(order.step, (), duties.branch))
             opened.offers.commit(order.step, order.positions, order.limit)
 
     def _grown(self) -> bool:

@@ -5,8 +5,9 @@ out is never asked for again, so an offer that was taken stays until the commit 
 what comes meanwhile is the offer of the step after it. A source that is paused stays open and is
 told what is committed; it is not asked, and nobody waits for it.
 
-Enumerators are not shared between threads: every call of one happens under one lock, which is held
-for as long as the call takes. The offers themselves are guarded by another one, held briefly.
+Enumerators are not shared between threads: every call of one happens under a lock of its source,
+which is held for as long as the call takes. No source waits for another one. The offers themselves
+are guarded by a lock that is held briefly.
 """
 
 from __future__ import annotations
@@ -71,10 +72,11 @@ class Offers:
         self._log = StoreLog(store)
         self._open_source = open_source
         self._clock = clock
-        self._asking = threading.RLock()
+        self._asking = {name: threading.RLock() for name in self._sources}
         self._guard = threading.Lock()
         self._enumerators: dict[str, Enumerator] = {}
         self._ended: set[str] = set()
+        self._partitions: dict[str, int] = {}
         self._paused: frozenset[str] = frozenset()
         self._positions = {g.source: bytes(g.position) for g in (*read, *pending)}
         self._step = step
@@ -83,11 +85,12 @@ class Offers:
         self._taken_offer: Offer | None = None
         self._growing = Gathered()
         self._committed: tuple[Input, ...] = tuple(read)
-        self._to_acknowledge: tuple[Input, ...] | None = tuple(read)
+        #: the commit that each source was told of
+        self._acknowledged: dict[str, tuple[Input, ...]] = {}
         self._failed: dict[str, Failure] = {}
         self._growers: set[str] = set()
         self._attended: set[str] = set()
-        self._retry_at = 0.0
+        self._retry_at: dict[str, float] = {}
         self._closed = False
         try:
             for name in self._sources:
@@ -159,7 +162,7 @@ class Offers:
             self._step = step
             self._limit = limit
             self._taken = self._taken_offer = None
-            self._committed = self._to_acknowledge = positions
+            self._committed = positions
 
     def replayed(self, step: int, limit: InputLimit) -> None:
         """A step that was read long ago is done again: what waits, or is taken, waits on."""
@@ -180,48 +183,47 @@ class Offers:
         with self._guard:
             self._paused = frozenset(names)
 
-    def poll(self) -> bool:
-        """Acknowledge what is committed, and ask for more; whether the offer has changed."""
-        with self._asking:
-            if self._failed and self._clock() < self._retry_at:
-                return False
-            before = self.failure
-            changed = False
-            with self._guard:
-                committed = self._to_acknowledge
-            for name in list(self._sources):
+    def poll(self, names: Sequence[str] | None = None) -> bool:
+        """Acknowledge what is committed, and ask for more; whether the offer has changed.
+
+        Of these sources, or of all. One that failed is left alone for a while.
+        """
+        before = self.failure
+        changed = False
+        for name in self._asking if names is None else names:
+            with self._asking[name]:
+                if self._closed or self._clock() < self._retry_at.get(name, 0.0):
+                    continue
                 with self._watched(name):
                     if name not in self._enumerators:
                         self._open(name)
-                    self._acknowledge(name, committed or ())
+                    self._acknowledge(name)
                     changed |= self._ask(name)
-            with self._guard:
-                if not self._failed and self._to_acknowledge is committed:
-                    self._to_acknowledge = None
-            return changed or self.failure != before
+        return changed or self.failure != before
 
     def acknowledge(self) -> None:
         """Tell sources of the last commit where they were not told yet: they are about to close.
 
         One that fails is not tried again: whoever opens it next tells it.
         """
-        with self._asking:
-            with self._guard:
-                committed, self._to_acknowledge = self._to_acknowledge, None
-            for name in list(self._enumerators):
-                with self._watched(name):
-                    self._acknowledge(name, committed or ())
+        for name in self._asking:
+            with self._asking[name]:
+                if name in self._enumerators:
+                    with self._watched(name):
+                        self._acknowledge(name)
 
     def files(self) -> frozenset[str]:
         """The files of the source log that are needed: by sources, offers and the last commit."""
-        with self._asking:
-            found: frozenset[str] = frozenset()
-            for enumerator in self._enumerators.values():
-                found |= enumerator.files()
-            with self._guard:
-                inputs = (*self._committed, *(self._taken or ()), *self._growing.inputs())
-            needed = {name for given in inputs for name in self._files_of(given)}
-            return frozenset({*needed, *(f"{LOG_ROOM}/{name}" for name in found)})
+        found: frozenset[str] = frozenset()
+        for name in self._asking:
+            with self._asking[name]:
+                if name in self._enumerators:
+                    found |= self._enumerators[name].files()
+        # After the sources were asked: what one hands out meanwhile is in the offer.
+        with self._guard:
+            inputs = (*self._committed, *(self._taken or ()), *self._growing.inputs())
+        needed = {name for given in inputs for name in self._files_of(given)}
+        return frozenset({*needed, *(f"{LOG_ROOM}/{name}" for name in found)})
 
     def _files_of(self, given: Input) -> tuple[str, ...]:
         """The files in the store that a position needs."""
@@ -234,13 +236,13 @@ class Offers:
 
         A source that some kept step has not read yet keeps everything.
         """
-        with self._asking:
-            for name, enumerator in self._enumerators.items():
-                if isinstance(enumerator, Forgetting):
-                    found = [[bytes(g.position) for g in each if g.source == name] for each in kept]
-                    if all(found):
-                        with contextlib.suppress(StoreError):
-                            enumerator.forget([position for each in found for position in each])
+        for name in self._asking:
+            found = [[bytes(g.position) for g in each if g.source == name] for each in kept]
+            with self._asking[name]:
+                enumerator = self._enumerators.get(name)
+                if isinstance(enumerator, Forgetting) and all(found):
+                    with contextlib.suppress(StoreError):
+                        enumerator.forget([position for each in found for position in each])
 
     def check(self, inputs: Sequence[Input]) -> None:
         """Raise if some input is not what it was when it was planned."""
@@ -249,13 +251,17 @@ class Offers:
 
     def close(self) -> None:
         """Let the sources let go: every one is asked, whatever the others raise."""
-        with self._asking, contextlib.ExitStack() as closing:
-            self._closed = True
-            for enumerator in self._enumerators.values():
-                if isinstance(enumerator, Attended):
-                    closing.callback(enumerator.close)
-            self._enumerators = {}
-            self._sources = {}
+        self._closed = True
+        with contextlib.ExitStack() as closing:
+            for name in self._asking:
+                closing.callback(self._close, name)
+        self._sources = {}
+
+    def _close(self, name: str) -> None:
+        with self._asking[name]:
+            enumerator = self._enumerators.pop(name, None)
+            if isinstance(enumerator, Attended):
+                enumerator.close()
 
     def _open(self, name: str) -> None:
         source = self._sources[name]
@@ -271,24 +277,26 @@ class Offers:
         try:
             yield
         except Exception as error:
-            failed = self._enumerators.pop(name, None)
-            if isinstance(failed, Attended):
-                with contextlib.suppress(Exception):
-                    failed.close()
+            self._acknowledged.pop(name, None)
+            with contextlib.suppress(Exception):
+                self._close(name)
             with self._guard:
                 self._failed[name] = failure_of(error)
-                self._retry_at = self._clock() + RETRY_SECONDS
+                self._retry_at[name] = self._clock() + RETRY_SECONDS
         else:
             with self._guard:
                 self._failed.pop(name, None)
 
-    def _acknowledge(self, name: str, committed: Sequence[Input]) -> None:
-        """Tell a source that wants to know what a commit covers (R5)."""
-        mine = [given for given in committed if given.source == name]
-        if mine and name in self._attended:
+    def _acknowledge(self, name: str) -> None:
+        """Tell a source that wants to know what the last commit covers (R5), once."""
+        with self._guard:
+            committed = self._committed
+        if name in self._attended and self._acknowledged.get(name) is not committed:
             enumerator = cast(Attended, self._enumerators[name])
-            for given in mine:
-                enumerator.acknowledge(bytes(given.position))
+            for given in committed:
+                if given.source == name:
+                    enumerator.acknowledge(bytes(given.position))
+        self._acknowledged[name] = committed
 
     def _ask(self, name: str) -> bool:
         """Ask one source for what its share has room for."""
@@ -315,6 +323,8 @@ class Offers:
             self._positions[name] = batch.position
             if batch.ended:
                 self._ended.add(name)
+            if batch.partitions is not None:
+                self._partitions[name] = batch.partitions
             return bool(batch.slices) or batch.ended or fuller
 
     def _room(self, name: str) -> Limit | None:
@@ -354,6 +364,7 @@ class Offers:
             by_source={n: s.rows for n, s in growing.shares.items() if s.rows},
             full=full or growing.closed or (rows > 0 and self._no_more()),
             ended=ended,
+            partitions=dict(self._partitions),
         )
 
     def _no_more(self) -> bool:

@@ -1,22 +1,54 @@
-"""Committed output on its way: published in step order, one step at a time per sink.
+"""Committed output on its way: published in step order to each sink, whatever the others do.
 
 A sink that fails is asked again a few times, each time after a longer while; then publishing to it
-stops with the reason, and what is staged stays. Other sinks go on.
+stops with the reason, and what is staged stays. No sink waits for another one: each has a thread of
+its own that publishes its steps.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from anabranch.errors import AnabranchError, PublishFailed, StoreError
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Failure, Output
-from anabranch.protocol.sinks import Publisher, TakingBack
+from anabranch.protocol.sinks import Publisher, PublishingMany, StagedStep, TakingBack
 from anabranch.records.staged_file import StagedFile
 
 TRIES = 5
 FIRST_PAUSE = 0.1
+
+MOST_AT_ONCE = 64
+"""How many steps a publisher that takes several is given at most."""
+
+
+@dataclass(slots=True, eq=False)
+class _SinkProgress:
+    """How far one sink is. ``working`` is held while it publishes."""
+
+    name: str
+    publisher: Publisher
+    done: int
+    working: threading.Lock = field(default_factory=threading.Lock)
+    tries: int = 0
+    not_before: float = 0.0
+    failure: Failure | None = None
+
+    @property
+    def most(self) -> int:
+        """How many steps it takes at once."""
+        return MOST_AT_ONCE if isinstance(self.publisher, PublishingMany) else 1
+
+    def publish(self, steps: Sequence[StagedStep]) -> None:
+        """Let the publisher have steps, no more than it takes at once."""
+        if isinstance(self.publisher, PublishingMany):
+            self.publisher.publish_many(steps)
+        else:
+            for staged in steps:
+                self.publisher.publish(staged)
 
 
 class Outbox:
@@ -31,43 +63,42 @@ class Outbox:
         reached: Callable[[str, int], None],
     ) -> None:
         """``done`` is the last step that each sink has; ``reached`` is told of each point."""
-        self._publishers = publishers
-        self._done = dict(done)
-        behind = min(self._done.values(), default=None)
+        self._sinks = {
+            name: _SinkProgress(name, publisher, done[name])
+            for name, publisher in publishers.items()
+        }
+        behind = min(done.values(), default=None)
         self._waiting = {
             output.step: output for output in outputs if behind is not None and output.step > behind
         }
         self._clock = clock
         self._reached = reached
         self._guard = threading.Lock()
-        self._working = threading.Lock()
-        self._tries: dict[str, int] = {}
-        self._not_before: dict[str, float] = {}
-        self._failed: dict[str, Failure] = {}
         self._closed = False
 
     @property
     def failure(self) -> Failure | None:
         """Why publishing to a sink has stopped."""
         with self._guard:
-            return next(iter(self._failed.values()), None)
+            return next((s.failure for s in self._sinks.values() if s.failure is not None), None)
 
     def done(self) -> dict[str, int]:
         """The last step that each sink has wholly published."""
         with self._guard:
-            return dict(self._done)
+            return {name: sink.done for name, sink in self._sinks.items()}
 
     def add(self, output: Output) -> None:
         """Publish a committed step after those before it."""
         with self._guard:
-            if self._publishers:
+            if self._sinks:
                 self._waiting[output.step] = output
 
     def skip(self, step: int) -> None:
         """Take note of a step that was published long ago."""
         with self._guard:
             if not self._waiting:
-                self._done = {sink: max(step, has) for sink, has in self._done.items()}
+                for sink in self._sinks.values():
+                    sink.done = max(step, sink.done)
 
     def staged(self) -> list[StagedFile]:
         """The files that wait."""
@@ -77,111 +108,109 @@ class Outbox:
     def drained(self) -> bool:
         """Whether nothing waits, but for sinks that have stopped."""
         with self._guard:
-            return all(self._next_of(sink) is None for sink in self._publishers)
+            return not any(self._waits_for(sink) for sink in self._sinks.values())
 
-    def pause(self) -> float | None:
-        """How long nothing can be done although something waits; None when nothing waits."""
+    def pause(self, name: str) -> float | None:
+        """How long a sink has to be left alone; None when nothing waits for it."""
         with self._guard:
-            now = self._clock()
-            left = [
-                self._not_before.get(sink, 0.0) - now
-                for sink in self._publishers
-                if self._next_of(sink) is not None
-            ]
-            return max(0.0, min(left)) if left else None
+            sink = self._sinks[name]
+            return max(0.0, sink.not_before - self._clock()) if self._waits_for(sink) else None
 
     def take_back(self, step: int) -> None:
         """Let the sinks that can remove what they have published after a step."""
-        with self._working:
-            for publisher in self._publishers.values():
-                if isinstance(publisher, TakingBack):
-                    publisher.take_back(step)
+        for sink in self._sinks.values():
+            if isinstance(sink.publisher, TakingBack):
+                with sink.working:
+                    sink.publisher.take_back(step)
 
-    def publish_next(self, is_led: Callable[[], bool] = lambda: True) -> bool:
-        """Publish one step to one sink, if one waits and may be tried now.
+    def publish_next(self, name: str, is_led: Callable[[], bool] = lambda: True) -> bool:
+        """Publish what comes next to a sink, if something waits and may be tried now.
 
         Nothing is given to a sink while the node is not led: another leader may have a node that
         takes back from the same sink.
         """
-        with self._working:
-            found = self._chosen()
-            if found is None:
+        sink = self._sinks[name]
+        with sink.working:
+            due = self._due(sink)
+            steps = [staged for staged in due if staged.files]
+            if not due:
                 return False
-            sink, output = found
-            files = tuple(file for file in output.staged if file.sink == sink)
-            if files:
+            if steps:
                 try:
                     if not is_led():
                         return False
                 except StoreError as error:
-                    self._failed_once(sink, output.step, error)
+                    self._failed_once(sink, steps, error)
                     return True
-                self._reached(f"publishing {sink}", output.step)
+                for staged in steps:
+                    self._reached(f"publishing {name}", staged.step)
                 if self._is_closed():
                     return False
                 try:
-                    self._publishers[sink].publish(output.step, files)
+                    sink.publish(steps)
                 except Exception as error:
-                    self._failed_once(sink, output.step, error)
+                    self._failed_once(sink, steps, error)
                     return True
-            over = self._has(sink, output.step)
+            over = self._has(sink, due[-1].step)
         for step in over:
             self._reached("published", step)
         return True
 
     def close(self, seconds: float | None = None) -> None:
-        """Publish nothing any more; waits for the step that is being published.
+        """Publish nothing any more; waits for the steps that are being published.
 
         With ``seconds`` no longer than that: a sink may never return. What it was given before is
         all that it gets.
         """
         with self._guard:
             self._closed = True
-        if self._working.acquire(timeout=-1 if seconds is None else seconds):
-            self._working.release()
+        late = None if seconds is None else time.monotonic() + seconds
+        for sink in self._sinks.values():
+            left = -1 if late is None else max(late - time.monotonic(), 0.0)
+            if sink.working.acquire(timeout=left):
+                sink.working.release()
 
     def _is_closed(self) -> bool:
         with self._guard:
             return self._closed
 
-    def _chosen(self) -> tuple[str, Output] | None:
+    def _due(self, sink: _SinkProgress) -> list[StagedStep]:
+        """What the sink is to be given now: also steps that have no file for it."""
         with self._guard:
-            if self._closed:
-                return None
-            for sink in self._publishers:
-                output = self._next_of(sink)
-                if output is not None and self._not_before.get(sink, 0.0) <= self._clock():
-                    return sink, output
-            return None
+            if self._closed or sink.not_before > self._clock():
+                return []
+            outputs = [self._waiting[step] for step in self._waits_for(sink)[: sink.most]]
+        return [
+            StagedStep(each.branch, each.step, tuple(f for f in each.staged if f.sink == sink.name))
+            for each in outputs
+        ]
 
-    def _next_of(self, sink: str) -> Output | None:
-        if sink in self._failed:
-            return None
-        steps = [step for step in self._waiting if step > self._done[sink]]
-        return self._waiting[min(steps)] if steps else None
+    def _waits_for(self, sink: _SinkProgress) -> list[int]:
+        if sink.failure is not None:
+            return []
+        return sorted(step for step in self._waiting if step > sink.done)
 
-    def _has(self, sink: str, step: int) -> list[int]:
-        """Count a step as published; the steps that all sinks have by that."""
+    def _has(self, sink: _SinkProgress, step: int) -> list[int]:
+        """Count everything up to a step as published; the steps that all sinks have by that."""
         with self._guard:
-            self._done[sink] = step
-            self._tries.pop(sink, None)
-            self._not_before.pop(sink, None)
-            everywhere = min(self._done.values())
+            sink.done, sink.tries, sink.not_before = step, 0, 0.0
+            everywhere = min(each.done for each in self._sinks.values())
             over = sorted(step for step in self._waiting if step <= everywhere)
             for each in over:
                 del self._waiting[each]
             return over
 
-    def _failed_once(self, sink: str, step: int, error: Exception) -> None:
+    def _failed_once(
+        self, sink: _SinkProgress, steps: Sequence[StagedStep], error: Exception
+    ) -> None:
         if not isinstance(error, AnabranchError):
             error = PublishFailed(
-                f"Sink {sink!r} raised {type(error).__name__}: {error}",
-                where=f"step {step}",
+                f"Sink {sink.name!r} raised {type(error).__name__}: {error}",
+                where=f"step {steps[0].step}",
                 do="The output stays staged. Mend the sink and run the pipeline again.",
             )
         with self._guard:
-            tries = self._tries.get(sink, 0) + 1
-            self._tries[sink] = tries
-            self._not_before[sink] = self._clock() + FIRST_PAUSE * 2 ** (tries - 1)
-            if tries >= TRIES:
-                self._failed[sink] = failure_of(error)
+            sink.tries += 1
+            sink.not_before = self._clock() + FIRST_PAUSE * 2 ** (sink.tries - 1)
+            if sink.tries >= TRIES:
+                sink.failure = failure_of(error)

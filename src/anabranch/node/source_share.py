@@ -9,7 +9,7 @@ import msgspec
 
 from anabranch.protocol.sources import Batch
 from anabranch.records.plan import Input
-from anabranch.records.slices import FileSlice, Slice
+from anabranch.records.slices import Slice
 
 
 @dataclass
@@ -71,4 +71,4 @@ def batch_rows(batch: Batch) -> int:
 
 def bytes_of(slices: Sequence[Slice]) -> int:
     """The bytes of what is read from files."""
-    return sum(part.size for part in slices if isinstance(part, FileSlice))
+    return sum(part.bytes for part in slices)

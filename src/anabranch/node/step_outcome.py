@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from anabranch.messages import (
     Attempt,
@@ -23,11 +24,13 @@ from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.run_list import replace_all
-from anabranch.records.slices import RangeSlice
 from anabranch.records.staged_file import StagedFile
 
 Task = tuple[int, str, int]
 """Level, group and worker: which task, whatever the attempt."""
+
+ReadKey = tuple[str, int, int]
+"""Source, partition and first position of something that is read."""
 
 USEFUL = ("lookup", "operator", "write")
 """What a task does for its keys, of the seconds that it reports."""
@@ -75,12 +78,13 @@ def step_outcome(
     before: Sequence[OperatorState],
     reports: Sequence[Report],
     expected: Iterable[Task],
-    ranges: Iterable[PartitionRead] = (),
+    planned: Mapping[ReadKey, int | None] = MappingProxyType({}),
 ) -> StepOutcome | Disagreement:
     """Agree on one attempt per task, and put together what those attempts did.
 
-    ``expected`` are the tasks that every step has: each must have reported. ``ranges`` is what read
-    tasks were to read: no row is left out and none comes twice, whatever the data plane did.
+    ``expected`` are the tasks that every step has: each must have reported. ``planned`` is what
+    read tasks were to read, with the number of rows where it is known: no row is left out and none
+    comes twice, whatever the data plane did.
     """
     chosen = _agreed(reports, expected)
     if isinstance(chosen, Disagreement):
@@ -96,8 +100,8 @@ def step_outcome(
     for (_, source, partition, _), times in often.items():
         if times > 1:
             return Disagreement(f"partition {partition} of {source} was read {times} times")
-    for each in set(ranges) ^ {each for each in read if each.start is not None}:
-        return Disagreement(f"partition {each.partition} of {each.source} was not read as planned")
+    for source, partition in _not_as_planned(planned, read):
+        return Disagreement(f"partition {partition} of {source} was not read as planned")
     return StepOutcome(
         _states(before, [state for report in ordered for state in report.states]),
         tuple(file for report in ordered for file in report.staged),
@@ -126,22 +130,31 @@ def expected_tasks(physical: Physical, plan: Plan) -> list[Task]:
     return found
 
 
-def planned_ranges(physical: Physical, plan: Plan) -> list[PartitionRead]:
-    """What read tasks are to read of sources that are planned by ranges."""
+def planned_reads(physical: Physical, plan: Plan) -> dict[ReadKey, int | None]:
+    """What read tasks are to read of sources whose rows have positions, and how many rows."""
     used = {edge.producer for level in physical.levels for edge in level.inputs}
     used |= {edge.producer for transform in physical.transforms for edge in transform.inputs}
     names = {source.name for source in physical.sources() if source.id in used}
-    return [each for each in ranges_of(plan) if each.source in names]
-
-
-def ranges_of(plan: Plan) -> list[PartitionRead]:
-    """The ranges that a plan names, as who reads them reports it."""
-    return [
-        PartitionRead(given.source, part.partition, part.end - part.start, part.start)
+    return {
+        (given.source, part.partition, part.first): part.rows
         for given in plan.inputs
         for part in given.slices
-        if isinstance(part, RangeSlice)
-    ]
+        if given.source in names and part.partition is not None and part.first is not None
+    }
+
+
+def _not_as_planned(
+    planned: Mapping[ReadKey, int | None], read: Iterable[PartitionRead]
+) -> Iterator[tuple[str, int]]:
+    """Partitions of which something else was read than was planned; or, twice, not the same."""
+    found: dict[ReadKey, set[int]] = {}
+    for each in read:
+        if each.start is not None:
+            found.setdefault((each.source, each.partition, each.start), set()).add(each.rows)
+    for key in {*planned, *found}:
+        rows = found.get(key, set())
+        if key not in planned or len(rows) != 1 or planned[key] not in (None, *rows):
+            yield key[0], key[1]
 
 
 def rows_read(physical: Physical, counts: Sequence[RowCount]) -> int:

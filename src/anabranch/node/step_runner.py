@@ -12,7 +12,7 @@ from anabranch.node.opening import Surroundings
 from anabranch.node.step_outcome import (
     StepOutcome,
     expected_tasks,
-    planned_ranges,
+    planned_reads,
     rows_read,
     step_outcome,
 )
@@ -62,7 +62,7 @@ def _agreed(
 ) -> StepOutcome:
     why = ""
     expected = expected_tasks(program.physical, plan)
-    ranges = planned_ranges(program.physical, plan)
+    planned = planned_reads(program.physical, plan)
     for _ in range(ATTEMPTS):
         offers.check(plan.inputs)
         try:
@@ -71,7 +71,7 @@ def _agreed(
             why = str(error)
         else:
             offers.check(plan.inputs)
-            settled = step_outcome(states, reports, expected, ranges)
+            settled = step_outcome(states, reports, expected, planned)
             if isinstance(settled, StepOutcome):
                 return settled
             why = settled.why

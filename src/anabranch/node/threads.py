@@ -1,8 +1,9 @@
-"""A node with threads: for steps, for preparing the next one, for input, output and chores.
+"""A node with threads: for steps, for preparing the next one, for input, each sink and chores.
 
 They wait for one condition, which every order and every change notifies: nothing on the way of a
 step sleeps. Sources cannot say when they have something, so they are asked when a step begins,
-when a commit comes, and every ``IDLE_SECONDS`` between, or less often where asking takes long.
+when a commit comes, and every ``IDLE_SECONDS`` between, or less often where asking takes long. One
+that may block is asked in a thread of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -40,14 +42,18 @@ class ThreadedNode:
         self._broken: BaseException | None = None
         self._stopping = threading.Event()
         self._closed = threading.Event()
-        self._poll_now = threading.Event()
-        work = {
+        sources = {"inputs": core.other_sources}
+        sources |= {f"inputs-{name}": (name,) for name in core.blocking_sources}
+        #: for each thread that asks sources: whether to do it at once
+        self._poll_now = {name: threading.Event() for name in sources}
+        work: dict[str, Callable[[], float | None]] = {
             "steps": self._steps,
             "prepare": self._prepare,
-            "inputs": self._inputs,
-            "publish": self._publish,
             "chores": self._chores,
         }
+        for name, asked in sources.items():
+            work[name] = partial(self._inputs, asked, self._poll_now[name])
+        work |= {f"publish-{sink}": partial(self._publish, sink) for sink in core.sinks}
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=f"anabranch-{name}", daemon=True)
             for name, loop in work.items()
@@ -75,12 +81,12 @@ class ThreadedNode:
         self._check()
         self.core.take_order(leader, order)
         if isinstance(order, CommitOrder):
-            self._poll_now.set()
+            self._ask_sources()
 
     def take(self, leader: int, step: int) -> tuple[Input, ...]:
         """The input of the offer for a step; from then on the offer does not change."""
         inputs = self.core.take(leader, step)
-        self._poll_now.set()
+        self._ask_sources()
         return inputs
 
     def result(self, leader: int, step: int, revision: int) -> StepResult:
@@ -105,7 +111,7 @@ class ThreadedNode:
         while. It publishes nothing but the step that it is in.
         """
         self._stopping.set()
-        self._poll_now.set()
+        self._ask_sources()
         self.core.give_up_step()
         self.core.wake()
         late = time.monotonic() + JOIN_SECONDS
@@ -153,15 +159,20 @@ class ThreadedNode:
     def _prepare(self) -> float | None:
         return 0.0 if self.core.prepare_next() else None
 
-    def _inputs(self) -> float | None:
-        self._poll_now.clear()
+    def _ask_sources(self) -> None:
+        """Let sources be asked without waiting any longer."""
+        for now in self._poll_now.values():
+            now.set()
+
+    def _inputs(self, sources: Sequence[str], now: threading.Event) -> float | None:
+        now.clear()
         begun = time.monotonic()
-        changed = self.core.poll_inputs()
-        self._poll_now.wait(idle_seconds(time.monotonic() - begun, changed=changed))
+        changed = self.core.poll_inputs(sources)
+        now.wait(idle_seconds(time.monotonic() - begun, changed=changed))
         return 0.0
 
-    def _publish(self) -> float | None:
-        return 0.0 if self.core.publish_next() else self.core.publish_pause()
+    def _publish(self, sink: str) -> float | None:
+        return 0.0 if self.core.publish_next(sink) else self.core.publish_pause(sink)
 
     def _chores(self) -> float | None:
         core = self.core

@@ -101,7 +101,8 @@ class Offer(msgspec.Struct, frozen=True):
 
     ``rows`` counts rows where a source knows their number, else one for each slice: it is 0 only
     when nothing waits. ``bytes`` are those of files. ``full``: more would not fit the limit.
-    ``ended``: nothing will ever follow what waits. ``step`` is the step it is for.
+    ``ended``: nothing will ever follow what waits. ``step`` is the step it is for. ``partitions``
+    is how many each source has by now that tells it.
     """
 
     step: int
@@ -110,6 +111,7 @@ class Offer(msgspec.Struct, frozen=True):
     by_source: dict[str, int]
     full: bool
     ended: bool
+    partitions: dict[str, int] = {}
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -193,10 +195,11 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """The staged files of a committed step."""
+    """The staged files of a step, and the branch that it is committed in."""
 
     step: int
     staged: tuple[StagedFile, ...]
+    branch: int = 0
 
 
 class InputLimit(msgspec.Struct, frozen=True):

@@ -2,9 +2,9 @@
 
 Staging happens in the tasks of a step, before its commit: a sink only says how rows become bytes,
 and ``sinks/staging.py`` writes them to the store under names of their own attempt. Publishing
-happens after the commit that names those files. It is repeated until it succeeds, in step order
-and one step at a time per sink, so a publisher must be idempotent: a step that was published
-before, wholly or in part, must look as if it had been published once.
+happens after the commit that names those files. It is repeated until it succeeds, in step order,
+in a thread of the sink's own, so a publisher must be idempotent: a step that was published before,
+wholly or in part, must look as if it had been published once.
 """
 
 from __future__ import annotations
@@ -73,14 +73,40 @@ class SinkContext:
     reached: Callable[[str, int], None] = lambda point, step: None
 
 
-class Publisher(Protocol):
-    """The side of a sink that makes committed steps visible."""
+@dataclass(frozen=True, slots=True)
+class StagedStep:
+    """What a committed step has for one sink: at least one file.
 
-    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+    ``branch`` and ``step`` name it: a pipeline that was set back may commit a step number again,
+    in another branch. ``files`` are those that the commit names, in its order: the same on every
+    repetition.
+    """
+
+    branch: int
+    step: int
+    files: tuple[StagedFile, ...]
+
+
+class Publisher(Protocol):
+    """The side of a sink that makes committed steps visible. Used by one thread at a time."""
+
+    def publish(self, staged: StagedStep) -> None:
         """Make a committed step visible, durably, exactly once: idempotent.
 
-        ``files`` are those that the commit names, in its order: the same on every repetition.
         Raises ``AnabranchError`` when it cannot; nothing is lost by that, it is asked again.
+        """
+        ...
+
+
+@runtime_checkable
+class PublishingMany(Publisher, Protocol):
+    """A publisher that takes several steps at once, such as a database in one transaction."""
+
+    def publish_many(self, steps: Sequence[StagedStep]) -> None:
+        """Make committed steps visible, durably, each exactly once; in place of ``publish``.
+
+        They are all that wait, oldest first, up to a bound. After a failure the same steps come
+        again, perhaps with more behind them: what of them was published is for the target to know.
         """
         ...
 
@@ -157,7 +183,7 @@ class DeadLetterRows(DroppedRows):
 
 
 class _NoPublisher:
-    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+    def publish(self, staged: StagedStep) -> None:
         """Do nothing: dropped rows have no files."""
 
     def take_back(self, step: int) -> None:

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from anabranch.records.slices import RangeSlice, Slice
+from anabranch.records.slices import Slice, SourceSlice
+
+POSITION = "_position"
+"""The column with which a batch that a Python source reads may say where its rows stand."""
+
+SliceT_contra = TypeVar("SliceT_contra", bound=SourceSlice, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,8 @@ class Batch:
 
     `position` is where the source stands after these slices: JSON, to be journalled with them.
     `rows` is their number of rows where the source knows it. `ended`: nothing will ever follow.
-    `full`: more waits than fits into the step.
+    `full`: more waits than fits into the step. `partitions` is how many the source has by now, if
+    that changes: they become more, never fewer, and the new ones have the highest numbers.
     """
 
     slices: tuple[Slice, ...]
@@ -47,6 +53,7 @@ class Batch:
     rows: int | None
     ended: bool
     full: bool = False
+    partitions: int | None = None
 
 
 class SourceLog(Protocol):
@@ -73,7 +80,10 @@ class Enumerator(Protocol):
     """
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
-        """Hand out what comes next. Never waits; no slices means that there is nothing new now."""
+        """Hand out what comes next; no slices means that there is nothing new now.
+
+        Waits for nothing, unless its source says that it does (`blocks`).
+        """
         ...
 
     def files(self) -> frozenset[str]:
@@ -174,17 +184,42 @@ class Separating(Source, Protocol):
         ...
 
 
+def blocks(source: Source) -> bool:
+    """Whether its enumerator may keep its caller waiting: one that talks to a network says so.
+
+    It is asked in a thread of its own, so that no other source waits for it.
+    """
+    return bool(getattr(source, "blocking", False))
+
+
+class SparkRead(Source, Protocol):
+    """A source whose slices Spark itself reads, as files."""
+
+    def paths(self, slices: Sequence[Slice]) -> tuple[str, ...]:
+        """The files of slices that it has made, in their order."""
+        ...
+
+
+def read_by_spark(source: Source) -> TypeGuard[SparkRead]:
+    """Whether Spark itself reads this source's slices; else Python tasks read them."""
+    return hasattr(source, "paths")
+
+
 @runtime_checkable
-class PythonSource(Source, Protocol):
-    """A source whose slices are read by Python code in tasks; others are read by Spark itself."""
+class PythonSource(Source, Protocol[SliceT_contra]):
+    """A source whose slices are read by Python code in tasks: it reads what it has made."""
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has. Slices of one partition never overlap."""
+        """How many partitions it has, at least. Slices of one partition never overlap."""
         ...
 
-    def read(self, slice: RangeSlice, /) -> Iterator[pa.RecordBatch]:
-        """Read a slice: `end - start` rows with the schema's columns, in order of position.
+    def read(self, slice: SliceT_contra, /) -> Iterator[pa.RecordBatch]:
+        """Read a slice: batches with the schema's columns, in order of position.
+
+        Rows count from `slice.first` on, unless a batch says where each stands: in a column
+        `_position`, integers that ascend and may leave some out. If `slice.rows` is known, there
+        are so many.
 
         Deterministic: the same slice gives the same rows, in any process, any number of times.
         """

@@ -22,7 +22,7 @@ Failure and recovery
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,7 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, BuildError, CallbackFailed
 from anabranch.operators.error_text import failing_line, name_function, short
-from anabranch.protocol.sinks import Frames, SinkContext
-from anabranch.records.staged_file import StagedFile
+from anabranch.protocol.sinks import Frames, SinkContext, StagedStep
 from anabranch.sinks.columns import refused_columns
 from anabranch.sinks.parquet import encode_parquet, staged_parquet
 
@@ -97,11 +96,10 @@ class CallbackPublisher:
     frames: Frames
     context: SinkContext
 
-    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
-        """Call the function with a step's rows; nothing is called for a step without any."""
-        if not files:
-            return
-        paths = staged_parquet(self.context, step, files)
+    def publish(self, staged: StagedStep) -> None:
+        """Call the function with a step's rows."""
+        step = staged.step
+        paths = staged_parquet(self.context, step, staged.files)
         df = self.frames.frame(paths, self.context.schema)
         try:
             self.function(df, step)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.errors import BuildError, CorruptStaged, NameTaken, PublishFailed, StoreUnavailable
-from anabranch.protocol.sinks import Frames, SinkContext, SparkFormat
+from anabranch.protocol.sinks import Frames, SinkContext, SparkFormat, StagedStep
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.parquet import staged_parquet
 from anabranch.sinks.staging import checksum_of_file
@@ -94,10 +94,9 @@ class ConvertedPublisher:
         finally:
             _remove(scratch)
 
-    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
-        """Put a step in place and write its manifest; a step without files leaves no trace."""
-        if not files:
-            return
+    def publish(self, staged: StagedStep) -> None:
+        """Put a step in place and write its manifest."""
+        step, files = staged.step, staged.files
         path = manifest_path(self.target, step)
         decided = self._work / f"step-{step:012d}"
         if not self._published(path, files):

@@ -30,7 +30,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.errors import BuildError, NameTaken
-from anabranch.protocol.sinks import Publisher, SinkContext, SparkFormat
+from anabranch.protocol.sinks import Publisher, SinkContext, SparkFormat, StagedStep
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.columns import refused_columns, refused_partitions
 from anabranch.sinks.converted import open_converted
@@ -143,15 +143,13 @@ class FilePublisher:
     context: SinkContext
     link: Link = link_file
 
-    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
-        """Put a step in place and write its manifest; a step without files leaves no trace."""
-        if not files:
-            return
-        manifest = self._manifest(step, files)
-        path = manifest_path(self.target, step)
+    def publish(self, staged: StagedStep) -> None:
+        """Put a step in place and write its manifest."""
+        manifest = self._manifest(staged.step, staged.files)
+        path = manifest_path(self.target, staged.step)
         if self._published(path, manifest):
             return
-        for file, published in zip(files, manifest.files, strict=True):
+        for file, published in zip(staged.files, manifest.files, strict=True):
             place(self.context.store, file, self.target / published.name, self.link)
         sync_directory(self.target)
         try:

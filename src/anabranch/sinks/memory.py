@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from anabranch.errors import TargetTaken
-from anabranch.protocol.sinks import SinkContext
-from anabranch.records.staged_file import StagedFile
+from anabranch.protocol.sinks import SinkContext, StagedStep
 from anabranch.sinks.staging import read_staged
 
 
@@ -21,8 +19,8 @@ class _Published:
     """What one sink has published in this process."""
 
     owner: tuple[str, str] | None = None
-    #: the files of each step, as they were staged
-    steps: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    #: by branch and step the files, as they were staged
+    steps: dict[tuple[int, int], tuple[bytes, ...]] = field(default_factory=dict)
 
 
 # By the id of the sink, because a dataflow travels pickled: every copy of a sink must lead to the
@@ -80,14 +78,16 @@ class MemorySink:
         """Give what every step published, by step, in step order."""
         with _lock:
             published = _registry.get(self.id)
-            steps = sorted(published.steps.items()) if published else []
-        return {step: pa.concat_tables(map(_decoded, files)) for step, files in steps}
+            found = sorted(published.steps.items()) if published else []
+        # Of a step that was committed again, in another branch, that is what counts.
+        latest = {step: files for (_, step), files in found}
+        return {step: pa.concat_tables(map(_decoded, latest[step])) for step in sorted(latest)}
 
     def has(self, step: int) -> bool:
         """Whether a step was published."""
         with _lock:
             published = _registry.get(self.id)
-            return published is not None and step in published.steps
+            return published is not None and any(step == has for _, has in published.steps)
 
     def rows(self) -> list[dict[str, Any]]:
         """Give all published rows, in step order."""
@@ -107,22 +107,25 @@ class MemoryPublisher:
     sink: MemorySink
     context: SinkContext
 
-    def publish(self, step: int, files: Sequence[StagedFile]) -> None:
+    def publish(self, staged: StagedStep) -> None:
         """Keep a step's rows unless they are kept already; nothing of it if one file is bad."""
-        if not files or self.sink.has(step):
-            return
-        # Copied, because the bytes are a mapping of a file that retention will remove.
-        data = tuple([read_staged(self.context.store, file).to_pybytes() for file in files])
+        name = (staged.branch, staged.step)
         with _lock:
-            published = _registry.setdefault(self.sink.id, _Published())
-            published.steps.setdefault(step, data)
+            if name in _registry.setdefault(self.sink.id, _Published()).steps:
+                return
+        # Copied, because the bytes are a mapping of a file that retention will remove.
+        data = tuple([read_staged(self.context.store, file).to_pybytes() for file in staged.files])
+        with _lock:
+            _registry.setdefault(self.sink.id, _Published()).steps.setdefault(name, data)
 
     def take_back(self, step: int) -> None:
         """Forget the steps after this one."""
         with _lock:
             published = _registry.get(self.sink.id)
             if published is not None:
-                published.steps = {s: rows for s, rows in published.steps.items() if s <= step}
+                published.steps = {
+                    name: rows for name, rows in published.steps.items() if name[1] <= step
+                }
 
 
 def _decoded(data: bytes) -> pa.Table:

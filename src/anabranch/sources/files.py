@@ -135,6 +135,10 @@ class FileSource:
         """Raise `FileGone` or `FileChanged` for a file that is not as it was planned."""
         check_slices(slices)
 
+    def paths(self, slices: Sequence[Slice]) -> tuple[str, ...]:
+        """The files that Spark reads."""
+        return paths_of(slices)
+
     def log_files(self, position: bytes) -> frozenset[str]:
         """Names in the source log that this position needs."""
         return _log_files(decode_position(position, FilesPosition, _KIND))
@@ -264,6 +268,11 @@ def check_slices(slices: Sequence[Slice]) -> None:
     for part in slices:
         if isinstance(part, FileSlice):
             _check_file(part)
+
+
+def paths_of(slices: Sequence[Slice]) -> tuple[str, ...]:
+    """The paths of files, in the order of their slices."""
+    return tuple(part.path for part in slices if isinstance(part, FileSlice))
 
 
 def _log_files(position: FilesPosition) -> frozenset[str]:

@@ -49,6 +49,8 @@ class PythonDataSource(LaterSchema):
     """
 
     unknown: ClassVar[str] = "the schema of a Python data source is not known before it runs"
+    #: what a reader talks to is not known
+    blocking: ClassVar[bool] = True
 
     source: Any
     options: tuple[tuple[str, str], ...]

@@ -13,10 +13,10 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.errors import CorruptEntry, SourceUnavailable
-from anabranch.protocol.sources import Enumerator, Source, SourceLog
+from anabranch.protocol.sources import Enumerator, SourceLog
 from anabranch.records.slices import Slice
 from anabranch.sources.arguments import as_count, as_schema, as_size
-from anabranch.sources.files import FileSource, check_slices
+from anabranch.sources.files import check_slices, paths_of
 from anabranch.sources.later_schema import LaterSchema
 from anabranch.sources.positions import Position, decode_position
 
@@ -96,14 +96,13 @@ class StructuredStreamSource(LaterSchema):
         """Raise `FileGone` or `FileChanged` for a file of the log that is not as it was planned."""
         check_slices(slices)
 
+    def paths(self, slices: Sequence[Slice]) -> tuple[str, ...]:
+        """The files of the log that Spark reads."""
+        return paths_of(slices)
+
     def log_files(self, position: bytes) -> frozenset[str]:
         """Name nothing: the log of batches has a room of its own."""
         return frozenset()
-
-
-def read_by_spark(source: Source) -> bool:
-    """Whether the JVM reads this source's slices, as files; else Python tasks read them."""
-    return isinstance(source, FileSource | StructuredStreamSource)
 
 
 class BatchPosition(Position, frozen=True, kw_only=True):

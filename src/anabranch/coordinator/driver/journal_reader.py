@@ -199,13 +199,14 @@ class _Reader:
         outputs = []
         for step in range(done + 1, commit.step + 1):
             if commit.step == step and not found.made_up:
-                outputs.append(Output(step, commit.staged))
+                outputs.append(Output(step, commit.staged, owner_of(self.stretches, step)))
                 continue
             name = CommitName(step, owner_of(self.stretches, step))
             # A copied checkpoint comes without the commits before it, and without their files.
             entry = self.journal.find(name) if found.made_up else self.journal.read(name)
             if entry is not None:
-                outputs.append(Output(step, decoded(self.journal, entry, decode_commit).staged))
+                staged = decoded(self.journal, entry, decode_commit).staged
+                outputs.append(Output(step, staged, name.branch))
         return tuple(outputs)
 
     def _replayable(self, step: int) -> int:

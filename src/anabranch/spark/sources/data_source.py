@@ -32,7 +32,7 @@ from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
 from anabranch.errors import AnabranchError, ChangedDataflow, ReadFailed
 from anabranch.operators.error_text import short
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
-from anabranch.records.slices import OffsetSlice
+from anabranch.records.slices import OffsetSlice, Slice
 from anabranch.sources.columns import to_batch
 from anabranch.sources.positions import encode_position
 from anabranch.sources.python_data_source import (
@@ -105,10 +105,15 @@ class DataSourceEnumerator:
         with self._asking("stop"):
             self._reader.stop()
 
-    def partitions(self, part: OffsetSlice) -> list[bytes]:
-        """The partitions between two offsets, pickled for the tasks that read them."""
+    def partitions(self, slices: Sequence[Slice]) -> list[bytes]:
+        """The partitions between offsets, pickled for the tasks that read them."""
         with self._asking("partitions"):
-            found = self._reader.partitions(json.loads(part.start), json.loads(part.end))
+            found = [
+                each
+                for part in slices
+                if isinstance(part, OffsetSlice)
+                for each in self._reader.partitions(json.loads(part.start), json.loads(part.end))
+            ]
             return [cast("bytes", cloudpickle.dumps(each)) for each in found]  # type: ignore[no-untyped-call]
 
     def _latest(self, start: Offset, limit: Limit) -> Offset:

@@ -16,7 +16,7 @@ from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import ReadFailed
 from anabranch.operators.error_text import short
 from anabranch.protocol.sources import Enumerator, Source, SourceLog
-from anabranch.records.slices import OffsetSlice, Slice
+from anabranch.records.slices import Slice
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.sources.structured_stream import StructuredStreamSource
 from anabranch.spark.jvm import java_class
@@ -50,8 +50,7 @@ class SparkSources:
 
     def partitions(self, name: str, slices: Sequence[Slice]) -> list[bytes]:
         """The partitions of a Python data source that a step reads, for its tasks."""
-        parts = [part for part in slices if isinstance(part, OffsetSlice)]
-        return [each for part in parts for each in self._opened[name].partitions(part)]
+        return self._opened[name].partitions(slices)
 
 
 def _with_schema(node: GraphNode, spark: SparkSession) -> GraphNode:

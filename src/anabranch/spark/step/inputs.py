@@ -11,10 +11,9 @@ from pyspark.sql import DataFrame
 from anabranch.dataflow.graph import SourceNode
 from anabranch.messages import FileTags
 from anabranch.plan.boundary import seats_of_level
+from anabranch.protocol.sources import read_by_spark
 from anabranch.records.plan import Input, Plan
-from anabranch.records.slices import FileSlice, RangeSlice
 from anabranch.sources.python_data_source import PythonDataSource
-from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.sources.opening import SparkSources
 from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.plan_cache import Place
@@ -23,6 +22,7 @@ from anabranch.spark.step.reading import (
     PartitionPart,
     ReadOrder,
     ReadPart,
+    SlicePart,
     read_orders,
     tags_of,
 )
@@ -37,7 +37,7 @@ class LevelInput:
     """The input of one level."""
 
     level: int
-    files: tuple[tuple[SourceNode, tuple[FileSlice, ...]], ...]
+    files: tuple[tuple[SourceNode, tuple[str, ...]], ...]
     orders: tuple[ReadOrder, ...]
 
     @property
@@ -62,9 +62,9 @@ class Inputs:
     def load(self, inputs: Iterable[LevelInput]) -> LoadedFiles:
         """Let Spark list all files."""
         return {
-            (node.id, each.level): self._reader(node, each.level).load(slices)
+            (node.id, each.level): self._reader(node, each.level).load(paths)
             for each in inputs
-            for node, slices in each.files
+            for node, paths in each.files
         }
 
     def rows(self, node: SourceNode, level: int, files: LoadedFiles) -> DataFrame:
@@ -75,7 +75,7 @@ class Inputs:
         """The tags by which the rows of each source name their files."""
         inputs = {given.source: given for given in plan.inputs}
         return tuple(
-            tags_of(number, _files(inputs[node.name]))
+            tags_of(number, node.source.paths(inputs[node.name].slices))
             for number, node in enumerate(self._program.physical.sources())
             if node.name in inputs and read_by_spark(node.source)
         )
@@ -87,24 +87,24 @@ class Inputs:
         partitions = (
             seats_of_level(boundary.level, plan).partitions if boundary.level.exchange else 1
         )
-        files: list[tuple[SourceNode, tuple[FileSlice, ...]]] = []
+        files: list[tuple[SourceNode, tuple[str, ...]]] = []
         orders: list[ReadOrder] = []
         for number, node in enumerate(self._program.physical.sources()):
             given = inputs.get(node.name)
             if given is None or not given.slices or node.id not in wanted:
                 continue
             if read_by_spark(node.source):
-                files.append((node, _files(given)))
+                files.append((node, node.source.paths(given.slices)))
             else:
                 orders += read_orders(node, number, self._parts(node, given), plan, partitions)
         return LevelInput(level, tuple(files), tuple(orders))
 
     def _parts(self, node: SourceNode, given: Input) -> list[ReadPart]:
-        """What Python tasks read of a source: planned ranges, or the partitions it names now."""
+        """What Python tasks read of a source: planned slices, or the partitions it names now."""
         if isinstance(node.source, PythonDataSource):
             found = self._sources.partitions(node.name, given.slices)
             return [PartitionPart(number, data) for number, data in enumerate(found)]
-        return [part for part in given.slices if isinstance(part, RangeSlice)]
+        return [SlicePart(part.partition or 0, part) for part in given.slices]
 
     def _reader(self, node: SourceNode, level: int) -> FileReader:
         if (node.id, level) not in self._readers:
@@ -122,7 +122,3 @@ def indexes_of(files: LoadedFiles) -> Mapping[Place, Any] | None:
             return None
         indexes[place] = plan.relation().location()
     return indexes
-
-
-def _files(given: Input) -> tuple[FileSlice, ...]:
-    return tuple(part for part in given.slices if isinstance(part, FileSlice))

@@ -25,7 +25,6 @@ from anabranch.protocol.data_plane import RunAgain
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.shares import members
-from anabranch.records.slices import FileSlice
 from anabranch.rescale.step_moves import PART, moves_of
 from anabranch.sources.files import FileSource
 from anabranch.spark.executors import Executors, releasing
@@ -183,9 +182,9 @@ class SparkPlane:
                 if not isinstance(source, FileSource) or source.separates:
                     continue
                 given = inputs.get(node.name)
-                slices = [s for s in given.slices if isinstance(s, FileSlice)] if given else []
+                paths = () if given is None else source.paths(given.slices)
                 with contextlib.suppress(Exception), quietly():
-                    found = malformed_row(self.spark, source, slices)
+                    found = malformed_row(self.spark, source, paths)
                     if found is not None:
                         return malformed_row_error(node.name, *found)
         return translate_error(error)

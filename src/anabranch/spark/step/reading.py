@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
@@ -21,18 +21,18 @@ from anabranch.operators.error_text import short
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import PREFIX, Boundary
 from anabranch.plan.controls import messages_for
-from anabranch.protocol.sources import PythonSource, Source
+from anabranch.protocol.sources import PythonSource, Source, read_by_spark
 from anabranch.records.plan import Plan
-from anabranch.records.slices import FileSlice, RangeSlice
+from anabranch.records.slices import Slice
 from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark_path
 from anabranch.sources.python_data_source import PythonDataSource
-from anabranch.sources.structured_stream import read_by_spark
 from anabranch.spark.failure import carrying_errors
 from anabranch.spark.sources.data_source import read_partition
 from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.rows import batches, pack_notes, pack_rows, reader_order
 from anabranch.spark.step.task import TaskSpec
 from anabranch.spark.worker_memory import freeze_long_lived
+from anabranch.task.reader import Positions, with_positions
 
 _FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
 _BLOCK = f"_metadata.file_block_start as {PREFIX}o1"
@@ -44,8 +44,45 @@ class PartitionPart(msgspec.Struct, frozen=True, tag="partition"):
     partition: int
     data: bytes
 
+    @property
+    def first(self) -> None:
+        """Rows are counted from 0 on."""
+        return None
 
-ReadPart: TypeAlias = RangeSlice | PartitionPart
+    @property
+    def place(self) -> str:
+        """What to call it in an error."""
+        return f"partition {self.partition}"
+
+    def read(self, source: Source) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        """Its rows, and where they stand."""
+        batches = read_partition(cast("PythonDataSource", source), self.data)
+        return with_positions(batches, source.schema)
+
+
+class SlicePart(msgspec.Struct, frozen=True, tag="slice"):
+    """A slice as it was planned: its source reads it."""
+
+    partition: int
+    slice: Slice
+
+    @property
+    def first(self) -> int | None:
+        """Where its rows begin."""
+        return self.slice.first
+
+    @property
+    def place(self) -> str:
+        """What to call it in an error."""
+        return f"partition {self.partition}, rows {self.slice.first} to {self.slice.past}"
+
+    def read(self, source: Source) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        """Its rows, and where they stand."""
+        batches = cast("PythonSource[Any]", source).read(self.slice)
+        return with_positions(batches, source.schema, self.slice.first or 0, self.slice.past)
+
+
+ReadPart: TypeAlias = SlicePart | PartitionPart
 """The part of one partition that a read task reads."""
 
 
@@ -89,9 +126,9 @@ class FileReader:
         self._assembly = assembly
         self._reader = assembly.spark.read.format(format).schema(to_ddl(schema)).options(**options)
 
-    def load(self, slices: Sequence[FileSlice]) -> DataFrame:
+    def load(self, paths: Sequence[str]) -> DataFrame:
         """Let Spark list these files."""
-        return self._assembly.load(self._reader, [spark_path(part.path) for part in slices])
+        return self._assembly.load(self._reader, [spark_path(path) for path in paths])
 
     def rows(self, files: DataFrame) -> DataFrame:
         """The rows of files, with the additional columns that steps need."""
@@ -99,13 +136,13 @@ class FileReader:
 
 
 def malformed_row(
-    spark: SparkSession, source: FileSource, slices: Sequence[FileSlice]
+    spark: SparkSession, source: FileSource, paths: Sequence[str]
 ) -> tuple[str, str] | None:
     """The file and the raw text of a row that does not fit the schema; None if all fit."""
     parted = source.separated()
     *_, raw, file = parted.schema.names
     reader = FileReader(Assembly(spark), parted, ordered=False)
-    found = reader.rows(reader.load(slices)).where(f"{quote(raw)} is not null").limit(1).collect()
+    found = reader.rows(reader.load(paths)).where(f"{quote(raw)} is not null").limit(1).collect()
     return (found[0][file], found[0][raw]) if found else None
 
 
@@ -121,9 +158,9 @@ def _format_of(source: Source) -> tuple[str, dict[str, str]]:
     return source.format, options
 
 
-def tags_of(number: int, slices: Sequence[FileSlice]) -> tuple[int, tuple[int, ...]]:
+def tags_of(number: int, paths: Sequence[str]) -> tuple[int, tuple[int, ...]]:
     """The tags by which rows name their files, in planned order."""
-    return number, tuple(file_tag(part.path) for part in slices)
+    return number, tuple(file_tag(path) for path in paths)
 
 
 def read_orders(
@@ -172,8 +209,7 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
                 for table in _read(boundary, producers, node, order, part):
                     rows += table.num_rows
                     yield from batches(table)
-                start = part.start if isinstance(part, RangeSlice) else None
-                read.append(PartitionRead(node.name, part.partition, rows, start))
+                read.append(PartitionRead(node.name, part.partition, rows, part.first))
             for _ in (*passage.before_data(node.id), *passage.after_data(node.id)):
                 pass  # Positions are in the plan: a source has no state to take or leave.
             report = replace(
@@ -198,30 +234,19 @@ def python_producers(boundary: Boundary) -> list[int]:
 def _read(
     boundary: Boundary, producers: Sequence[int], node: SourceNode, order: ReadOrder, part: ReadPart
 ) -> Iterator[pa.Table]:
-    position, place = 0, f"partition {part.partition}"
-    if isinstance(part, RangeSlice):
-        position = part.start
-        place += f", rows {part.start} to {part.end}"
     try:
-        for batch in _batches_of(node, part):
-            row_order = reader_order(order.number, part.partition, position, batch.num_rows)
+        for batch, positions in part.read(node.source):
+            row_order = reader_order(order.number, part.partition, positions)
             values = pa.Table.from_batches([batch])
             yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order))
-            position += batch.num_rows
     except AnabranchError:
         raise
     except Exception as error:
         raise ReadFailed(
             f"Source {node.name!r} raised {type(error).__name__}: {short(str(error))}",
-            where=place,
+            where=part.place,
             do="Fix the source and run the pipeline again: it continues with this step.",
         ) from error
-
-
-def _batches_of(node: SourceNode, part: ReadPart) -> Iterator[pa.RecordBatch]:
-    if isinstance(part, PartitionPart):
-        return read_partition(cast("PythonDataSource", node.source), part.data)
-    return cast("PythonSource", node.source).read(part)
 
 
 def _report(attempt: Attempt, seconds: float) -> Report:

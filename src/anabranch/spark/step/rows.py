@@ -150,11 +150,10 @@ def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def reader_order(source: int, partition: int, start: int, count: int) -> RowOrder:
+def reader_order(source: int, partition: int, positions: npt.NDArray[np.int64]) -> RowOrder:
     """The order of rows that a Python source read from one of its partitions."""
-    first = np.full(count, (source << SOURCE_SHIFT) + partition, dtype=np.int64)
-    position = np.arange(start, start + count, dtype=np.int64)
-    return RowOrder((first, position, np.zeros(count, dtype=np.int64)))
+    first = np.full(len(positions), (source << SOURCE_SHIFT) + partition, dtype=np.int64)
+    return RowOrder((first, positions, np.zeros(len(positions), dtype=np.int64)))
 
 
 def _with_nulls(

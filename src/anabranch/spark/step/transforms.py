@@ -22,7 +22,7 @@ from anabranch.operators.error_text import failing_line
 from anabranch.plan.physical import Edge, Transform
 from anabranch.plan.sql import Crossing
 from anabranch.plan.transform_sql import ORD_TYPE, inflow, outflow
-from anabranch.sources.structured_stream import read_by_spark
+from anabranch.protocol.sources import read_by_spark
 from anabranch.spark.error_text import sentence
 from anabranch.spark.jvm import SESSION, TREE_PATTERN, class_name, java_class, scala_items
 

@@ -188,7 +188,7 @@ class SimulatedCluster:
         self.trouble.end()
         if self.node is not None:
             self.node.plane.chances = CALM.chances
-            self.node.stuck = None
+            self.node.stuck.clear()
         for each in self.coordinators:
             each.frozen = False
             self.ask(each, StartPipeline())

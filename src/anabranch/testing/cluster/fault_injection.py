@@ -158,7 +158,7 @@ class Trouble:
         node = self._cluster.node
         if node is not None:
             seconds = self._random.choice((1.0, 10.0, 5000.0))
-            node.stuck = self._cluster.clock.seconds + seconds
+            node.stuck["run_step"] = self._cluster.clock.seconds + seconds
 
     def _begin_query(self) -> None:
         node = self._cluster.node

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from anabranch.coordinator.parts.rescale import rescale_of
 from anabranch.coordinator.parts.sources import positions_of
@@ -17,7 +18,6 @@ from anabranch.records.bins import BinSet
 from anabranch.records.commit import Commit
 from anabranch.records.placed import Assignment, OperatorState
 from anabranch.records.plan import Input, Plan
-from anabranch.records.slices import RangeSlice
 from anabranch.rescale.moves import Move
 from anabranch.rescale.step_moves import moves_of
 from anabranch.task.program import Program
@@ -77,7 +77,7 @@ class Ownership:
         }
         self._homes = {name: program.region_of(name) for name in program.layouts}
         #: how far each partition was read by a step
-        self._read: dict[int, dict[tuple[str, int], int]] = {}
+        self._read: dict[int, dict[tuple[str, int], Any]] = {}
 
     def planned(self, branch: int, plan: Plan) -> None:
         """A plan is durable: each bin has one owner, and another one only by a generation (R1)."""
@@ -154,25 +154,25 @@ class Ownership:
 
     def _check_read(self, plan: Plan, commit: Commit) -> None:
         """No row is passed over, and none is read twice: a position is a frontier (R4)."""
-        size = 0
+        size: int | None = 0
         known = self._read.get(plan.step - 1)
         ends = dict(known or {})
         for given in plan.inputs:
             for part in given.slices:
-                if not isinstance(part, RangeSlice):
+                if part.partition is None:
                     return
                 place = (given.source, part.partition)
                 require(
-                    known is None or part.start == ends.get(place, 0),
-                    f"R4: step {plan.step} reads {given.source!r} from row {part.start} on, and "
-                    f"row {ends.get(place, 0)} comes next",
+                    known is None or part.follows(ends.get(place)),
+                    f"R4: step {plan.step} reads {given.source!r} from row {part.first} on, and "
+                    f"{ends.get(place)} was read last",
                 )
-                ends[place] = part.end
-                size += part.end - part.start
+                ends[place] = part
+                size = None if size is None or part.rows is None else size + part.rows
         self._read[plan.step] = ends
         found = rows_read(self._program.physical, commit.counts)
         require(
-            found == size,
+            size is None or found == size,
             f"R4: step {commit.step} passes {size} rows of its sources and has worked on {found}",
         )
 

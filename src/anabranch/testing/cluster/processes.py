@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from anabranch.coordinator.driver.journal_writer import JournalWriter
 from anabranch.coordinator.effects import Effect, Fetch, FindNode, Give, ReplaceNode, Take
@@ -20,13 +21,12 @@ WORK = (
     "open_pending",
     "run_step",
     "poll_inputs",
-    "publish_next",
     "check_next",
     "sweep",
     "close_pending",
     "cancel_pending",
 )
-"""What a node does, each a piece of work of its own."""
+"""What a node does, each a piece of work of its own; publishing is one for each sink."""
 
 HEARTBEAT = 1.0
 
@@ -35,27 +35,29 @@ HEARTBEAT = 1.0
 class SimulatedNode:
     """A node.
 
-    ``idle`` says when each kind of work had nothing to do; until ``stuck`` no step makes progress.
+    ``idle`` says when each kind of work had nothing to do, ``stuck`` until when it does nothing.
     """
 
     name: str
     core: NodeCore
     plane: MemoryPlane
     idle: dict[str, tuple[int, float]] = field(default_factory=dict)
-    stuck: float | None = None
+    stuck: dict[str, float] = field(default_factory=dict)
     #: what does each kind of work
     pieces: dict[str, Callable[[], bool]] = field(init=False)
 
     def __post_init__(self) -> None:
         """Look up once what is called again and again."""
         self.pieces = {kind: getattr(self.core, kind) for kind in WORK}
+        publish = self.core.publish_next
+        self.pieces |= {f"publish_next {sink}": partial(publish, sink) for sink in self.core.sinks}
 
     def has_work(self, now: float) -> bool:
         """Whether there may be something to do."""
         beat, idle = self.core.beat, self.idle
-        if len(idle) < len(WORK):
+        if len(idle) < len(self.pieces):
             return True
-        for kind in WORK:
+        for kind in self.pieces:
             at = idle[kind]
             if (at[0] != beat or now >= at[1] + HEARTBEAT) and not self._stuck(kind, now):
                 return True
@@ -65,16 +67,15 @@ class SimulatedNode:
         """The kinds of work that may have something to do."""
         beat, idle = self.core.beat, self.idle
         found = []
-        for kind in WORK:
+        for kind in self.pieces:
             at = idle.get(kind)
-            if at is None or at[0] != beat or now >= at[1] + HEARTBEAT:
+            due = at is None or at[0] != beat or now >= at[1] + HEARTBEAT
+            if due and not self._stuck(kind, now):
                 found.append(kind)
-        if "run_step" in found and self._stuck("run_step", now):
-            found.remove("run_step")
         return found
 
     def _stuck(self, kind: str, now: float) -> bool:
-        return kind == "run_step" and self.stuck is not None and now < self.stuck
+        return kind in self.stuck and now < self.stuck[kind]
 
 
 @dataclass(slots=True, eq=False)

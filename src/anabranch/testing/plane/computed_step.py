@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
-from typing import cast
+from typing import Any, cast
 
-from anabranch.messages import Attempt, Control, Load, Report
-from anabranch.node.step_outcome import ranges_of
+from anabranch.dataflow.graph import SourceNode
+from anabranch.messages import Attempt, Control, Load, PartitionRead, Report
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import state_shapes
 from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Group, Level
-from anabranch.protocol.sources import PythonSource
+from anabranch.protocol.sources import PythonSource, read_by_spark
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
-from anabranch.records.slices import RangeSlice
+from anabranch.records.slices import Slice
 from anabranch.store.disk import disk, use_disk
 from anabranch.task.program import Program
+from anabranch.task.reader import with_positions
 from anabranch.task.region_task import RegionTask, TaskPlace
 from anabranch.task.worker_home import Homes
 from anabranch.testing.plane.exchange import Arrived, Exchange, TaskShare, ordered, owned_bins
@@ -68,7 +69,7 @@ class ComputedStep:
         """Run all tasks, level by level."""
         sources = self._read()
         roles: list[Role] = []
-        reports = [read_report(self._plan, attempt) for attempt in sources]
+        reports = [*sources]
         for level in self._program.physical.levels[1:]:
             done: list[DoneTask] = []
             for group in level.groups:
@@ -83,21 +84,32 @@ class ComputedStep:
                     self._exchange.put(producer, rows, token)
         return reports, DoneStep(tuple(roles), sources)
 
-    def _read(self) -> tuple[Attempt, ...]:
+    def _read(self) -> tuple[Report, ...]:
         """Each partition is read by the worker that it is assigned to."""
-        attempts = []
+        reports = []
         slices = {given.source: given.slices for given in self._plan.inputs}
         for number, node in enumerate(self._program.physical.sources()):
-            source = cast(PythonSource, node.source)
-            parts = [p for p in slices.get(node.name, ()) if isinstance(p, RangeSlice)]
-            readers = [self._plan.reader(node.name, part.partition) for part in parts]
-            for part in parts:
-                for place, batch in enumerate(source.read(part)):
-                    rows = ordered(batch, number, part)
-                    self._exchange.put(node.id, rows, (node.name, part, place))
-            for worker in sorted(set(readers)) or [self._plan.reader(node.name, 0)]:
-                attempts.append(self._attempts(0, node.name, worker))
-        return tuple(attempts)
+            read: dict[int, list[PartitionRead]] = {}
+            for part in slices.get(node.name, ()):
+                if read_by_spark(node.source):
+                    continue  # There is no Spark here: such a source has no rows.
+                done = self._read_slice(node, number, part)
+                read.setdefault(self._plan.reader(node.name, done.partition), []).append(done)
+            for worker in sorted(read) or [self._plan.reader(node.name, 0)]:
+                attempt = self._attempts(0, node.name, worker)
+                mine = tuple(read.get(worker, ()))
+                reports.append(Report(attempt, (), (), (), (), {}, read=mine))
+        return tuple(reports)
+
+    def _read_slice(self, node: SourceNode, number: int, part: Slice) -> PartitionRead:
+        source = cast("PythonSource[Any]", node.source)
+        partition, size = part.partition or 0, 0
+        batches = with_positions(source.read(part), source.schema, part.first or 0, part.past)
+        for place, (batch, positions) in enumerate(batches):
+            size += batch.num_rows
+            rows = ordered(batch, number, partition, positions)
+            self._exchange.put(node.id, rows, (node.name, part, place))
+        return PartitionRead(node.name, partition, size, part.first)
 
     def _task(self, level: Level, group: Group, worker: int) -> tuple[DoneTask, Report]:
         control = self._control(level, group, worker)
@@ -171,14 +183,3 @@ class ComputedStep:
 def _some(parts: list[Rows]) -> list[Rows]:
     """Those with rows: a producer without any may not say in which order they would be."""
     return [part for part in parts if len(part)] or parts[:1]
-
-
-def read_report(plan: Plan, attempt: Attempt) -> Report:
-    """The report of a read task: it has read what it was to read."""
-    mine = (attempt.group, attempt.worker)
-    read = tuple(
-        each
-        for each in ranges_of(plan)
-        if (each.source, plan.reader(each.source, each.partition)) == mine
-    )
-    return Report(attempt, (), (), (), (), {}, read=read)

@@ -20,8 +20,8 @@ from anabranch.operators.rows import Rows
 from anabranch.plan.physical import Edge
 from anabranch.records.bins import BinSet, bin_of
 from anabranch.records.placed import Assignment
-from anabranch.records.slices import RangeSlice
 from anabranch.task.program import Program
+from anabranch.task.reader import Positions
 
 Bins = np.ndarray[Any, Any]
 
@@ -134,12 +134,11 @@ def hashes_of(keys: pa.Table) -> np.ndarray[Any, Any]:
     return (np.array(small, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
 
 
-def ordered(batch: pa.RecordBatch, number: int, part: RangeSlice) -> Rows:
+def ordered(batch: pa.RecordBatch, number: int, partition: int, positions: Positions) -> Rows:
     """Rows of a source with their order."""
     size = batch.num_rows
-    first = np.full(size, (number << 32) + part.partition, dtype=np.int64)
-    position = np.arange(part.start, part.start + size, dtype=np.int64)
-    order = RowOrder((first, position, np.zeros(size, dtype=np.int64)))
+    first = np.full(size, (number << 32) + partition, dtype=np.int64)
+    order = RowOrder((first, positions, np.zeros(size, dtype=np.int64)))
     return Rows(pa.Table.from_batches([batch]), order=order)
 
 

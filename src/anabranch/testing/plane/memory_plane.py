@@ -18,12 +18,13 @@ import msgspec
 
 from anabranch.errors import AnabranchError, ReadFailed
 from anabranch.messages import Attempt, Report
+from anabranch.node.step_outcome import task_of
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.task.program import Program
 from anabranch.task.region_task import TaskPlace
 from anabranch.task.worker_home import Homes
-from anabranch.testing.plane.computed_step import ComputedStep, read_report
+from anabranch.testing.plane.computed_step import ComputedStep
 from anabranch.testing.plane.step_memo import DoneStep, OpenStore, Role, StepMemo
 
 
@@ -105,8 +106,7 @@ class MemoryPlane:
         return Attempt(level, group, worker, f"{self.random.getrandbits(128):032x}")
 
     def _perform(self, done: DoneStep, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
-        again = [self.attempt(a.level, a.group, a.worker) for a in done.sources]
-        reports = [read_report(plan, attempt) for attempt in again]
+        reports = [self._read_again(report) for report in done.sources]
         for role in done.roles:
             reports.append(role.task.perform(self.open, states, self._place(plan, role)))
         return reports
@@ -166,9 +166,17 @@ class MemoryPlane:
     ) -> Report:
         """Let a task be done by another attempt."""
         for role in done.roles:
-            if role.name == (attempt.level, attempt.group, attempt.worker):
+            if role.name == task_of(attempt):
                 return role.task.perform(self.open, states, self._place(plan, role))
-        return read_report(plan, self.attempt(attempt.level, attempt.group, attempt.worker))
+        return self._read_again(
+            next(each for each in done.sources if task_of(each.attempt) == task_of(attempt))
+        )
+
+    def _read_again(self, report: Report) -> Report:
+        """The report of another attempt of a read task."""
+        was = report.attempt
+        again = self.attempt(was.level, was.group, was.worker)
+        return msgspec.structs.replace(report, attempt=again)
 
     def _happens(self, chance: float) -> bool:
         return chance > 0 and self.random.random() < chance

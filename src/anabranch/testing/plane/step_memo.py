@@ -18,7 +18,6 @@ import msgspec
 
 from anabranch.messages import (
     Acquire,
-    Attempt,
     Collect,
     Control,
     Hold,
@@ -168,10 +167,10 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class DoneStep:
-    """A step that was computed, task by task, level by level."""
+    """A step that was computed, task by task, level by level; and what read tasks reported."""
 
     roles: tuple[Role, ...]
-    sources: tuple[Attempt, ...]
+    sources: tuple[Report, ...]
 
 
 @dataclass(slots=True)

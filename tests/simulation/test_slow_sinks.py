@@ -1,0 +1,63 @@
+"""Three sinks in a simulated cluster: one is slow, one fails for a while, the third keeps up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.dataflow.flow import Dataflow
+from anabranch.errors import PublishFailed
+from anabranch.protocol.sinks import StagedStep
+from anabranch.sinks.memory import MemoryPublisher, MemorySink
+from anabranch.sources.scripted import EOF, ScriptedSource
+from anabranch.store.disk import use_disk
+from anabranch.task.program import Program
+from anabranch.testing.cluster.cluster import SimulatedCluster
+from anabranch.testing.cluster.faults import CALM
+from anabranch.testing.plane.plain_columns import typed_without_spark
+
+STEPS = 12
+FAILURES = 4
+SLEEP = 5.0
+
+
+def three_sinks() -> Dataflow:
+    flow = Dataflow("three")
+    pages = [[(step,)] for step in range(STEPS)]
+    rows = flow.source("rows", ScriptedSource("n bigint", [*pages, EOF]))
+    for name in ("a-slow", "b-failing", "c-third"):
+        rows.sink(name, MemorySink())
+    return flow
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_third_sink_stays_within_two_steps_of_the_last_commit(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program(typed_without_spark(three_sinks()), 4)
+    cluster = SimulatedCluster(seed, program, tmp_path, weather=CALM)
+    publish = MemoryPublisher.publish
+    given: dict[str, list[int]] = {name: [] for name in program.sinks}
+    lags: list[tuple[int, int]] = []
+
+    def misbehaving(self: MemoryPublisher, staged: StagedStep) -> None:
+        name = self.context.sink
+        given[name].append(staged.step)
+        if name == "a-slow" and cluster.node is not None:
+            # As a thread that sleeps: what it publishes with does nothing for a while.
+            cluster.node.stuck[f"publish_next {name}"] = cluster.clock.seconds + SLEEP
+        if name == "b-failing" and len(given[name]) <= FAILURES:
+            raise PublishFailed("away")
+        if name == "c-third":
+            behind = staged.step - len(given["a-slow"])
+            lags.append((cluster.rules.step - staged.step, behind))
+        publish(self, staged)
+
+    monkeypatch.setattr(MemoryPublisher, "publish", misbehaving)
+    with use_disk(cluster.disk):
+        cluster.run()
+    every = list(range(1, STEPS + 1))
+    assert given == {"a-slow": every, "b-failing": [1] * FAILURES + every, "c-third": every}
+    assert max(lag for lag, _ in lags) <= 2
+    assert max(behind for _, behind in lags) >= 2, "the slow one was not slow"
