@@ -6,13 +6,15 @@ the one before it on the line of steps that leads to it; a rewind cuts that line
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.coordinator.parts.rescale import rescale_of
 from anabranch.coordinator.parts.sources import positions_of
+from anabranch.dataflow.graph import SplitNode, WhereNode
 from anabranch.messages import Report
-from anabranch.node.step_outcome import rows_read
+from anabranch.plan.physical import Physical
 from anabranch.records.bins import BinSet
 from anabranch.records.commit import Commit
 from anabranch.records.placed import Assignment, OperatorState
@@ -75,6 +77,7 @@ class Ownership:
             for edge in level.inputs
             if edge.consumer in group.operators and group.region is not None
         }
+        self._whole = _whole_edges(program.physical)
         self._homes = {name: program.region_of(name) for name in program.layouts}
         #: how far each partition was read by a step
         self._read: dict[int, dict[tuple[str, int], int]] = {}
@@ -154,7 +157,7 @@ class Ownership:
 
     def _check_read(self, plan: Plan, commit: Commit) -> None:
         """No row is passed over, and none is read twice: a position is a frontier (R4)."""
-        size = 0
+        sizes: Counter[str] = Counter()
         known = self._read.get(plan.step - 1)
         ends = dict(known or {})
         for given in plan.inputs:
@@ -168,13 +171,28 @@ class Ownership:
                     f"row {ends.get(place, 0)} comes next",
                 )
                 ends[place] = part.end
-                size += part.end - part.start
+                sizes[given.source] += part.end - part.start
         self._read[plan.step] = ends
-        found = rows_read(self._program.physical, commit.counts)
-        require(
-            found == size,
-            f"R4: step {commit.step} passes {size} rows of its sources and has worked on {found}",
-        )
+        counted = {count.place: count.rows for count in commit.counts}
+        for edge, source in self._whole.items():
+            size, found = sizes[source], counted.get(edge, 0)
+            require(
+                found == size,
+                f"R4: step {commit.step} passes {size} rows of {source!r} and has worked on "
+                f"{found}",
+            )
+
+
+def _whole_edges(physical: Physical) -> dict[str, str]:
+    """The edges on which every row of a source goes to a task, and which source that is."""
+    names = {source.id: source.name for source in physical.sources()}
+    return {
+        edge.place: names[edge.producer]
+        for level in physical.levels
+        for edge in level.inputs
+        if edge.producer in names
+        and not any(isinstance(node, WhereNode | SplitNode) for node in edge.chain)
+    }
 
 
 def _check_collected(commit: Commit, plan: Plan | None, owned: Bins) -> None:

@@ -21,6 +21,7 @@ from anabranch.store.disk import disk, use_disk
 from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace
 from anabranch.task.worker_home import Homes
+from anabranch.testing.plane.chains import Chains
 from anabranch.testing.plane.exchange import Arrived, Exchange, TaskShare, ordered, owned_bins
 from anabranch.testing.plane.step_memo import (
     DoneStep,
@@ -41,6 +42,7 @@ class ComputedStep:
     def __init__(
         self,
         program: Program,
+        chains: Chains,
         store: OpenStore,
         attempts: Attempts,
         plan: Plan,
@@ -62,7 +64,7 @@ class ComputedStep:
         self._memo = memo
         # Other threads of a pipeline write too, so nothing is recorded that nobody asks for.
         self._recording = Recording(disk()) if recorded else None
-        self._exchange = Exchange(program, None if memo is None else memo.arrivals)
+        self._exchange = Exchange(program, chains, None if memo is None else memo.arrivals)
 
     def run(self) -> tuple[list[Report], DoneStep]:
         """Run all tasks, level by level."""
