@@ -116,8 +116,7 @@ class ComputedStep:
         key: Hashable = None
         if self._memo is not None:
             rows = tuple([(name, each.content) for _, name, each in arrived])
-            # Outside of regions what a task does depends on its number, by way of its rows alone.
-            key = self._memo.task_key(self._plan, control, rows)
+            key = self._memo.keys.task(self._plan, control, rows)
             known = self._memo.tasks.get(key)
             if known is not None:
                 return known, known.perform(self._store, self._before, place)
