@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from anabranch.coordinator.parts.rescale import rescale_of
 from anabranch.coordinator.parts.sources import positions_of
 from anabranch.dataflow.graph import SplitNode, WhereNode
@@ -25,6 +27,7 @@ from anabranch.rescale.step_moves import moves_of
 from anabranch.task.program import Program
 from anabranch.testing.cluster.rule_broken import require
 from anabranch.testing.plane.exchange import owned_bins
+from anabranch.testing.scenario import Positions
 
 Bins = dict[tuple[str, int], int]
 """The owner of each bin of each region."""
@@ -55,6 +58,11 @@ class Line:
                 found.append(step)
             before = positions_of(commit)
         return found
+
+    def positions(self, step: int) -> Positions:
+        """Where sources stood after a step."""
+        found = positions_of(self.commits.get(step))
+        return {each.source: msgspec.json.decode(each.position) for each in found}
 
 
 def _moved_on(before: Sequence[Input], after: Sequence[Input]) -> bool:
