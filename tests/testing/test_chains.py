@@ -17,7 +17,7 @@ from anabranch.sinks.memory import MemorySink
 from anabranch.sources.generator import GeneratorSource
 from anabranch.sources.scripted import EOF, ScriptedSource
 from anabranch.task.program import Program
-from anabranch.testing import MemoryPlane, Scenario, Outcome, Simulation
+from anabranch.testing import MemoryPlane, Outcome, Scenario, Simulation
 from anabranch.testing.scenario import Row
 from tests.dataflow.fakes import FakeAnalyzer
 
