@@ -27,7 +27,7 @@ NAMES = "abcdefghij"
 NEVER = 0.2
 """How many of the customers never come."""
 
-PAUSED = 0.3
+PAUSED = 0.5
 """How often nobody comes for a while."""
 
 
