@@ -98,7 +98,9 @@ def _constant(text: str) -> PlainValue | None:
         return None
     scalar = pa.scalar(value, kind)
     return PlainValue(
-        pa.field("", kind, nullable=False), lambda table: pa.repeat(scalar, table.num_rows), is_constant=True
+        pa.field("", kind, nullable=False),
+        lambda table: pa.repeat(scalar, table.num_rows),
+        is_constant=True,
     )
 
 
