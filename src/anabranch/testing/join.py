@@ -27,8 +27,8 @@ NAMES = "abcdefghij"
 NEVER = 0.2
 """How many of the customers never come."""
 
-PAUSED = 0.5
-"""How often nobody comes for a while."""
+PAUSES = (0, 0, 2, 6, 10)
+"""How often the customers are asked for in vain, before a page of them."""
 
 
 def join(script: int = 0, steps: int = STEPS) -> Scenario:
@@ -188,8 +188,7 @@ def _paged(random: Random, customers: Sequence[tuple[str, str]]) -> Iterator[obj
     """Pages of one or two customers, with pauses; then the end."""
     rest = list(customers)
     while rest:
-        while random.random() < PAUSED:
-            yield PAUSE
+        yield from [PAUSE] * random.choice(PAUSES)
         size = random.randint(1, 2)
         yield rest[:size]
         del rest[:size]

@@ -42,7 +42,7 @@ class Scenario:
     ``ScriptedSource`` or ``GeneratorSource`` that ends, and SQL no more than ``plain_sql`` runs.
     ``check`` raises ``AssertionError`` when the outcome is wrong. Values above ``large_bytes`` are
     in files of their own, as giant ones are. ``live`` says how many keys (or entries) a state holds
-    after so many steps that read something, or, as a function, where sources stand at a position.
+    after so many steps that read something; as a function, it is given where the sources stand.
     """
 
     make: Callable[[Path], Dataflow]
