@@ -20,6 +20,7 @@ import pytest
 from anabranch.testing.cluster.rules import RuleBroken
 from anabranch.testing.join import join
 from anabranch.testing.scenario import Scenario
+from anabranch.testing.scenarios import Simulated, scenario_of
 from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.bugs import BUGS, bug, is_found
@@ -121,11 +122,12 @@ def test_twenty_minutes_of_joins_break_no_rule() -> None:
     assert [seed for _, broken in results for seed in broken] == []
 
 
+@pytest.mark.parametrize("scenario", Simulated)
 @pytest.mark.parametrize("name", sorted(BUGS))
-def test_the_search_finds_a_bug_that_was_put_in(name: str) -> None:
-    with Simulation() as simulation, bug(name):
+def test_the_search_finds_a_bug_that_was_put_in(name: str, scenario: Simulated) -> None:
+    with Simulation(scenario_of(scenario)) as simulation, bug(name):
         for seed in range(FIRST, FIRST + 1000):
             if is_found(name, simulation, seed):
-                tell(f"{name}: seed {seed}")
+                tell(f"{name}: {scenario}, seed {seed}")
                 return
     pytest.fail(f"{name} was not found in 1000 schedules")
