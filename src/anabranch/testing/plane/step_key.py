@@ -43,7 +43,7 @@ class StepKeys:
         return cls(
             # Only a time-to-live asks for the time: user's code is not told it.
             clock=any(layout.expires for layout in program.layouts.values()),
-            heard=any(isinstance(each, ProcessOperator) and each.hears for each in operators),
+            heard=any(isinstance(o, ProcessOperator) and o.handles_messages for o in operators),
         )
 
     def step(self, plan: Plan, states: Sequence[OperatorState]) -> Hashable:
