@@ -398,6 +398,17 @@ def test_operators_are_told_of_the_end_one_a_step_then_all_is_over() -> None:
     assert kinds(effects) == ["CheckOrder"]
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_step_behind_an_end_does_not_forget_it_unless_rows_have_come(reads: bool) -> None:
+    bench = Bench()
+    between = plan(8, inputs=read(8) if reads else ())
+    bench.open(journal(7, commit=commit(7, ending="first"), plan=between))
+    bench.report(Open(7), done=Done(8, 0))
+    (written,) = bench.send(ResultFetched(result(8)))
+    assert isinstance(written, WriteCommit)
+    assert written.commit.ending == (None if reads else "first")
+
+
 # ------------------------------------------------------------------------ failures and lost state
 
 

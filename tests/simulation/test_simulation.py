@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from anabranch.testing import __main__ as command
+from anabranch.testing.join import join
+from anabranch.testing.scenarios import Simulated, scenario_of
 from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 from tests.simulation.bugs import BUGS, FOUND_BY, bug, is_found
@@ -19,10 +21,11 @@ NEAR = 100
 KEPT = json.loads(Path(__file__).with_name("seeds.json").read_text())
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+@pytest.mark.parametrize("scenario", Simulated)
+def test_the_same_seed_gives_the_same_run(scenario: Simulated) -> None:
     stories: list[list[str]] = []
     for memo in (True, True, False):
-        with Simulation(memo=memo) as simulation:
+        with Simulation(scenario_of(scenario), memo=memo) as simulation:
             if memo and stories:
                 simulation.run(3)  # what was computed before makes no difference
             stories.append(simulation.run(7).story())
@@ -37,10 +40,16 @@ def test_other_input_computed_every_time(customers: Customers) -> None:
             simulation.run(seed)
 
 
+def test_another_join_computed_every_time() -> None:
+    with Simulation(join(script=1), memo=False) as simulation:
+        for seed in (1, 2):
+            simulation.run(seed)
+
+
 @pytest.mark.parametrize(("name", "kept"), sorted(KEPT["schedules"].items()))
 def test_a_schedule_that_was_kept(name: str, kept: dict[str, Any]) -> None:
-    scenario = shop(kept["script"], customers=Customers(kept["customers"]))
-    with Simulation(scenario) as simulation:
+    scenario = {key: value for key, value in kept.items() if key != "seed"}
+    with Simulation(scenario_of(**scenario)) as simulation:
         simulation.run(kept["seed"])
 
 
@@ -80,6 +89,20 @@ def test_the_command_runs_a_seed_tells_its_story_and_keeps_it(
     assert "1 schedules, " in text
     saved = {"an-odd-one": {"customers": "some", "script": 2, "seed": 5}}
     assert json.loads(kept.read_text()) == {"schedules": saved, "bugs": {}}
+
+
+def test_the_command_runs_and_keeps_another_scenario(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "seeds.json"
+    arguments = ["--scenario", "join", "--seed", "3", "--count", "2", "--script", "4"]
+    assert command.main([*arguments, "--save", "a-join", "--seeds", str(kept)]) == 0
+    assert "2 schedules, " in capsys.readouterr().out
+    saved = {"a-join": {"scenario": "join", "script": 4, "seed": 3}}
+    assert json.loads(kept.read_text())["schedules"] == saved
+    with pytest.raises(SystemExit):
+        command.main([*arguments, "--customers", "few"])
+    assert "only the shop has customers" in capsys.readouterr().err
 
 
 def test_the_command_fails_with_the_story_of_a_broken_rule(

@@ -29,7 +29,7 @@ from anabranch.rescale.step_moves import moves_of
 from anabranch.sinks.staging import read_staged
 from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace
-from anabranch.testing.plane.exchange import hashes_of
+from anabranch.testing.plane.chains import hashes_of
 from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.engine import Engine
 from tests.node.shop import BINS, program

@@ -38,7 +38,7 @@ from anabranch.sinks.staging import read_staged
 from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace, TaskResult
 from anabranch.task.worker_home import Homes
-from anabranch.testing.plane.exchange import hashes_of
+from anabranch.testing.plane.chains import hashes_of
 from tests.node.shop import BINS, make_program, program, remember, scripted, shop
 
 READ = (Attempt(0, "orders", 0, "aa"),)

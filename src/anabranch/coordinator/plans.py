@@ -159,6 +159,14 @@ def next_ending(memory: Memory) -> str | None:
     return endings[place] if place < len(endings) else None
 
 
+def _ended(memory: Memory, plan: Plan) -> str | None:
+    """The last operator whose keys have got their end; it stays so until rows are read again."""
+    before = memory.journal.commit
+    if plan.ending is not None or before is None or any(given.slices for given in plan.inputs):
+        return plan.ending
+    return before.ending
+
+
 def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -> Commit:
     """The commit of a step that the node has run."""
     parts = _planned_from(memory, plan).after_commit(CommitContext(plan, result, seconds))
@@ -172,7 +180,7 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         staged=result.staged,
         counts=result.counts,
         published=dict(memory.published),
-        ending=plan.ending,
+        ending=_ended(memory, plan),
         workers=memory.settings.workers if plan.started_with is None else plan.started_with,
         homes=result.homes,
         parts=parts.encoded(),

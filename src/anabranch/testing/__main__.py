@@ -1,4 +1,4 @@
-"""``python -m anabranch.testing``: run schedules of the default scenario from their seeds."""
+"""``python -m anabranch.testing``: run schedules of a scenario from their seeds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from anabranch.testing.cluster.rules import RuleBroken
-from anabranch.testing.shop import Customers, shop
+from anabranch.testing.scenario import Scenario
+from anabranch.testing.scenarios import Simulated, scenario_of
+from anabranch.testing.shop import Customers
 from anabranch.testing.simulation import Simulation
 
 SEEDS = Path("tests/simulation/seeds.json")
@@ -19,26 +22,32 @@ SEEDS = Path("tests/simulation/seeds.json")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the schedules that are asked for; gives 1 if a rule was broken."""
     parser = argparse.ArgumentParser("python -m anabranch.testing", description=__doc__)
+    parser.add_argument("--scenario", type=Simulated, default=Simulated.SHOP, help=_any(Simulated))
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=1, help="how many schedules")
-    parser.add_argument(
-        "--customers", type=Customers, default=Customers.SOME, help=", ".join(Customers)
-    )
-    parser.add_argument("--script", type=int, default=0, help="which orders they give")
+    parser.add_argument("--customers", type=Customers, help=f"of the shop: {_any(Customers)}")
+    parser.add_argument("--script", type=int, default=0, help="which input it has")
     parser.add_argument("--story", action="store_true", help="tell what happened in any case")
     parser.add_argument("--save", metavar="NAME", help="keep the seed as a test of this name")
     parser.add_argument("--seeds", type=Path, default=SEEDS, help="where seeds are kept")
     chosen = parser.parse_args(arguments)
+    asked: dict[str, Any] = {"script": chosen.script}
+    if chosen.scenario is Simulated.SHOP:
+        asked["customers"] = chosen.customers or Customers.SOME
+    elif chosen.customers is not None:
+        parser.error("--customers: only the shop has customers of several kinds")
+    else:
+        asked["scenario"] = chosen.scenario
     if chosen.save is not None:
-        save(chosen.seeds, chosen.save, chosen.seed, chosen.customers, chosen.script)
+        save(chosen.seeds, chosen.save, {**asked, "seed": chosen.seed})
     seeds = range(chosen.seed, chosen.seed + chosen.count)
-    return run(seeds, chosen.customers, chosen.script, story=chosen.story)
+    return run(seeds, scenario_of(**asked), story=chosen.story)
 
 
-def run(seeds: range, customers: Customers, script: int = 0, *, story: bool = False) -> int:
+def run(seeds: range, scenario: Scenario, *, story: bool = False) -> int:
     """Run these schedules, and print the rate; the first that breaks a rule ends it."""
     started, spent = time.perf_counter(), time.process_time()
-    with Simulation(shop(script, customers=customers)) as simulation:
+    with Simulation(scenario) as simulation:
         for seed in seeds:
             try:
                 cluster = simulation.run(seed)
@@ -53,11 +62,15 @@ def run(seeds: range, customers: Customers, script: int = 0, *, story: bool = Fa
     return 0
 
 
-def save(path: Path, name: str, seed: int, customers: Customers, script: int) -> None:
-    """Keep a seed under a name."""
+def save(path: Path, name: str, schedule: Mapping[str, Any]) -> None:
+    """Keep a seed, and the scenario that it is of, under a name."""
     kept = json.loads(path.read_text()) if path.exists() else {"schedules": {}, "bugs": {}}
-    kept["schedules"][name] = {"seed": seed, "customers": customers, "script": script}
+    kept["schedules"][name] = schedule
     path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
+
+
+def _any(names: Iterable[str]) -> str:
+    return ", ".join(names)
 
 
 if __name__ == "__main__":

@@ -11,19 +11,27 @@ from anabranch.dataflow.flow import Dataflow
 
 Row = tuple[Any, ...]
 
+Positions = Mapping[str, Any]
+"""Where sources stand, by their names, as JSON."""
+
+Live = Mapping[str, Mapping[int, int]] | Callable[[Positions], Mapping[str, int]]
+"""How many keys each state holds, by the steps that have read something or by positions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a simulated run came to: rows by sink and step, and state by operator.
 
     Only memory sinks and file sinks of JSON lines are shown. The rows of a step have no order.
-    ``steps`` are those that have read something, one page each: a rescale takes steps without
-    input.
+    ``steps`` are those that have read something, one page of each source: a rescale takes steps
+    without input. ``positions`` is where each source stood after each of them. With several
+    sources it depends on the schedule which of their pages are read together.
     """
 
     output: Mapping[str, Mapping[int, list[Row]]]
     state: Mapping[str, list[dict[str, Any]]]
     steps: tuple[int, ...]
+    positions: Mapping[int, Positions] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +39,15 @@ class Scenario:
     """A dataflow to simulate, and the check of what came of it.
 
     ``make`` builds the dataflow; the directory is for what its sinks write. Every source must be a
-    ``ScriptedSource`` that ends, every expression the name of a column. ``check`` raises
-    ``AssertionError`` when the outcome is wrong. Values above ``large_bytes`` are in files of their
-    own, as giant ones are. ``live`` says how many keys an operator holds
-    after so many pages, where that is known.
+    ``ScriptedSource`` or ``GeneratorSource`` that ends, and SQL no more than ``plain_sql`` runs.
+    ``check`` raises ``AssertionError`` when the outcome is wrong. Values above ``large_bytes`` are
+    in files of their own, as giant ones are. ``live`` says how many keys (or entries) a state holds
+    after so many steps that read something; as a function, it is given where the sources stand.
     """
 
     make: Callable[[Path], Dataflow]
     check: Callable[[Outcome], None]
-    live: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    live: Live = field(default_factory=dict)
     workers: int = 3
     bins: int = 4
     large_bytes: int | None = None

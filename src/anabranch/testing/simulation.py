@@ -121,7 +121,9 @@ class Simulation:
             each.operator: cluster.tables.read(snapshot, each).to_pylist() for each in view.states
         }
         output = {name: _published(node.sink) for name, node in self.program.sinks.items()}
-        return Outcome(output, state, tuple(cluster.rules.ownership.line.read(view.step)))
+        line = cluster.rules.ownership.line
+        steps = tuple(line.read(view.step))
+        return Outcome(output, state, steps, {step: line.positions(step) for step in steps})
 
 
 @contextlib.contextmanager

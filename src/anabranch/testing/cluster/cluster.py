@@ -12,7 +12,7 @@ of it is compared with a reference. The same seed gives the same run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -38,6 +38,7 @@ from anabranch.testing.cluster.rules import Broken, Rules
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
 from anabranch.testing.plane.step_memo import StepMemo
 from anabranch.testing.plane.tables import Known, Tables
+from anabranch.testing.scenario import Live
 
 ACTIONS = 20_000
 """A run that is not over after so many actions never ends (R8)."""
@@ -57,7 +58,7 @@ class SimulatedCluster:
         *,
         memo: StepMemo | None = None,
         known: Known | None = None,
-        live: Mapping[str, Mapping[int, int]] | None = None,
+        live: Live | None = None,
         workers: int = 3,
         weather: Weather | None = None,
     ) -> None:

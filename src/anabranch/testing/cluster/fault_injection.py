@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class _Query:
 
     snapshot: Snapshot
     reads_at: float
-    pages: int | None
+    held: Mapping[str, int]
 
 
 class Trouble:
@@ -165,8 +165,8 @@ class Trouble:
         if node is not None:
             at = self._cluster.clock.seconds + self._random.random() * QUERY_SECONDS
             snapshot = node.core.snapshot
-            pages = self._cluster.rules.pages(snapshot.step)
-            self._queries.append(_Query(snapshot, at, pages))
+            held = self._cluster.rules.held(snapshot.step)
+            self._queries.append(_Query(snapshot, at, held))
 
     def _let_time_pass(self) -> None:
         self._cluster.clock.pass_time(self._random.choice((0.5, 5.0, 25.0, 100.0)))
@@ -250,8 +250,7 @@ class Trouble:
                 rows = cluster.tables.read(snapshot, state).num_rows
             except AnabranchError as error:
                 raise Broken(f"a query of step {snapshot.step} fails: {error}") from error
-            known = cluster.rules.live.get(state.operator, {})
-            wanted = None if query.pages is None else known.get(query.pages)
+            wanted = query.held.get(state.operator)
             if wanted is not None and rows != wanted:
                 raise Broken(
                     f"a query of step {snapshot.step} finds {rows} keys of {state.operator!r}, "

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from anabranch.coordinator.parts.rescale import rescale_of
 from anabranch.coordinator.parts.sources import positions_of
+from anabranch.dataflow.graph import SplitNode, WhereNode
 from anabranch.messages import Report
-from anabranch.node.step_outcome import rows_read
+from anabranch.plan.physical import Physical
 from anabranch.records.bins import BinSet
 from anabranch.records.commit import Commit
 from anabranch.records.placed import Assignment, OperatorState
@@ -23,6 +26,7 @@ from anabranch.rescale.step_moves import moves_of
 from anabranch.task.program import Program
 from anabranch.testing.cluster.rule_broken import require
 from anabranch.testing.plane.exchange import owned_bins
+from anabranch.testing.scenario import Positions
 
 Bins = dict[tuple[str, int], int]
 """The owner of each bin of each region."""
@@ -54,6 +58,11 @@ class Line:
             before = positions_of(commit)
         return found
 
+    def positions(self, step: int) -> Positions:
+        """Where sources stood after a step."""
+        found = positions_of(self.commits.get(step))
+        return {each.source: msgspec.json.decode(each.position) for each in found}
+
 
 def _moved_on(before: Sequence[Input], after: Sequence[Input]) -> bool:
     known = {each.source: bytes(each.position) for each in before}
@@ -75,6 +84,7 @@ class Ownership:
             for edge in level.inputs
             if edge.consumer in group.operators and group.region is not None
         }
+        self._whole = _whole_edges(program.physical)
         self._homes = {name: program.region_of(name) for name in program.layouts}
         #: how far each partition was read by a step
         self._read: dict[int, dict[tuple[str, int], Any]] = {}
@@ -154,7 +164,7 @@ class Ownership:
 
     def _check_read(self, plan: Plan, commit: Commit) -> None:
         """No row is passed over, and none is read twice: a position is a frontier (R4)."""
-        size: int | None = 0
+        sizes: dict[str, int | None] = {}
         known = self._read.get(plan.step - 1)
         ends = dict(known or {})
         for given in plan.inputs:
@@ -168,13 +178,29 @@ class Ownership:
                     f"{ends.get(place)} was read last",
                 )
                 ends[place] = part
-                size = None if size is None or part.rows is None else size + part.rows
+                size, rows = sizes.get(given.source, 0), part.rows
+                sizes[given.source] = None if size is None or rows is None else size + rows
         self._read[plan.step] = ends
-        found = rows_read(self._program.physical, commit.counts)
-        require(
-            size is None or found == size,
-            f"R4: step {commit.step} passes {size} rows of its sources and has worked on {found}",
-        )
+        counted = {count.place: count.rows for count in commit.counts}
+        for edge, source in self._whole.items():
+            size, found = sizes.get(source, 0), counted.get(edge, 0)
+            require(
+                size is None or found == size,
+                f"R4: step {commit.step} passes {size} rows of {source!r} and has worked on "
+                f"{found}",
+            )
+
+
+def _whole_edges(physical: Physical) -> dict[str, str]:
+    """The edges on which every row of a source goes to a task, and which source that is."""
+    names = {source.id: source.name for source in physical.sources()}
+    return {
+        edge.place: names[edge.producer]
+        for level in physical.levels
+        for edge in level.inputs
+        if edge.producer in names
+        and not any(isinstance(node, WhereNode | SplitNode) for node in edge.chain)
+    }
 
 
 def _check_collected(commit: Commit, plan: Plan | None, owned: Bins) -> None:

@@ -16,6 +16,7 @@ from anabranch.records.plan import Plan
 from anabranch.records.run_list import files
 from anabranch.testing.cluster.ownership import Ownership, same_content
 from anabranch.testing.cluster.rule_broken import Broken, RuleBroken, require
+from anabranch.testing.scenario import Live
 
 __all__ = ["Broken", "RuleBroken", "Rules"]
 
@@ -26,12 +27,12 @@ _ROOMS = ("run/", "stage/")
 class Rules:
     """What is known of a run from outside, and the checks on it.
 
-    ``live`` says how many keys an operator holds after so many steps that read something.
+    ``live`` is as in ``Scenario``.
     """
 
     store: Path
     ownership: Ownership
-    live: Mapping[str, Mapping[int, int]]
+    live: Live
     #: the newest leader; lower ones must not commit any more
     leader: int = 0
     #: the commits that were in the journal when it came: one of them may be told only later
@@ -142,12 +143,15 @@ class Rules:
         self.ownership.line.cut(view.step)
         self._name(view.states)
 
-    def pages(self, step: int) -> int | None:
-        """How many steps up to this one have read something; None if it is not known (any more)."""
+    def held(self, step: int) -> Mapping[str, int]:
+        """How many keys each state holds after a step, as far as that is (still) known."""
         line = self.ownership.line
         if step and step not in line.commits:
-            return None
-        return len(line.read(step))
+            return {}
+        if callable(self.live):
+            return self.live(line.positions(step))
+        pages = len(line.read(step))
+        return {name: known[pages] for name, known in self.live.items() if pages in known}
 
     def starts(self, plan: Plan, states: Sequence[OperatorState]) -> None:
         """A step begins with this state: that after the step before it (R2)."""
@@ -156,9 +160,9 @@ class Rules:
                 same_content(self.states, states),
                 f"R2: step {plan.step} does not start with the state of step {self.step}",
             )
-        pages = self.pages(plan.step - 1)
+        held = self.held(plan.step - 1)
         for state in states:
-            wanted = None if pages is None else self.live.get(state.operator, {}).get(pages)
+            wanted = held.get(state.operator)
             require(
                 wanted is None or sum(state.live) == wanted,
                 f"R2: step {plan.step} starts with {sum(state.live)} keys of {state.operator!r}, "

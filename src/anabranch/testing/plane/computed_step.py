@@ -22,6 +22,7 @@ from anabranch.task.program import Program
 from anabranch.task.reader import with_positions
 from anabranch.task.region_task import RegionTask, TaskPlace
 from anabranch.task.worker_home import Homes
+from anabranch.testing.plane.chains import Chains
 from anabranch.testing.plane.exchange import Arrived, Exchange, TaskShare, ordered, owned_bins
 from anabranch.testing.plane.step_memo import (
     DoneStep,
@@ -42,6 +43,7 @@ class ComputedStep:
     def __init__(
         self,
         program: Program,
+        chains: Chains,
         store: OpenStore,
         attempts: Attempts,
         plan: Plan,
@@ -63,7 +65,7 @@ class ComputedStep:
         self._memo = memo
         # Other threads of a pipeline write too, so nothing is recorded that nobody asks for.
         self._recording = Recording(disk()) if recorded else None
-        self._exchange = Exchange(program, None if memo is None else memo.arrivals)
+        self._exchange = Exchange(program, chains, None if memo is None else memo.arrivals)
 
     def run(self) -> tuple[list[Report], DoneStep]:
         """Run all tasks, level by level."""
@@ -126,8 +128,7 @@ class ComputedStep:
         key: Hashable = None
         if self._memo is not None:
             rows = tuple([(name, each.content) for _, name, each in arrived])
-            # Outside of regions what a task does depends on its number, by way of its rows alone.
-            key = self._memo.task_key(self._plan, control, rows)
+            key = self._memo.keys.task(self._plan, control, rows)
             known = self._memo.tasks.get(key)
             if known is not None:
                 return known, known.perform(self._store, self._before, place)

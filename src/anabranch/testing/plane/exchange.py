@@ -6,7 +6,6 @@ the same ways again and again, so ways that were gone before are remembered.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.dataflow.graph import KeyByNode
-from anabranch.operators.order.row_order import RowOrder, concatenate
-from anabranch.operators.rows import Rows
+from anabranch.operators.order.row_order import RowOrder
+from anabranch.operators.rows import Rows, concat_batches
 from anabranch.plan.physical import Edge
 from anabranch.records.bins import BinSet, bin_of
 from anabranch.records.placed import Assignment
 from anabranch.task.program import Program
 from anabranch.task.reader import Positions
+from anabranch.testing.plane.chains import Chains
 
 Bins = np.ndarray[Any, Any]
 
@@ -65,6 +64,7 @@ class Exchange:
     """
 
     program: Program
+    chains: Chains
     known: dict[Hashable, Any] | None = None
     limit: int = 30_000
     _made: dict[int, list[tuple[Rows, Hashable]]] = field(default_factory=dict)
@@ -97,22 +97,18 @@ class Exchange:
         if found is not None:
             rows, bins = found
             return rows, bins
-        rows = self._carried(edge, [piece for piece, _ in pieces])
+        rows = self.chains.run(edge, self._joined(edge, [piece for piece, _ in pieces]))
         bins = None if rows.hashes is None else bin_of(rows.hashes, self.program.bins)
         self._remember(name, (rows, bins))
         return rows, bins
 
-    def _carried(self, edge: Edge, pieces: Sequence[Rows]) -> Rows:
-        rows = _joined(pieces, self.program, edge.producer)
-        keys, hashes, values = rows.keys, rows.hashes, rows.values
-        if edge.distributes:
-            named = [n for n in edge.chain if isinstance(n, KeyByNode)][-1].keys
-            keys = pa.table([values.column(text) for _, text in named], schema=edge.keys)
-            hashes = hashes_of(keys)
-        if edge.arguments is not None:
-            columns = {name: values.column(text) for name, text in edge.arguments}
-            values = pa.table(columns or {"_": pa.nulls(len(rows))})
-        return Rows(values, hashes, keys, rows.order)
+    def _joined(self, edge: Edge, pieces: Sequence[Rows]) -> Rows:
+        """What an edge's producer gave, in one piece."""
+        if not pieces:
+            schema = self.program.physical.schemas[edge.producer]
+            keys = edge.keys.empty_table() if len(edge.keys) else None
+            return Rows(schema.empty_table(), np.empty(0, dtype=np.uint64), keys)
+        return concat_batches(pieces)
 
     def _recalled(self, name: Hashable | None) -> Any:  # noqa: ANN401
         return None if name is None or self.known is None else self.known.get(name)
@@ -125,13 +121,6 @@ class Exchange:
 def owned_bins(assignment: Assignment, worker: int) -> BinSet:
     """The bins that a worker has."""
     return BinSet.of(b for b, owner in enumerate(assignment.workers) if owner == worker)
-
-
-def hashes_of(keys: pa.Table) -> np.ndarray[Any, Any]:
-    """A hash of each key, spread over all bins."""
-    rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
-    small = [zlib.crc32(repr(row).encode()) for row in rows]
-    return (np.array(small, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
 
 
 def ordered(batch: pa.RecordBatch, number: int, partition: int, positions: Positions) -> Rows:
@@ -158,21 +147,4 @@ def _content(rows: Rows) -> Hashable:
         tuple([repr(column.to_pylist()) for column in rows.values.columns]),
         None if rows.hashes is None else rows.hashes.tobytes(),
         None if rows.order is None else tuple([part.tobytes() for part in rows.order.columns]),
-    )
-
-
-def _joined(pieces: Sequence[Rows], program: Program, producer: int) -> Rows:
-    if not pieces:
-        empty = program.physical.schemas[producer].empty_table()
-        key = program.typed.key(producer)
-        keys = None if key is None else key.empty_table()
-        return Rows(empty, np.empty(0, dtype=np.uint64), keys, None)
-    orders = [rows.order for rows in pieces if rows.order is not None]
-    hashes = [rows.hashes for rows in pieces if rows.hashes is not None]
-    all_keys = [rows.keys for rows in pieces if rows.keys is not None]
-    return Rows(
-        pa.concat_tables([rows.values for rows in pieces]),
-        np.concatenate(hashes) if hashes else None,
-        pa.concat_tables(all_keys) if all_keys else None,
-        concatenate(orders) if orders else None,
     )

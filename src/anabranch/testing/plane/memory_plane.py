@@ -1,7 +1,7 @@
 """A data plane without Spark: the node, the journal and the region tasks run for real.
 
-It moves rows between tasks in this process. What it does not have: SQL (chains may only name
-columns) and any parallelism. Rows reach a task backwards, as a shuffle might bring them. As Spark
+It moves rows between tasks in this process. What it does not have: SQL beyond ``plain_sql``,
+and any parallelism. Rows reach a task backwards, as a shuffle might bring them. As Spark
 does, it may run attempts whose work is not used, lose a report, let two tasks use different
 attempts of a third, and let attempts go on long after their step is over.
 """
@@ -24,6 +24,7 @@ from anabranch.records.plan import Plan
 from anabranch.task.program import Program
 from anabranch.task.region_task import TaskPlace
 from anabranch.task.worker_home import Homes
+from anabranch.testing.plane.chains import Chains
 from anabranch.testing.plane.computed_step import ComputedStep
 from anabranch.testing.plane.step_memo import DoneStep, OpenStore, Role, StepMemo
 
@@ -66,7 +67,8 @@ class MemoryPlane:
     late: deque[Callable[[], None]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        """Open nothing yet."""
+        """Open nothing yet; ``InvalidDataflow`` if the dataflow needs Spark."""
+        self.chains = Chains.of(self.program)
         self.open = OpenStore(self.store)
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
@@ -79,6 +81,7 @@ class MemoryPlane:
         if done is None:
             reports, done = ComputedStep(
                 self.program,
+                self.chains,
                 self.open,
                 self.attempt,
                 plan,

@@ -16,33 +16,18 @@ from typing import Any
 
 import msgspec
 
-from anabranch.messages import (
-    Acquire,
-    Collect,
-    Control,
-    Hold,
-    Interrogate,
-    Load,
-    Message,
-    Prefetch,
-    Report,
-    ScaleDown,
-    ScaleUp,
-    Shutdown,
-    StateReport,
-)
-from anabranch.operators.process import ProcessOperator
+from anabranch.messages import Report, StateReport
 from anabranch.operators.rows import Rows
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
-from anabranch.records.run_list import Listed, RunInfo, RunList
-from anabranch.rescale.step_moves import StepMoves, moves_of
+from anabranch.records.run_list import Listed, RunInfo
 from anabranch.runs.run_file import map_verified
 from anabranch.store.disk import DIRECTORY, NEW, AnyPath, Disk, disk
 from anabranch.store.files import create_bulk_many, store_errors
 from anabranch.task.program import Program
 from anabranch.task.region_task import TaskPlace
+from anabranch.testing.plane.step_key import StepKeys
 
 Group = tuple[tuple[str, bytes], ...]
 """Files that are created by one call: names below the store, and contents."""
@@ -182,70 +167,28 @@ class StepMemo:
     hits: int = 0
     arrivals: dict[Hashable, Any] = field(default_factory=dict)
     tasks: dict[Hashable, DoneTask] = field(default_factory=dict)
+    keys: StepKeys = field(init=False)
     _steps: dict[Hashable, DoneStep] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Nothing was computed yet."""
+        self.keys = StepKeys.of(self.program)
 
     def find(self, plan: Plan, states: Sequence[OperatorState]) -> DoneStep | None:
         """The same step, if it was computed before."""
-        found = self._steps.get(self._key(plan, states))
+        found = self._steps.get(self.keys.step(plan, states))
         self.hits += found is not None
         return found
 
     def keep(self, plan: Plan, states: Sequence[OperatorState], done: DoneStep) -> None:
         """Remember a step."""
         if len(self._steps) < self.limit and all(role.task.is_repeatable for role in done.roles):
-            self._steps[self._key(plan, states)] = done
+            self._steps[self.keys.step(plan, states)] = done
 
     def keep_task(self, key: Hashable, done: DoneTask) -> None:
         """Remember a task."""
         if len(self.tasks) < self.limit and done.is_repeatable:
             self.tasks[key] = done
-
-    def task_key(self, plan: Plan, control: Control, rows: Hashable) -> Hashable:
-        """What determines a task: its bins, their state, what it is told and the rows it gets."""
-        owned = control.owned
-        return (
-            control.level,
-            control.group,
-            owned,
-            plan.clock_ns if self._looks_at_clock() else 0,
-            control.messages if self._has_handlers() else tuple(map(_meaning, control.messages)),
-            tuple(
-                [
-                    (_content(each.runs, owned), *map(each.live.__getitem__, owned))
-                    for each in control.messages
-                    if isinstance(each, Load)
-                ]
-            ),
-            rows,
-        )
-
-    def _key(self, plan: Plan, states: Sequence[OperatorState]) -> Hashable:
-        return (
-            plan.step,
-            plan.clock_ns if self._looks_at_clock() else 0,
-            tuple([(given.source, given.slices) for given in plan.inputs]),
-            tuple([(a.region, a.workers, plan.workers(a.region)) for a in plan.placement]),
-            plan.unkeyed_workers,
-            plan.ending,
-            self._told(plan),
-            tuple([(state.live, _content(state.runs)) for state in states]),
-        )
-
-    def _told(self, plan: Plan) -> Hashable:
-        """What is told to workers, as far as it makes a difference."""
-        moves = moves_of(plan)
-        if self._has_handlers() and moves is not None:
-            return msgspec.json.encode(moves)
-        return _moved(moves)
-
-    def _has_handlers(self) -> bool:
-        operators = self.program.operators.values()
-        return any(isinstance(o, ProcessOperator) and o.handles_messages for o in operators)
-
-    def _looks_at_clock(self) -> bool:
-        expires = any(layout.expires for layout in self.program.layouts.values())
-        operators = self.program.operators.values()
-        return expires or any(isinstance(each, ProcessOperator) for each in operators)
 
 
 @dataclass(slots=True)
@@ -317,47 +260,6 @@ class Recording(Disk):
         )
         self.groups.clear()
         return found
-
-
-def _content(runs: RunList, owned: BinSet | None = None) -> Hashable:
-    """What makes up a state: of all bins, or of those that are owned."""
-    mine = -1 if owned is None else owned.bits
-    return tuple(
-        [
-            (listed.run.checksum, listed.run.bytes, listed.run.rows, listed.bins)
-            for listed in runs
-            if listed.bins.bits & mine
-        ]
-    )
-
-
-def _meaning(message: Message) -> Hashable:
-    """A message without the generation, which no task looks at, and without names of files."""
-    match message:
-        case Acquire() | Collect():
-            return type(message), message.bins
-        case ScaleUp() | ScaleDown():
-            return type(message), message.can_stay
-        case Load():
-            return message.operator
-        case Prefetch() | Hold():
-            return None  # nothing is copied ahead where there are no homes
-        case Interrogate() | Shutdown():
-            return type(message)
-        case _:
-            return message
-
-
-def _moved(moves: StepMoves | None) -> Hashable:
-    if moves is None:
-        return None
-    return (
-        tuple([move.end for move in moves.acquire]),
-        tuple([move.end for move in moves.collect]),
-        moves.asked,
-        moves.announced,
-        moves.shutdown,
-    )
 
 
 def _stem(place: TaskPlace) -> str:

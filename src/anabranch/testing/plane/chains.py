@@ -1,0 +1,190 @@
+"""What happens to rows between two tasks, as ``plan/sql.py`` has it, without Spark.
+
+Chains are read once, when a data plane is made. What nobody here understands is refused then.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.dataflow.graph import (
+    GraphNode,
+    KeyByNode,
+    SelectNode,
+    SplitNode,
+    WhereNode,
+    WithColumnsNode,
+)
+from anabranch.dataflow.labels import label
+from anabranch.dataflow.sql.sql_text import quote
+from anabranch.errors import InvalidDataflow, Problem
+from anabranch.operators.rows import Rows
+from anabranch.plan.physical import ChainNode, Edge, Physical, UnionBranch
+from anabranch.task.program import Program
+from anabranch.testing.plane.plain_columns import plain_columns
+from anabranch.testing.plane.plain_sql import (
+    NotPlain,
+    PlainValue,
+    Values,
+    plain_condition,
+    plain_value,
+)
+
+Change: TypeAlias = Callable[[Rows], Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """The changes on every edge of a program, by its place, in their order."""
+
+    changes: dict[str, tuple[Change, ...]]
+
+    @classmethod
+    def of(cls, program: Program) -> Chains:
+        """Read all chains; ``InvalidDataflow`` lists what would need Spark."""
+        physical = program.physical
+        problems: dict[str, Problem] = {}
+        for transform in physical.transforms:
+            operator = label(physical.graph, physical.graph.node(transform.id))
+            problems[operator] = Problem(operator, "it needs Spark", _ADVICE)
+        read = {}
+        for level in physical.levels:
+            for edge in level.inputs:
+                read[edge.place] = tuple(_changes(physical, edge, problems))
+        if problems:
+            raise InvalidDataflow(physical.graph.name, list(problems.values()))
+        return cls(read)
+
+    def run(self, edge: Edge, rows: Rows) -> Rows:
+        """The rows of an edge's producer as they come to its consumer."""
+        for change in self.changes[edge.place]:
+            rows = change(rows)
+        return rows
+
+
+_ADVICE = "Use plain columns and constants, or run this dataflow on Spark."
+
+
+def hashes_of(keys: pa.Table) -> np.ndarray[Any, Any]:
+    """A hash of each key, spread over all bins."""
+    rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
+    small = [zlib.crc32(repr(row).encode()) for row in rows]
+    return (np.array(small, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
+
+
+def _changes(physical: Physical, edge: Edge, problems: dict[str, Problem]) -> Iterator[Change]:
+    schema = physical.schemas[edge.producer]
+    for node in edge.chain:
+        given = schema if isinstance(node, KeyByNode) else physical.schemas[node.id]
+        plain = node.node if isinstance(node, UnionBranch) else node
+        try:
+            yield _change(node, edge, schema, given)
+        except NotPlain as error:
+            _refuse(physical, plain, error, problems)
+        schema = given
+    if edge.arguments is not None:
+        try:
+            yield _projected([plain_value(schema, text) for _, text in edge.arguments], edge)
+        except NotPlain as error:
+            _refuse(physical, physical.graph.node(edge.consumer), error, problems)
+
+
+def _refuse(
+    physical: Physical, node: GraphNode, error: NotPlain, problems: dict[str, Problem]
+) -> None:
+    operator = label(physical.graph, node)
+    problems[operator] = Problem(operator, f'"{error.text}" cannot be used: {error}', _ADVICE)
+
+
+def _change(node: ChainNode, edge: Edge, schema: pa.Schema, given: pa.Schema) -> Change:
+    """What one operator does to rows of ``schema``, which have the columns ``given`` after it."""
+    match node:
+        case WhereNode():
+            return _filtered([], plain_condition(schema, node.condition))
+        case SplitNode():
+            *before, own = [plain_condition(schema, text) for text in node.conditions]
+            return _filtered(before, own)
+        case UnionBranch():
+            return _selected(_aligned(node, schema, given), given)
+        case SelectNode():
+            parts = [plain_columns(schema, None, text) for text in node.expressions]
+            return _selected([value for part in parts for value in part], given)
+        case WithColumnsNode():
+            made = {name.lower(): text for name, text in node.columns}
+            texts = [made.get(name.lower(), quote(name)) for name in given.names]
+            return _selected([plain_value(schema, text) for text in texts], given)
+        case KeyByNode():
+            return _keyed([plain_value(schema, text) for _, text in node.keys], edge.keys)
+
+
+def _aligned(branch: UnionBranch, schema: pa.Schema, given: pa.Schema) -> list[PlainValue]:
+    """The union's columns: those of this input by name, its tag, NULL for the rest."""
+    known = {field.name.lower(): field.name for field in schema}
+    tag, tags = branch.node.tag or ("", ())
+    return [
+        _constant(tags[branch.place], field)
+        if tags and field.name.lower() == tag.lower()
+        else plain_value(schema, quote(known[field.name.lower()]))
+        if field.name.lower() in known
+        else _constant(None, field)
+        for field in given
+    ]
+
+
+def _constant(value: str | None, field: pa.Field) -> PlainValue:
+    scalar = pa.scalar(value, field.type)
+    return PlainValue(field, lambda table: pa.repeat(scalar, table.num_rows))
+
+
+def _filtered(before: Sequence[PlainValue], own: PlainValue) -> Change:
+    """Keep the rows for which a condition is true, and none of those before it."""
+
+    def change(rows: Rows) -> Rows:
+        kept = _is_true(own, rows.values)
+        for each in before:
+            kept &= ~_is_true(each, rows.values)
+        return rows.take(np.flatnonzero(kept))
+
+    return change
+
+
+def _is_true(condition: PlainValue, table: pa.Table) -> np.ndarray[Any, Any]:
+    return np.asarray(pc.fill_null(condition.of(table), False))
+
+
+def _selected(values: Sequence[PlainValue], given: pa.Schema) -> Change:
+    return lambda rows: replace(rows, values=_table(values, rows.values, given))
+
+
+def _keyed(values: Sequence[PlainValue], keys: pa.Schema) -> Change:
+    """Compute the key beside the row; rows go where it is from now on."""
+
+    def change(rows: Rows) -> Rows:
+        made = _table(values, rows.values, keys)
+        return replace(rows, keys=made, hashes=hashes_of(made))
+
+    return change
+
+
+def _projected(values: Sequence[PlainValue], edge: Edge) -> Change:
+    """Compute what an aggregate gets; a row of nothing counts too."""
+    columns = edge.columns
+    if not values:
+        return lambda rows: replace(rows, values=pa.table({"_": pa.nulls(len(rows))}))
+    return lambda rows: replace(rows, values=_table(values, rows.values, columns))
+
+
+def _table(values: Sequence[PlainValue], table: pa.Table, given: pa.Schema) -> pa.Table:
+    columns = [_cast(v.of(table), field) for v, field in zip(values, given, strict=True)]
+    return pa.Table.from_arrays(columns, schema=given)
+
+
+def _cast(values: Values, field: pa.Field) -> Values:
+    return values if values.type == field.type else values.cast(field.type)

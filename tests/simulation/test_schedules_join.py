@@ -1,0 +1,61 @@
+"""Schedules of two sources that are joined, with everything that can go wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.testing.cluster.cluster import SimulatedCluster
+from anabranch.testing.cluster.faults import Fault
+from anabranch.testing.join import join
+from anabranch.testing.simulation import Simulation
+from tests.simulation.schedules import run_all
+
+SEEDS = range(0, 300)
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass
+class Seen:
+    """What came up in any of the schedules."""
+
+    schedules: int = 0
+    happened: set[str] = field(default_factory=set)
+    moved: set[str] = field(default_factory=set)
+    ways: set[tuple[tuple[int, int], ...]] = field(default_factory=set)
+
+    def look(self, cluster: SimulatedCluster) -> None:
+        self.happened |= {what for *_, what in cluster.history}
+        line = cluster.rules.ownership.line
+        for commit in line.commits.values():
+            self.moved |= {move.region for move in rescale_of(commit).handing}
+        stood = [line.positions(step) for step in line.read(max(line.commits))]
+        self.ways.add(tuple((at["customers"]["rows"], at["orders"]["rows"]) for at in stood))
+
+
+@pytest.fixture(scope="module")
+def seen() -> Seen:
+    found = Seen()
+    with Simulation(join()) as simulation:
+        found.schedules = run_all(SEEDS, simulation, found.look)
+    return found
+
+
+def test_no_rule_is_broken_and_the_result_is_that_of_the_reference(seen: Seen) -> None:
+    assert seen.schedules == len(SEEDS)
+
+
+def test_everything_that_can_go_wrong_does(seen: Seen) -> None:
+    events = ("LeaderFenced", "RepairWritten", "BranchMade", "CheckpointWritten", "NodeLost")
+    assert seen.happened >= {*map(str, Fault), *(f"handles {event}" for event in events)}
+
+
+def test_bins_of_both_regions_and_partitions_of_the_orders_move(seen: Seen) -> None:
+    assert seen.moved >= {"by-customer", "by-city", "orders"}
+
+
+def test_the_sources_are_read_together_in_several_ways(seen: Seen) -> None:
+    assert len(seen.ways) > 3
