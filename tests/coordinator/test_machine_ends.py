@@ -87,7 +87,7 @@ def test_r8_a_pipeline_ends_also_when_its_last_checkpoint_cannot_be_kept(
     assert isinstance(end, EndPipeline)
     assert end.failure is not None
     assert (end.failure.code, end.failure.where) == (FULL.code, FULL.where)
-    assert end.failure.what == f"The last checkpoint could not be kept: {FULL.what}"
+    assert end.failure.what == f"The last checkpoint failed: {FULL.what}"
     report = [(e.number, e.failure) for e in answers if isinstance(e, Answer)]
     assert report == ([(1, end.failure)] if ending == "shutdown" else [])
 
@@ -211,4 +211,4 @@ def test_the_patience_with_a_sink_begins_anew_with_another_node() -> None:
     assert bench.send(TimePassed()) == []
     down = bench.machine.memory.stop.down
     assert down is not None
-    assert down.came_on == 620.0
+    assert down.progress_at == 620.0

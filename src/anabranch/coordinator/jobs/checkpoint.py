@@ -1,4 +1,4 @@
-"""Checkpoints: when one is due, how it is made beside the steps, and which are kept."""
+"""Checkpoints: when one is due, how it is taken beside the steps, and which are kept."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from anabranch.coordinator.events import (
     NodeReported,
     TimePassed,
 )
+from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.phases import Branching, Closing, Ended
 from anabranch.coordinator.plans import check_order, sweep_order
 from anabranch.coordinator.triggers import Trigger
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
     from anabranch.coordinator.memory import Memory
 
 LONGEST_DELAY = 60.0
-"""After so many seconds at most a checkpoint that could not be made is tried again."""
+"""The longest delay in seconds before a failed checkpoint is retried."""
 
 KEPT_STEPS = 16
-"""So many of the last steps can be looked at, whatever checkpoints there are."""
+"""The journal keeps at least this many of the last steps for inspection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """A checkpoint could not be made, for the last of so many ``tries`` for this reason.
+    """A checkpoint has failed ``tries`` times. Unless a user asks, it is retried at ``again_at``.
 
-    Unless somebody asks for one, the next is tried at ``again_at``.
+    ``failure`` is the reason of the last try.
     """
 
     failure: Failure
@@ -45,7 +46,7 @@ class Delayed:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """A checkpoint is being made of a committed step, beside the steps; these wait for it."""
+    """A checkpoint of a committed step in progress, and the requests that wait for it."""
 
     checkpoint: Checkpoint
     since: float
@@ -54,29 +55,29 @@ class Checkpointing:
 
 
 @dataclass(slots=True)
-class CheckpointJob:
-    """Makes checkpoints, and lets old ones and their files go."""
+class CheckpointJob(Job):
+    """Takes checkpoints, and drops old ones with their files."""
 
     under_way: Checkpointing | None = None
-    #: requests that wait for the next one
+    #: requests that wait for the next checkpoint
     numbers: tuple[int, ...] = ()
-    #: when the last one was begun
+    #: when the last checkpoint began
     last_at: float = 0.0
-    #: why there is none although one was due
+    #: why a checkpoint that was due has failed
     delayed: Delayed | None = None
-    #: how long each kept checkpoint took that this coordinator has made
+    #: how long each kept checkpoint of this coordinator took
     seconds: dict[int, float] = field(default_factory=dict)
-    #: checkpoints that are let go, and may still be in the journal: their files stay until then
+    #: dropped checkpoints that may still be in the journal: their files stay until it is trimmed
     untrimmed: tuple[Checkpoint, ...] = ()
     #: the step after which files were last swept
     swept: int = 0
 
     def ask(self, number: int) -> None:
-        """Somebody wants a checkpoint of the last commit."""
+        """Request a checkpoint of the last commit."""
         self.numbers = (*self.numbers, number)
 
     def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
-        """React to what the node and the journal say of a checkpoint."""
+        """Advance the checkpoint in progress."""
         match event:
             case NodeReported(report):
                 return self._on_report(memory, report, now)
@@ -94,36 +95,36 @@ class CheckpointJob:
         return []
 
     def wakes_at(self, memory: Memory) -> list[float]:
-        """When files must have been checked, or the next one is due."""
+        """The deadline of the check of files, or when the next checkpoint is due."""
         if self.under_way is not None:
             return [self.under_way.since + memory.settings.deadlines.check]
-        if memory.node.opened is not None and self._may_come(memory):
-            return [self._comes_at(memory)]
+        if memory.node.opened is not None and self._timer_runs(memory):
+            return [self._timer_ends(memory)]
         return []
 
     def withdraw(self) -> tuple[int, ...]:
-        """Give up what is under way; gives the requests that wait for it and for the next."""
+        """Abandon the checkpoint in progress; returns all waiting requests."""
         made = () if self.under_way is None else self.under_way.numbers
         numbers = (*self.numbers, *made)
         self.numbers, self.under_way = (), None
         return numbers
 
     def last_kept(self, memory: Memory) -> int:
-        """The step of the newest checkpoint; 0 when there is none."""
+        """The step of the newest checkpoint, or 0."""
         return max((each.step for each in memory.journal.checkpoints), default=0)
 
     def is_due(self, memory: Memory, now: float) -> bool:
-        """Whether a checkpoint is wanted now: asked for, or its timer or its steps are over."""
-        if not self._possible(memory):
+        """Whether to take one now: on request, by the timer, or after enough steps."""
+        if not self._can_begin(memory):
             return False
         if self.numbers:
             return True
         many = memory.step - self.last_kept(memory) >= memory.settings.checkpoint_steps
-        over = now >= self._comes_at(memory) or (many and self.delayed is None)
-        return self._may_come(memory) and over
+        over = now >= self._timer_ends(memory) or (many and self.delayed is None)
+        return self._timer_runs(memory) and over
 
     def begin(self, memory: Memory, now: float) -> list[Effect]:
-        """Make a checkpoint of the last commit: first see whether its files are there."""
+        """Start a checkpoint of the last commit: the node first checks that its files exist."""
         journal = memory.journal
         assert journal.commit is not None
         numbers, self.numbers = self.numbers, ()
@@ -137,38 +138,36 @@ class CheckpointJob:
         return [Give(check_order(checkpoint))]
 
     def repeat(self) -> list[Effect]:
-        """Order again what a node forgets when it opens state anew."""
+        """Repeat the order that a node forgets when it reopens state."""
         if self.under_way is None or self.under_way.writing:
             return []
         return [Give(check_order(self.under_way.checkpoint))]
 
     def sweep(self, memory: Memory) -> list[Effect]:
-        """Let the node remove files that are not needed."""
+        """Order the node to remove unneeded files."""
         order = sweep_order(memory)
         self.swept = memory.step
         return [] if order is None else [Give(order)]
 
-    def _comes_at(self, memory: Memory) -> float:
-        """When the timer of the next one is over; after one that could not be made, sooner."""
+    def _timer_ends(self, memory: Memory) -> float:
         if self.delayed is not None:
             return self.delayed.again_at
         return self.last_at + memory.settings.checkpoint_seconds
 
-    def _may_come(self, memory: Memory) -> bool:
-        """Whether one is wanted as soon as its timer is over; the last one has its own time."""
+    def _timer_runs(self, memory: Memory) -> bool:
+        """Whether the timer starts a checkpoint; a shutdown does not wait for it."""
         down = memory.stop.down
-        return self._possible(memory) and down is None and memory.step > self.last_kept(memory)
+        return self._can_begin(memory) and down is None and memory.step > self.last_kept(memory)
 
-    def _possible(self, memory: Memory) -> bool:
-        # The node checks one thing at a time; what a replay computes is no state of a commit yet;
-        # and where a branch is left, a checkpoint of it would come too late: the new one cannot see
-        # it. A node that lets go looks at nothing any more.
+    def _can_begin(self, memory: Memory) -> bool:
+        # The node runs one check at a time, and none while it closes. During a replay the state is
+        # not that of a commit. A new branch cannot see later checkpoints of the branch it leaves.
         busy = self.under_way is not None or memory.load.verifying is not None
         leaving = isinstance(memory.phase, Branching | Closing | Ended)
         return memory.step > 0 and not busy and not leaving and memory.replay.under_way is None
 
     def _on_report(self, memory: Memory, report: NodeReport, now: float) -> list[Effect]:
-        """The node may have checked all files."""
+        """Write the checkpoint once the node has checked all files."""
         under_way, checked = self.under_way, report.checked
         if under_way is None or under_way.writing or checked is None:
             return []
@@ -183,7 +182,7 @@ class CheckpointJob:
         return [WriteCheckpoint(under_way.checkpoint)]
 
     def _on_written(self, memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effect]:
-        """A checkpoint is durable: older ones may go, and what only they needed."""
+        """The checkpoint is durable: answer requests, and drop the oldest with their files."""
         under_way, self.under_way, self.delayed = self.under_way, None, None
         memory.stop.restart()
         if under_way is not None:
@@ -202,7 +201,7 @@ class CheckpointJob:
         return [*answers, self.trim(memory), *(() if self.untrimmed else self.sweep(memory))]
 
     def _on_trimmed(self, memory: Memory, kept: tuple[int, ...]) -> list[Effect]:
-        """Older checkpoints are gone from the journal: what only they needed may go."""
+        """Sweep the files of checkpoints that are gone from the journal."""
         left = tuple(each for each in self.untrimmed if each.step in kept)
         if left == self.untrimmed:
             return []
@@ -211,10 +210,7 @@ class CheckpointJob:
         return self.sweep(memory) if node.opened is not None and node.report is not None else []
 
     def _give_up(self, memory: Memory, failure: Failure, now: float) -> list[Effect]:
-        """A checkpoint could not be made: steps go on, and whoever waits for it is told why.
-
-        It is tried again, each time after a longer while; on the way to the end not for ever.
-        """
+        """Answer with the failure and schedule a retry, with backoff. Steps continue."""
         under_way, self.under_way = self.under_way, None
         again = memory.settings.deadlines.again
         memory.stop.checkpoint_failed(failure, now, again)
@@ -224,7 +220,7 @@ class CheckpointJob:
         return [Answer(number, failure) for number in numbers]
 
     def trim(self, memory: Memory) -> Effect:
-        """Forget the entries that neither a replay nor publishing needs, but for the newest."""
+        """Trim entries that neither replay nor publishing needs; the newest steps stay."""
         oldest = min(each.step for each in memory.journal.checkpoints)
         needed = min(oldest, memory.published_step) + 1
         return Trim(

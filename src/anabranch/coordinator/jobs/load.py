@@ -1,8 +1,7 @@
-"""Going back to a checkpoint: its files are looked at first, then the branch is left.
+"""Rewinding to a checkpoint: verify its files, then make a new branch.
 
-A branch that is made cannot be unmade, and after it nothing leads to the steps that were left. So
-every byte of the checkpoint is read before: one that is damaged is refused, and the pipeline goes
-on where it is.
+A branch cannot be undone, and the steps it leaves behind are unreachable. So every byte of the
+checkpoint is read first. If it is damaged, the request is refused and the pipeline continues.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from anabranch.coordinator.closing import deadline_passed, fail_pipeline, refusal, refuse_waiting
 from anabranch.coordinator.effects import Answer, Effect, Give, MakeBranch
 from anabranch.coordinator.events import BranchMade, Event, NodeReported, TimePassed
+from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.operations import REWIND, LoadCheckpoint
 from anabranch.coordinator.phases import Branching, Idle
 from anabranch.coordinator.plans import check_order
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verifying:
-    """The node reads the files of a checkpoint that somebody wants to load; no step runs.
+    """The node reads the files of the checkpoint to load. No step runs meanwhile.
 
-    ``opened`` is what the node had open when it was ordered: it forgets the order with it.
-    ``since`` is when it was ordered, or has come on last.
+    ``opened`` is what the node had open when it got the order: on reopening it forgets the order.
+    ``since`` is the time of the order or of the last progress.
     """
 
     checkpoint: Checkpoint
@@ -41,17 +41,17 @@ class Verifying:
 
 
 @dataclass(slots=True)
-class LoadJob:
-    """Requests to go back to a checkpoint, the first to ask first; and how far the first is."""
+class LoadJob(Job):
+    """A queue of rewind requests, and the progress of the first."""
 
     queue: deque[tuple[int, LoadCheckpoint]] = field(default_factory=deque)
     verifying: Verifying | None = None
 
     @property
     def rewind(self) -> LoadCheckpoint | None:
-        """The checkpoint that the start is to go back to, until it has: before that no step runs.
+        """The rewind requested at the start, until it is done.
 
-        What is to be left behind may be what keeps the pipeline from going on.
+        No step runs before it: what it leaves behind may be what blocks the pipeline.
         """
         number, request = self.queue[0] if self.queue else (None, None)
         return request if number == REWIND else None
@@ -61,11 +61,11 @@ class LoadJob:
         self.queue.append((number, request))
 
     def interrupt(self) -> None:
-        """Stop looking at files: the pipeline ends, or something else is open."""
+        """Stop verifying: the pipeline ends, or the node has reopened."""
         self.verifying = None
 
     def refusal(self, memory: Memory, request: LoadCheckpoint) -> Failure | None:
-        """Why a checkpoint cannot be loaded, as far as is known without its files."""
+        """Why a checkpoint cannot be loaded, judged without its files; None if it can."""
         kept = [each.step for each in memory.journal.checkpoints]
         if request.step not in kept:
             known = ", ".join(map(str, kept)) or "none"
@@ -84,7 +84,7 @@ class LoadJob:
         return None
 
     def begin(self, memory: Memory, now: float) -> list[Effect]:
-        """Let the node look at the files of the checkpoint that is to be loaded."""
+        """Order the node to verify the files of the first requested checkpoint."""
         if memory.checkpoint.under_way is not None:
             return []
         if self.verifying is not None and self.verifying.opened == memory.node.opened:
@@ -99,7 +99,7 @@ class LoadJob:
         return [Give(check_order(checkpoint, whole=True, asked=number))]
 
     def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
-        """React to what the node says of the files, and to the branch when it is made."""
+        """Advance the first request: files are verified, time is up, or the branch is made."""
         match memory.phase, event:
             case Idle(), NodeReported(report):
                 return self._on_report(memory, report, now)
@@ -117,20 +117,20 @@ class LoadJob:
         return []
 
     def wakes_at(self, memory: Memory) -> list[float]:
-        """When the node must have come on with the files."""
+        """The deadline for progress with the files."""
         if self.verifying is None or not isinstance(memory.phase, Idle):
             return []
         return [self.verifying.since + memory.settings.deadlines.check]
 
     def withdraw(self) -> tuple[int, ...]:
-        """Drop all requests; gives their numbers."""
+        """Drop all requests; returns their numbers."""
         numbers = tuple(number for number, _ in self.queue)
         self.queue.clear()
         self.verifying = None
         return numbers
 
     def _on_report(self, memory: Memory, report: NodeReport, now: float) -> list[Effect]:
-        """The node may have read all files: then the branch is left."""
+        """Make the branch once the node has read all files."""
         under_way, checked = self.verifying, report.checked
         if under_way is None or checked is None or report.opened != under_way.opened:
             return []
@@ -148,7 +148,7 @@ class LoadJob:
         return [MakeBranch(checkpoint)]
 
     def _refuse(self, memory: Memory, why: Failure, now: float) -> list[Effect]:
-        """Answer that the checkpoint is not loaded: the pipeline stays where it is."""
+        """Refuse the first request. At the start this fails the pipeline, else it continues."""
         number, _ = self.queue.popleft()
         self.verifying = None
         return fail_pipeline(memory, why, now) if number == REWIND else [Answer(number, why)]

@@ -1,9 +1,8 @@
-"""Sources that are paused: what users want of them, and what the node knows of that.
+"""Paused sources: the set that users want, and how it reaches the node.
 
-What is wanted is one value, all sources that are paused, under a number that grows from change to
-change and from leader to leader. The node reports which value it goes by. A higher one than ours is
-of a coordinator before us, and is taken over. While the node's is lower, an order was lost or is
-on its way: it is given again.
+The set of paused sources is one value with a number that grows with every change and every leader.
+The node reports the value it applies. If its number is higher than ours, it comes from an earlier
+coordinator, and we adopt it. If it is lower, an order is lost or on its way, and we repeat it.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from anabranch.coordinator.closing import refusal
 from anabranch.coordinator.effects import Effect, Give
 from anabranch.coordinator.events import Event, NodeReported
+from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.operations import PauseSource, StartSource
 from anabranch.coordinator.phases import Closing
 from anabranch.coordinator.plans import OPENS
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class PausedSourcesJob:
-    """The sources of the dataflow, and those that nothing is to be asked of."""
+class PausedSourcesJob(Job):
+    """The sources of the dataflow, and which of them are paused."""
 
-    #: as the last node has told them
+    #: all sources, as the node reported them
     names: tuple[str, ...] = ()
     paused: PausedSources = field(default_factory=PausedSources)
-    #: when the node was last told
+    #: when the node last got the order
     given: float = 0.0
 
     def refusal(self, source: str) -> Failure | None:
-        """Why a source can neither be paused nor started."""
+        """Why a source can be neither paused nor started; None if it can."""
         if source in self.names:
             return None
         if not self.names:
@@ -44,7 +44,7 @@ class PausedSourcesJob:
         return refusal(f"There is no source {source!r}", f"Sources: {known}.")
 
     def ask(self, memory: Memory, request: PauseSource | StartSource, now: float) -> list[Effect]:
-        """Pause or start a source; one that is as it should be stays so."""
+        """Pause or start a source. Idempotent."""
         names = set(self.paused.names)
         match request:
             case PauseSource(source):
@@ -56,17 +56,17 @@ class PausedSourcesJob:
         number = max(self.paused.number, memory.leader * OPENS) + 1
         known = tuple(each for each in self.names if each in names)
         self.paused = PausedSources(number, known)
-        # A node that is being looked for gets it with its order to open.
+        # A node that has not reported yet gets it with its order to open.
         return [] if memory.node.report is None else self._give(now)
 
     def adopt(self, report: NodeReport) -> None:
-        """Take over what a coordinator before us has paused."""
+        """Adopt what an earlier coordinator has paused."""
         self.names = report.info.sources
         if report.paused.number > self.paused.number:
             self.paused = report.paused
 
     def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
-        """Repeat the order while the node that is open goes by an older one."""
+        """Repeat the order while the open node applies an older one."""
         match event:
             case NodeReported(report) if report.paused.number < self.paused.number:
                 if report.opened != memory.node.opened or isinstance(memory.phase, Closing):
@@ -74,14 +74,6 @@ class PausedSourcesJob:
                 if now >= self.given + 4 * memory.settings.deadlines.again:
                     return self._give(now)
         return []
-
-    def wakes_at(self, memory: Memory) -> list[float]:
-        """Never: the node reports again and again."""
-        return []
-
-    def withdraw(self) -> tuple[int, ...]:
-        """Nobody waits: requests are answered at once."""
-        return ()
 
     def _give(self, now: float) -> list[Effect]:
         self.given = now

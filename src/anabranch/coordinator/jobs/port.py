@@ -1,8 +1,8 @@
-"""What a job is to the machine."""
+"""The base class of jobs: how the machine calls them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anabranch.coordinator.effects import Effect
@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from anabranch.coordinator.memory import Memory
 
 
-class Job(Protocol):
-    """Work that goes on over many events."""
+class Job:
+    """Work that spans many events. A job overrides the methods that concern it."""
+
+    __slots__ = ()
 
     def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
-        """React to an event; events that do not concern the job change nothing."""
-        ...
+        """React to an event; ignore events of other jobs."""
+        return []
 
     def wakes_at(self, memory: Memory) -> list[float]:
-        """When something is due with time alone."""
-        ...
+        """The times at which the job must act even if no event arrives."""
+        return []
 
     def withdraw(self) -> tuple[int, ...]:
-        """The pipeline is over: drop everything. Gives the requests that nobody has answered."""
-        ...
+        """Drop everything at the end of the pipeline; returns the unanswered requests."""
+        return ()

@@ -1,7 +1,7 @@
-"""Profiles: the next step that reads something runs under one, and who has asked is told.
+"""Profile requests: the next step that reads input is profiled, and its commit answers them.
 
-One request at a time: a step that is profiled in two ways would show the profiling. Equal requests
-are answered together.
+A step serves one request, so that profilers do not measure each other. Equal requests are answered
+together.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from anabranch.coordinator.closing import refusal
 from anabranch.coordinator.effects import Answer, Effect
+from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.plans import where_bins_are
 from anabranch.protocol.node import Failure, StepResult
 from anabranch.records.plan import Plan
@@ -20,15 +21,14 @@ from anabranch.records.profiles import ProfileRequest
 from anabranch.records.shares import members
 
 if TYPE_CHECKING:
-    from anabranch.coordinator.events import Event
     from anabranch.coordinator.memory import Memory
 
 MOST_WAITING = 64
 
 
 @dataclass(slots=True)
-class ProfileJob:
-    """Requests that are in no committed step yet, the first to ask first."""
+class ProfileJob(Job):
+    """A queue of profile requests that no committed step has served."""
 
     waiting: tuple[tuple[int, ProfileRequest], ...] = ()
 
@@ -37,7 +37,7 @@ class ProfileJob:
         self.waiting = (*self.waiting, (number, request))
 
     def refusal(self, memory: Memory, request: ProfileRequest) -> Failure | None:
-        """Why a request cannot be fulfilled, None if it can."""
+        """Why a request cannot be served; None if it can."""
         if len(self.waiting) >= MOST_WAITING:
             what = f"{MOST_WAITING} profiles wait for a step, which is the most"
             return refusal(what, "They come with the next step that reads something.")
@@ -54,7 +54,7 @@ class ProfileJob:
         return None
 
     def on_commit(self, plan: Plan, result: StepResult) -> list[Effect]:
-        """Answer the requests for the profile of a step that is committed now."""
+        """Answer the requests that a committed step has served."""
         request = plan.profile
         if request is msgspec.UNSET:
             return []
@@ -68,15 +68,7 @@ class ProfileJob:
         )
         return [Answer(each, gone) for each in numbers]
 
-    def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
-        """Nothing: commits answer."""
-        return []
-
-    def wakes_at(self, memory: Memory) -> list[float]:
-        """Never."""
-        return []
-
     def withdraw(self) -> tuple[int, ...]:
-        """Drop all requests; gives their numbers."""
+        """Drop all requests; returns their numbers."""
         numbers, self.waiting = tuple(number for number, _ in self.waiting), ()
         return numbers

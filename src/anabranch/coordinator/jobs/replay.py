@@ -1,7 +1,7 @@
-"""Replay: lost state is computed again from a checkpoint, by the journalled steps after it.
+"""Replay: recompute lost state from a checkpoint by rerunning the journalled steps after it.
 
-All workers go back together. Each replayed step must give what it gave the first time. The end of
-a replay is a repair: the state at the last commit, and nothing else of it.
+All workers go back together. Each replayed step must give its first result again. A replay ends
+with a repair entry, which replaces the state at the last commit and nothing else.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from anabranch.coordinator.closing import fail_pipeline
 from anabranch.coordinator.divergence import differences
 from anabranch.coordinator.effects import Effect, Give, ReadStep, WriteRepair
 from anabranch.coordinator.events import Event, RepairWritten, StepRead
+from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.parts.sources import positions_of
 from anabranch.coordinator.phases import Opening, Recalling, Repairing, Stepping
 from anabranch.coordinator.plans import step_order
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Journalled steps are run again: from a checkpoint to the last commit."""
+    """A replay in progress, from a checkpoint to the last commit."""
 
     from_step: int
     to_step: int
@@ -38,32 +39,32 @@ class Replay:
 
 
 @dataclass(slots=True)
-class ReplayJob:
-    """How far a replay is, and what is known to be lost."""
+class ReplayJob(Job):
+    """The replay in progress, and which state files and checkpoints are damaged."""
 
     under_way: Replay | None = None
-    #: what a check of the state has found missing or damaged, until something is done about it
+    #: damage to the state that a check has found and nothing has handled yet
     lost: Failure | None = None
-    #: checkpoints that turned out to be damaged, and how
+    #: damaged checkpoints, each with its error
     damaged: dict[int, str] = field(default_factory=dict)
 
     def note_lost(self, failure: Failure) -> None:
-        """Files of the state are missing or damaged: to be seen to when no step runs."""
+        """Remember missing or damaged state files until no step runs."""
         self.lost = failure
 
     def take_lost(self) -> Failure | None:
-        """What was found lost, once; None if it means no lost state."""
+        """The damage found by a check, once; None if no state is lost."""
         lost, self.lost = self.lost, None
         return lost if lost is not None and lost.code in LOST_STATE else None
 
     def stop(self) -> None:
-        """Give up: something else is opened."""
+        """Abandon the replay: other state is being opened."""
         self.under_way = None
 
     def begin(self, memory: Memory, failure: Failure, now: float) -> list[Effect]:
-        """Files of the state are damaged: all workers go back together, and replay.
+        """Take all workers back to a checkpoint after damage to state files.
 
-        Before a rewind nothing is replayed: any state will do to look at the checkpoint's files.
+        Before a rewind nothing is replayed: any open state serves to verify the checkpoint's files.
         """
         journal = memory.journal
         order = memory.phase.order if isinstance(memory.phase, Opening) else None
@@ -74,18 +75,18 @@ class ReplayJob:
         checkpoint = next_checkpoint(journal, frozenset(self.damaged), back_to)
         from_nothing = journal.replayable == 1 and not (order and order.whole and not order.step)
         if checkpoint is None and not from_nothing:
-            return fail_pipeline(memory, self._hopeless(failure), now)
+            return fail_pipeline(memory, self._no_checkpoint(failure), now)
         memory.node.leave()
         self.under_way = Replay(0 if checkpoint is None else checkpoint.step, journal.step)
         return open_state(memory, checkpoint, now, rewound=False)
 
     def recall(self, memory: Memory, step: int) -> list[Effect]:
-        """Read a journalled step, to run it again."""
+        """Read a journalled step to rerun it."""
         memory.phase = Recalling(step)
         return [ReadStep(memory.journal.branch, step)]
 
     def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
-        """React to journalled steps that were read, and to the repair."""
+        """Rerun the step that was read, or finish with the repair."""
         match memory.phase, event:
             case Recalling(step), StepRead(plan, commit) if plan.step == step:
                 info = memory.info
@@ -97,18 +98,10 @@ class ReplayJob:
                 return self._on_repaired(memory, repair, now)
         return []
 
-    def wakes_at(self, memory: Memory) -> list[float]:
-        """Never: the phases of a step have deadlines of their own."""
-        return []
-
-    def withdraw(self) -> tuple[int, ...]:
-        """Nobody asks for a replay."""
-        return ()
-
     def on_result(
         self, memory: Memory, commit: Commit, result: StepResult, now: float
     ) -> list[Effect]:
-        """A replayed step has its result: it must be that of the first time."""
+        """Compare the result of a replayed step with its commit, and continue."""
         replay = self.under_way
         assert replay is not None
         found = differences(commit.counts, result.counts)
@@ -133,7 +126,6 @@ class ReplayJob:
         return [Give(order), WriteRepair(memory.journal.branch, repair)]
 
     def _on_repaired(self, memory: Memory, repair: Repair, now: float) -> list[Effect]:
-        """The replay is over."""
         self.under_way = None
         journal = memory.journal
         assert journal.commit is not None
@@ -142,15 +134,15 @@ class ReplayJob:
         done = CommitOrder(journal.step, None, read, memory.limit, opened=opened)
         return [Give(done), *begin_steps(memory, now)]
 
-    def _hopeless(self, failure: Failure) -> Failure:
+    def _no_checkpoint(self, failure: Failure) -> Failure:
         tried = ", ".join(f"{step}: {why}" for step, why in sorted(self.damaged.items()))
         kept = f" Damaged checkpoints: {tried}." if tried else ""
         return Failure(
             failure.code,
             failure.what,
             failure.where,
-            f"No checkpoint is left that the state could be computed again from.{kept} Nothing was "
-            "changed. Restore the directory from a copy.",
+            f"No checkpoint is left to recompute the state from.{kept} Nothing was changed. "
+            "Restore the directory from a copy.",
         )
 
 

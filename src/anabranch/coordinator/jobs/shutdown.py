@@ -1,7 +1,7 @@
-"""Shutting down: a last checkpoint, then sinks get what they lack, then the node closes.
+"""Shutdown: take a last checkpoint, publish what sinks lack, then close the node.
 
-A checkpoint that cannot be made, and a sink that does not come on, end the pipeline with that
-reason after a while. Nothing is lost by it: what is committed stays, and the next start goes on.
+If the checkpoint keeps failing or a sink makes no progress, the pipeline ends with that failure.
+Nothing is lost: everything committed stays, and the next start continues.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.coordinator.closing import close, fail_pipeline
 from anabranch.coordinator.effects import Effect
-from anabranch.coordinator.events import Event
+from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.operations import ShutDownPipeline
 from anabranch.coordinator.phases import Idle
 from anabranch.protocol.node import Failure
@@ -20,95 +20,90 @@ if TYPE_CHECKING:
     from anabranch.coordinator.memory import Memory
 
 TRIES = 5
-"""So often the last checkpoint is tried."""
+"""How often the last checkpoint is tried."""
 
 
 @dataclass(frozen=True, slots=True)
-class GoingDown:
-    """The pipeline is on its way to the end: a checkpoint is kept, then sinks get what they lack.
+class ShutdownProgress:
+    """The progress of a shutdown: ``began`` is its start, with the state that ``opened`` names.
 
-    ``began`` is when, with the state that the order ``opened``. ``came_on`` is when a sink has come
-    on last, ``published`` how far each was then. ``tries`` checkpoints could not be made, the last
-    of them for the reason ``failure``; the next one is made at ``again_at``.
+    ``progress_at`` is when a sink last published, ``published`` the step each had then. ``tries``
+    checkpoints have failed, the last with ``failure``; the next try is at ``again_at``.
     """
 
     began: float
     opened: int | None
     published: dict[str, int]
-    came_on: float
+    progress_at: float
     tries: int = 0
     failure: Failure | None = None
     again_at: float = 0.0
 
 
 @dataclass(slots=True)
-class ShutdownJob:
-    """Who asked for the end, and how far the way there is."""
+class ShutdownJob(Job):
+    """The requests to shut down, and the progress."""
 
     request: ShutDownPipeline | None = None
     numbers: tuple[int, ...] = ()
-    #: how far it is, while nothing but that is left to do
-    down: GoingDown | None = None
+    #: the progress, once nothing else is left to do
+    down: ShutdownProgress | None = None
 
     @property
     def at_once(self) -> bool:
-        """Whether the pipeline is to end without waiting for anything."""
+        """Whether to end without waiting for anything."""
         return self.request is not None and self.request.at_once
 
     def ask(self, number: int, request: ShutDownPipeline) -> None:
-        """Somebody wants the pipeline to end; who is in more of a hurry counts."""
+        """Request a shutdown. One request for ``at_once`` decides for all."""
         self.numbers = (*self.numbers, number)
         if self.request is None or request.at_once:
             self.request = request
 
     def restart(self) -> None:
-        """There is something else to do after all, or a checkpoint was kept."""
+        """Forget the progress: other work has come up, or a checkpoint is durable."""
         self.down = None
 
     def checkpoint_failed(self, failure: Failure, now: float, again: float) -> None:
-        """The last checkpoint could not be made: it is tried again after a while."""
+        """Schedule a retry of the last checkpoint, with backoff."""
         down = self.down
         if down is not None:
             again_at = now + again * 2**down.tries
             self.down = replace(down, tries=down.tries + 1, failure=failure, again_at=again_at)
 
     def go_down(self, memory: Memory, now: float) -> list[Effect]:
-        """Keep a checkpoint, wait for the sinks, and close."""
+        """Take a checkpoint, wait for the sinks, and close."""
         memory.load.interrupt()
         if self.at_once:
             return close(memory, now)
-        down = self.down = self._looked_at(memory, now)
+        down = self.down = self._progress(memory, now)
         if memory.checkpoint.under_way is not None:
             return []
         if _lacks_checkpoint(memory):
-            return _keep(memory, down, now)
+            return _take_last_checkpoint(memory, down, now)
         if not memory.outputs:
             return close(memory, now)
-        if now >= down.came_on + memory.settings.deadlines.publish:
-            return fail_pipeline(memory, _stuck(memory), now)
-        return []
-
-    def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
-        """Nothing: between two steps it goes on by itself."""
+        if now >= down.progress_at + memory.settings.deadlines.publish:
+            return fail_pipeline(memory, _sink_stuck(memory), now)
         return []
 
     def wakes_at(self, memory: Memory) -> list[float]:
-        """When it may go on with time alone."""
+        """When to retry the checkpoint or give up on a sink."""
         down = self.down
         busy = memory.load.verifying is not None or memory.checkpoint.under_way is not None
         if down is None or busy or not isinstance(memory.phase, Idle):
             return []
         if _lacks_checkpoint(memory):
             return [] if down.failure is None else [down.again_at]
-        return [down.came_on + memory.settings.deadlines.publish] if memory.outputs else []
+        return [down.progress_at + memory.settings.deadlines.publish] if memory.outputs else []
 
     def withdraw(self) -> tuple[int, ...]:
-        """The end has come; gives who asked for it."""
+        """Drop all requests; returns their numbers."""
         numbers, self.numbers = self.numbers, ()
         return numbers
 
-    def waiting_for(self, memory: Memory, down: GoingDown) -> str | None:
-        """What keeps the pipeline from ending, for those who watch."""
+    def waiting_for(self, memory: Memory, down: ShutdownProgress) -> str | None:
+        """What the shutdown waits for, as text for the status."""
         if memory.checkpoint.under_way is not None or _lacks_checkpoint(memory):
             tried = f"{down.tries} of {TRIES} tries have failed"
             why = "" if down.failure is None else f"; {tried}: {down.failure.what}"
@@ -119,15 +114,15 @@ class ShutdownJob:
         waiting = f"{len(memory.outputs)} steps to be published"
         return f"{waiting}: sink {sink!r} has published up to step {step}"
 
-    def _looked_at(self, memory: Memory, now: float) -> GoingDown:
-        """How far it is: with state opened since, or a sink that came on, time begins anew."""
+    def _progress(self, memory: Memory, now: float) -> ShutdownProgress:
+        """The current progress; reopened state or a newly published step restarts the clock."""
         down, opened, published = self.down, memory.node.opened, memory.published
         if down is None:
-            return GoingDown(now, opened, published, now)
+            return ShutdownProgress(now, opened, published, now)
         if down.opened != opened:
-            return replace(down, began=now, opened=opened, published=published, came_on=now)
+            return replace(down, began=now, opened=opened, published=published, progress_at=now)
         if down.published != published:
-            return replace(down, published=published, came_on=now)
+            return replace(down, published=published, progress_at=now)
         return down
 
 
@@ -136,21 +131,21 @@ def _lacks_checkpoint(memory: Memory) -> bool:
     return memory.step > kept and memory.replay.under_way is None
 
 
-def _keep(memory: Memory, down: GoingDown, now: float) -> list[Effect]:
-    """Make the last checkpoint: at once, or again after a pause, or not any more."""
+def _take_last_checkpoint(memory: Memory, down: ShutdownProgress, now: float) -> list[Effect]:
+    """Take the last checkpoint, retry it after a delay, or give up."""
     if down.failure is None:
         return memory.checkpoint.begin(memory, now)
     if down.tries >= TRIES or now >= down.began + memory.settings.deadlines.check:
-        return fail_pipeline(memory, _not_kept(down.failure), now)
+        return fail_pipeline(memory, _checkpoint_failure(down.failure), now)
     return memory.checkpoint.begin(memory, now) if now >= down.again_at else []
 
 
-def _not_kept(failure: Failure) -> Failure:
-    what = f"The last checkpoint could not be kept: {failure.what}"
+def _checkpoint_failure(failure: Failure) -> Failure:
+    what = f"The last checkpoint failed: {failure.what}"
     return Failure(failure.code, what, failure.where, failure.do)
 
 
-def _stuck(memory: Memory) -> Failure:
+def _sink_stuck(memory: Memory) -> Failure:
     sink, step = memory.slowest
     seconds = memory.settings.deadlines.publish
     return Failure(
