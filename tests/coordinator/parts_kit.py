@@ -18,7 +18,7 @@ def parts_with(
 ) -> dict[str, msgspec.Raw]:
     """The parts of a commit."""
     parts = Parts.initial(STANDARD).put(SOURCES, SourcePositions(positions))
-    return parts.put(RESCALE, rescale or Rescale()).encoded()
+    return parts.put(RESCALE, rescale or Rescale()).encode()
 
 
 def planned_moves(moves: StepMoves | None) -> dict[str, PlannedPart]:

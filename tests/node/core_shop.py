@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.coordinator.parts.sources import read_up_to
+from anabranch.coordinator.parts.sources import positions_after
 from anabranch.node.core import NodeCore
 from anabranch.protocol.data_plane import DataPlane
 from anabranch.protocol.node import (
@@ -145,7 +145,7 @@ class CoreShop:
     def write(self, plan: Plan, result: StepResult) -> Committed:
         """Commit in the journal, before the node hears of it."""
         before = self.journal[-1].positions if self.journal else ()
-        done = Committed(plan, result, read_up_to(before, plan.inputs))
+        done = Committed(plan, result, positions_after(before, plan.inputs))
         self.journal.append(done)
         return done
 

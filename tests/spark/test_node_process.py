@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from anabranch.coordinator.parts.sources import read_up_to
+from anabranch.coordinator.parts.sources import positions_after
 from anabranch.errors import ForbiddenRelation, NodeUnreachable
 from anabranch.node.address import read_node_address
 from anabranch.node.client import HttpNode
@@ -155,7 +155,7 @@ class Leader:
         self.until(lambda t: t.done and t.done.step == number)
         result = self.node.result(1, number, 0)
         before = self.journal[-1][2] if self.journal else ()
-        positions = read_up_to(before, inputs)
+        positions = positions_after(before, inputs)
         self.journal.append((plan, result, positions))
         self.node.order(
             1, CommitOrder(number, Output(number, result.staged), positions, LIMIT, opened=0)

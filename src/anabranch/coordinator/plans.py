@@ -183,7 +183,7 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         ending=_ended(memory, plan),
         workers=memory.settings.workers if plan.started_with is None else plan.started_with,
         homes=result.homes,
-        parts=parts.encoded(),
+        parts=parts.encode(),
         files=parts.files(),
     )
 
@@ -192,7 +192,7 @@ def _planned_from(memory: Memory, plan: Plan) -> Parts:
     """The parts that a plan goes on with: with what was asked since, if the plan is ours."""
     if is_ours(memory, plan):
         return memory.parts
-    return memory.parts.committed(memory.journal.commit).resumed(plan)
+    return memory.parts.from_commit(memory.journal.commit).from_plan(plan)
 
 
 def step_done(

@@ -51,7 +51,7 @@ def know(memory: Memory, journal: JournalView) -> None:
     if plan is not None and is_ours(memory, plan):
         # It may have been made from newer values than the commit's. One of a run with another
         # number of workers has none that goes with our placement: bins were shared anew in it.
-        memory.parts = memory.parts.resumed(plan)
+        memory.parts = memory.parts.from_plan(plan)
 
 
 def unknown_parts(memory: Memory, journal: JournalView) -> Failure | None:
@@ -69,7 +69,7 @@ def unknown_parts(memory: Memory, journal: JournalView) -> Failure | None:
 
 def as_committed(memory: Memory) -> None:
     """Take the parts from the last commit: what was asked since counts no more."""
-    memory.parts = memory.parts.committed(memory.journal.commit)
+    memory.parts = memory.parts.from_commit(memory.journal.commit)
     share_anew(memory)
 
 

@@ -220,7 +220,7 @@ def _heed_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) -
         context = CommitContext(phase.plan, result, phase.seconds)
         memory.parts = memory.parts.after_commit(context)
     else:
-        memory.parts = memory.parts.committed(commit)
+        memory.parts = memory.parts.from_commit(commit)
     memory.moving.measured = update_loads(memory.moving.measured, result.loads)
 
 

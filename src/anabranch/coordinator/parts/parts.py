@@ -1,4 +1,4 @@
-"""All committed parts of a pipeline together: the one place that asks each of them."""
+"""All committed parts of a pipeline: the only module that calls each of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PartPlans:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The value of every part. Immutable: each change gives another one."""
+    """The value of every part. Immutable: each change returns a new one."""
 
     kinds: tuple[AnyPart, ...]
     values: Mapping[str, Any]
@@ -47,23 +47,23 @@ class Parts:
         return value
 
     def put(self, part: Part[V, P], value: V) -> Parts:
-        """The same with another value of a part."""
+        """These parts with another value for one of them."""
         return replace(self, values={**self.values, part.name: value})
 
     def unknown(self, commit: Commit) -> tuple[str, ...]:
-        """The parts of a commit that nobody here knows: it must not be gone on from."""
+        """The parts of a commit that this version does not know. It must not continue from it."""
         return tuple(sorted(set(commit.parts) - {part.name for part in self.kinds}))
 
-    def committed(self, commit: Commit | None) -> Parts:
-        """The parts as a commit has them; a part that it does not mention begins anew."""
+    def from_commit(self, commit: Commit | None) -> Parts:
+        """The parts as of a commit; a part that the commit lacks gets its initial value."""
         if commit is None:
             return Parts.initial(self.kinds)
-        return replace(self, values={part.name: _value(part, commit) for part in self.kinds})
+        return replace(self, values={part.name: _decode_value(part, commit) for part in self.kinds})
 
-    def resumed(self, plan: Plan) -> Parts:
-        """The parts with the values that a plan without a commit was made from.
+    def from_plan(self, plan: Plan) -> Parts:
+        """The parts with the values from which an uncommitted plan was made.
 
-        They may be newer than those of the last commit: requests become durable with a plan.
+        They may be newer than the last commit: a plan makes requests durable.
         """
         planned = {
             part.name: msgspec.json.decode(plan.parts[part.name].value, type=part.value_type)
@@ -75,7 +75,7 @@ class Parts:
     def plan(self, context: PlanContext, *, kept: Plan | None = None) -> PartPlans:
         """What the next step does for the parts.
 
-        With ``kept``, a plan that is revised, only parts that plan the placement are asked.
+        When a plan is revised (``kept``), only the parts that plan the placement plan again.
         """
         asked = [part for part in self.kinds if kept is None or part.placed]
         found = [(part, plan) for part in asked if (plan := part.plan(self.get(part), context))]
@@ -104,13 +104,13 @@ class Parts:
         planned = context.plan.parts
         values = {
             part.name: part.after_commit(
-                self.get(part), _planned(part, planned.get(part.name)), context
+                self.get(part), _decode_planned(part, planned.get(part.name)), context
             )
             for part in self.kinds
         }
         return replace(self, values=values)
 
-    def encoded(self) -> dict[str, msgspec.Raw]:
+    def encode(self) -> dict[str, msgspec.Raw]:
         """The parts as a commit holds them."""
         return {part.name: _raw(self.get(part)) for part in self.kinds}
 
@@ -119,7 +119,7 @@ class Parts:
         return any(part.pending(self.get(part), now) for part in self.kinds)
 
     def wakes_at(self) -> list[float]:
-        """When parts want to be asked again."""
+        """When parts may become pending."""
         times = (part.wakes_at(self.get(part)) for part in self.kinds)
         return [time for time in times if time is not None]
 
@@ -132,10 +132,10 @@ def _raw(value: msgspec.Struct | object) -> msgspec.Raw:
     return msgspec.Raw(_encode(value))
 
 
-def _value(part: AnyPart, commit: Commit) -> Any:  # noqa: ANN401  (each part has its own type)
+def _decode_value(part: AnyPart, commit: Commit) -> Any:  # noqa: ANN401  (each part has its own type)
     raw = commit.parts.get(part.name)
     return part.initial() if raw is None else msgspec.json.decode(raw, type=part.value_type)
 
 
-def _planned(part: AnyPart, found: PlannedPart | None) -> Any:  # noqa: ANN401
+def _decode_planned(part: AnyPart, found: PlannedPart | None) -> Any:  # noqa: ANN401
     return None if found is None else msgspec.json.decode(found.planned, type=part.planned_type)

@@ -1,9 +1,8 @@
-"""What a committed part is.
+"""The interface of a committed part.
 
-A part's value is frozen and journalled whole in every commit. Between two commits there are two
-moments: ``plan`` says what the next step does for the part, and ``after_commit`` gives the value
-to journal, from what was planned and what the step reported. Adding a part changes no other part:
-plans, commits, checkpoints, sweeps and restarts ask all of them through ``Parts``.
+A part's value is frozen, and every commit journals it whole. ``plan`` says what the next step does
+for the part. ``after_commit`` computes the value to journal from the plan and the step's report.
+A new part changes no other: plans, commits, checkpoints, sweeps and restarts use ``Parts``.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ Pairs = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """What a part may look at when the next step is planned.
+    """What a part sees when the next step is planned.
 
-    ``placement`` is who owns what after the last commit. ``revised`` is the placement of the plan
-    that this one revises: an assignment that differs from it must have a later generation.
+    ``placement`` is the one after the last commit. ``revised`` is the placement of the plan that
+    this one revises: an assignment that differs from it must have a later generation.
     """
 
     step: int
@@ -50,8 +49,8 @@ class PlanContext:
 class PartPlan:
     """What a part adds to a plan.
 
-    ``planned`` is journalled with the plan and comes back after the commit. ``messages`` go to
-    workers, each by region and worker. Only one part may give a ``placement``. ``helping`` and
+    ``planned`` is journalled with the plan and passed to ``after_commit``. ``messages`` go to
+    workers, each by region and worker. Only one part may set ``placement``. ``helping`` and
     ``helping_next`` are workers that have a task without owning bins: see ``Plan``.
     """
 
@@ -64,22 +63,22 @@ class PartPlan:
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """What a part may look at when a step is committed: its plan, its result, how long it took."""
+    """What a part sees when a step is committed: its plan, its result, its duration."""
 
     plan: Plan
     result: StepResult
     seconds: float
 
     def report(self, part: str) -> msgspec.Raw | None:
-        """What the node reported for a part; None if nothing."""
+        """The node's report for a part, if any."""
         return self.result.parts.get(part)
 
 
 class Part(ABC, Generic[V, P]):
-    """One committed part. Stateless: everything it knows is in the value it is handed.
+    """One committed part. Stateless: everything it knows is in the value passed to it.
 
-    ``placed`` parts plan who works where. A revision of a plan asks them again; what other parts
-    have planned stays, because it may determine the result.
+    ``placed`` parts plan the placement. When a plan is revised, they plan again; what the other
+    parts planned stays, because the result may depend on it.
     """
 
     name: ClassVar[str]
@@ -95,8 +94,8 @@ class Part(ABC, Generic[V, P]):
     def after_commit(self, value: V, planned: P | None, context: CommitContext) -> V:
         """The value to journal with the commit of a step.
 
-        ``value`` may be newer than the one that the plan was made from: requests may have come
-        since. ``planned`` is None where the part had nothing to do in that step.
+        ``value`` may be newer than the one the plan was made from: requests may have arrived
+        since. ``planned`` is None if the part had nothing to do in that step.
         """
 
     def plan(self, value: V, context: PlanContext) -> PartPlan | None:
@@ -104,16 +103,16 @@ class Part(ABC, Generic[V, P]):
         return None
 
     def pending(self, value: V, now: float) -> bool:
-        """Whether a step is justified although no input waits."""
+        """Whether to take a step even if no input waits."""
         return False
 
     def wakes_at(self, value: V) -> float | None:
-        """When ``pending`` may change with time alone."""
+        """When ``pending`` may change without an event."""
         return None
 
     def files(self, value: V) -> frozenset[str]:
-        """The files in the store that the value needs, relative to the store.
+        """The files that the value needs, relative to the store.
 
-        They stay for as long as a commit or checkpoint with this value is kept.
+        They stay while a commit or checkpoint with this value is kept.
         """
         return frozenset()

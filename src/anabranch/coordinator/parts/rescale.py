@@ -1,6 +1,6 @@
 """Rescaling as a committed part: who owns which bins, and how that changes while rows flow.
 
-The decisions are in ``rescale/``; this is what plans, commits and restarts see of them.
+``rescale/`` makes the decisions; this part carries them through plans, commits and restarts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anabranch.rescale.step_moves import PART, RescaleReport, StepMoves
 
 
 class RescalePart(Part[Rescale, StepMoves]):
-    """Plans what moves in a step, and takes note of what has moved."""
+    """Plans what moves in a step, and records what has moved."""
 
     name = PART
     value_type = Rescale
@@ -36,7 +36,7 @@ class RescalePart(Part[Rescale, StepMoves]):
         return Rescale()
 
     def plan(self, value: Rescale, context: PlanContext) -> PartPlan | None:
-        """What the next step moves, asks and announces."""
+        """What the next step moves, and what it asks and tells workers."""
         if not is_moving(value):
             return None
         loads, settings = context.loads(), context.settings.moving
@@ -64,7 +64,7 @@ class RescalePart(Part[Rescale, StepMoves]):
     def after_commit(
         self, value: Rescale, planned: StepMoves | None, context: CommitContext
     ) -> Rescale:
-        """How far the rescale is after the step."""
+        """The progress of the rescale after the step."""
         if planned is None:
             return value
         raw = context.report(PART)
@@ -80,7 +80,7 @@ class RescalePart(Part[Rescale, StepMoves]):
         return after_commit(value, planned, reports)
 
     def pending(self, value: Rescale, now: float) -> bool:
-        """Whether bins are to move, or in hand-over."""
+        """Whether bins wait to move or are being handed over."""
         return is_pending(value)
 
 
@@ -88,13 +88,13 @@ RESCALE = RescalePart()
 
 
 def rescale_of(commit: Commit | None) -> Rescale:
-    """How far rescaling was at a commit."""
+    """The progress of rescaling at a commit."""
     raw = None if commit is None else commit.parts.get(PART)
     return Rescale() if raw is None else msgspec.json.decode(raw, type=Rescale)
 
 
 def helping_workers(moves: StepMoves) -> Pairs:
-    """Who has a task of a region without owning bins of it."""
+    """The workers that have a task of a region without owning bins of it."""
     return tuple(
         (each.region, worker)
         for each in moves.placement

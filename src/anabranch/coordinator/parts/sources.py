@@ -1,6 +1,6 @@
-"""Source positions as a committed part: what has been read of each source.
+"""Source positions as a committed part: how far each source has been read.
 
-What the next plan gets of it are the plan's inputs, which the node offers.
+It plans nothing: the node offers the inputs of a plan.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from anabranch.records.plan import Input
 
 
 class SourcePositions(msgspec.Struct, frozen=True):
-    """Where each source stands, by name, without slices."""
+    """The position of each source, by name, without slices."""
 
     inputs: tuple[Input, ...] = ()
 
 
 class SourcesPart(Part[SourcePositions, msgspec.Struct]):
-    """Moves every source on to where the step's plan left it."""
+    """Advances every source to the position that the step's plan reached."""
 
     name = "sources"
     value_type = SourcePositions
 
     def initial(self) -> SourcePositions:
-        """Nothing was read."""
+        """No positions."""
         return SourcePositions()
 
     def after_commit(
         self, value: SourcePositions, planned: msgspec.Struct | None, context: CommitContext
     ) -> SourcePositions:
-        """What has been read after the step."""
-        return SourcePositions(read_up_to(value.inputs, context.plan.inputs))
+        """The positions after the step."""
+        return SourcePositions(positions_after(value.inputs, context.plan.inputs))
 
     def files(self, value: SourcePositions) -> frozenset[str]:
         """The files of the source log that the positions need."""
@@ -44,8 +44,8 @@ class SourcesPart(Part[SourcePositions, msgspec.Struct]):
 SOURCES = SourcesPart()
 
 
-def read_up_to(before: Iterable[Input], planned: Iterable[Input]) -> tuple[Input, ...]:
-    """What has been read of each source after a step: the positions alone, by name."""
+def positions_after(before: Iterable[Input], planned: Iterable[Input]) -> tuple[Input, ...]:
+    """The position of each source after a step, sorted by name, without slices."""
     after = {given.source: given for given in before} | {
         given.source: msgspec.structs.replace(given, slices=()) for given in planned
     }
@@ -53,6 +53,6 @@ def read_up_to(before: Iterable[Input], planned: Iterable[Input]) -> tuple[Input
 
 
 def positions_of(commit: Commit | None) -> tuple[Input, ...]:
-    """What had been read of each source at a commit."""
+    """The position of each source at a commit."""
     raw = None if commit is None else commit.parts.get(SOURCES.name)
     return () if raw is None else msgspec.json.decode(raw, type=SourcePositions).inputs
