@@ -1,4 +1,4 @@
-"""The driver performs what the machine decides."""
+"""The driver performs the effects that the machine decides on."""
 
 from anabranch.coordinator.driver.loop import Driver
 from anabranch.coordinator.driver.ports import Nodes

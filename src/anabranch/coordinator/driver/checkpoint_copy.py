@@ -1,4 +1,4 @@
-"""A checkpoint copied to an empty directory: the pipeline at that step, there."""
+"""Copying a checkpoint to an empty directory, as a pipeline that stands at that step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from anabranch.store.integrity import check_files, state_files
 
 
 class CheckpointCopy(msgspec.Struct, frozen=True):
-    """What was copied."""
+    """Which checkpoint was copied, and how much."""
 
     step: int
     branch: int
@@ -32,13 +32,13 @@ class CheckpointCopy(msgspec.Struct, frozen=True):
 def copy_checkpoint(
     directory: Path, dataflow: str, step: int | None, target: Path
 ) -> CheckpointCopy:
-    """Copy the files of a kept checkpoint, the newest unless told, to a new or empty directory.
+    """Copy a kept checkpoint, by default the newest, to a new or empty directory.
 
-    Only reads the original, which may run meanwhile. Every copied run is compared with its
-    checksum. The journal comes last: a copy that was not finished is no pipeline. A checkpoint
-    that is dropped while it is copied is ``SnapshotExpired``.
+    Only reads the original, which may be running. Verifies the checksum of every copied run.
+    Copies the journal last, so that an unfinished copy is no pipeline. Raises ``SnapshotExpired``
+    if the checkpoint is dropped meanwhile.
     """
-    checkpoint = _found(directory, dataflow, step)
+    checkpoint = _find_checkpoint(directory, dataflow, step)
     if list_names(target):
         raise NameTaken(
             "The directory to copy to is not empty", where=str(target), do="Name an empty one."
@@ -60,7 +60,7 @@ def copy_checkpoint(
     return CheckpointCopy(checkpoint.step, checkpoint.branch, len(names), size)
 
 
-def _found(directory: Path, dataflow: str, step: int | None) -> Checkpoint:
+def _find_checkpoint(directory: Path, dataflow: str, step: int | None) -> Checkpoint:
     journal = Journal(FileDirectory(directory / JOURNAL_ROOM))
     entry = journal.find(IdentityName())
     if entry is None:
@@ -87,7 +87,7 @@ def _copy(directory: Path, target: Path, names: Sequence[str]) -> None:
     for name in names:
         ensure_directory((target / name).parent)
         with store_errors(target / name, "copy"):
-            # Not a link: what is damaged in one place must not be damaged in the other.
+            # Not a hard link: damage to the one must not damage the other.
             try:
                 shutil.copyfile(directory / name, target / name)
             except FileNotFoundError as error:
@@ -97,4 +97,4 @@ def _copy(directory: Path, target: Path, names: Sequence[str]) -> None:
 
 
 class _Gone(Exception):
-    """A file that was to be copied is not there any more."""
+    """A file to copy has disappeared."""

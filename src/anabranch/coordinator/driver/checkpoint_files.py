@@ -1,4 +1,4 @@
-"""Which files a checkpoint is: copied to an empty directory, they are the pipeline at that step."""
+"""The files of a checkpoint: copied to an empty directory, they are the pipeline at that step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ JOURNAL_ROOM = "journal"
 
 
 def checkpoint_files(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """All files below the pipeline's directory that the checkpoint needs, sorted.
+    """The journal entries, runs, blobs and files of parts that a checkpoint needs, sorted.
 
-    Journal entries, runs and blobs, and what its committed parts need.
+    Paths are relative to the pipeline's directory.
     """
     entries: list[EntryName] = [IdentityName(), CheckpointName(checkpoint.step, checkpoint.branch)]
     if checkpoint.branch:

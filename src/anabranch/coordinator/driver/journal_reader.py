@@ -1,4 +1,4 @@
-"""Where a pipeline stands, read from its journal."""
+"""Reads the position and state of a pipeline from its journal."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from anabranch.records.plan import Plan, decode_plan
 
 
 def read_journal_view(journal: Journal) -> JournalView:
-    """What the journal says. Reads only; what it relies on is durable afterwards.
+    """Read the journal. Changes nothing; the entries it relies on are durable afterwards.
 
-    Raises ``CorruptEntry`` or ``MissingEntry`` when an entry that cannot be done without is damaged
-    or gone; a damaged checkpoint is merely told of, unless the pipeline stands there.
+    Raises ``CorruptEntry`` or ``MissingEntry`` if a required entry is damaged or gone. A damaged
+    checkpoint is only listed, unless the pipeline stands there.
     """
     branch = newest_branch(journal)
     if branch:
@@ -48,7 +48,7 @@ def read_journal_view(journal: Journal) -> JournalView:
 
 
 def read_checkpoints(journal: Journal) -> tuple[Checkpoint, ...]:
-    """The kept checkpoints that can be read, oldest first. Reads only."""
+    """The readable checkpoints, oldest first. Changes nothing."""
     branch = newest_branch(journal)
     return _Reader(journal, branch, lineage(journal, branch)).checkpoints()[0]
 
@@ -57,7 +57,7 @@ def read_checkpoints(journal: Journal) -> tuple[Checkpoint, ...]:
 class _Found:
     """The commit that the pipeline stands at, and whether it is made up from a checkpoint.
 
-    ``rewound``: it is the one that the branch has left its parent after.
+    ``rewound``: the branch has no commit of its own; this is the one it starts from.
     """
 
     commit: Commit | None
@@ -98,7 +98,7 @@ class _Reader:
         return None if entry is None else decoded(self.journal, entry, decode_identity)
 
     def checkpoints(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
-        """All checkpoints that can be seen, oldest first, and what is wrong with the others."""
+        """The visible checkpoints, oldest first, and the errors of the damaged ones."""
         whole: list[Checkpoint] = []
         damaged: list[str] = []
         for stretch in reversed(self.stretches):
@@ -115,7 +115,7 @@ class _Reader:
         return decoded(self.journal, self.journal.read(name), decode_checkpoint)
 
     def _commit(self, checkpoints: tuple[Checkpoint, ...]) -> _Found:
-        """The newest commit of the branch, or what it begins with."""
+        """The newest commit of the branch, or the one it starts from."""
         latest = self.journal.latest_commit(self.branch)
         own = [kept for kept in checkpoints if kept.branch == self.branch]
         if own and (latest is None or own[-1].step > latest.step):
@@ -135,7 +135,7 @@ class _Reader:
         try:
             return _Found(self._commit_at(origin.parent_step), made_up=True)
         except MissingEntry:
-            # The checkpoint is what the branch needs: its own error says more.
+            # The branch needs the checkpoint: its error says more.
             return self._made_up(
                 self._checkpoint(CheckpointName(origin.parent_step, origin.parent))
             )
@@ -151,7 +151,7 @@ class _Reader:
         return self._read_commit(CommitName(step, owner_of(self.stretches, step)))
 
     def _states(self, commit: Commit | None) -> tuple[tuple[OperatorState, ...], int]:
-        """The state at the commit, and the number of the repair that it is from; 0 for none."""
+        """The state at the commit, and the number of the repair it comes from, or 0."""
         if commit is None:
             return (), 0
         repairs = [r for r in self.journal.repairs(self.branch) if r.step == commit.step]
@@ -167,9 +167,9 @@ class _Reader:
         return None if name is None else decoded(self.journal, self.journal.read(name), decode_plan)
 
     def _published(self, commit: Commit | None) -> dict[str, int]:
-        """How far each sink is known to be: as the commit says, or as was said since.
+        """The last step that each sink is known to have, by the commit or by later entries.
 
-        What has been folded up was published: it would not have been folded otherwise.
+        Folded steps are published: others are not folded.
         """
         if commit is None:
             return {}
@@ -210,7 +210,7 @@ class _Reader:
         return tuple(outputs)
 
     def _replayable(self, step: int) -> int:
-        """The first step from which on everything is there up to ``step``; the one after it."""
+        """The first step from which plans and commits up to ``step`` exist, or ``step + 1``."""
         commits: set[tuple[int, int]] = set()
         plans: set[tuple[int, int]] = set()
         for stretch in self.stretches:
@@ -223,7 +223,7 @@ class _Reader:
 
 
 def read_step(journal: Journal, branch: int, step: int) -> tuple[Plan, Commit]:
-    """The plan and the commit of a step that a branch sees."""
+    """Read the plan and the commit of a step that a branch sees."""
     owner = owner_of(lineage(journal, branch), step)
     commit = decoded(journal, journal.read(CommitName(step, owner)), decode_commit)
     name = PlanName(step, commit.revision, owner)

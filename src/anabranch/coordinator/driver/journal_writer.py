@@ -1,8 +1,7 @@
-"""Performing what the machine asks of the journal: each effect becomes the event it names.
+"""Performs the machine's effects on the journal: each effect becomes the event it names.
 
-Names that are taken are adopted: whoever was first counts. An error of the store becomes
-``EffectFailed``; the machine may ask for the same again, and an entry that had been created after
-all is then known as one's own.
+The first writer of a name wins, and its entry is adopted. A store error becomes ``EffectFailed``.
+The machine may retry: an entry that the failed attempt did create is recognized as our own.
 """
 
 from __future__ import annotations
@@ -85,15 +84,15 @@ class JournalWriter:
     """The journal as the coordinator's driver uses it. Not shared between threads."""
 
     def __init__(self, journal: Journal, draw: Callable[[], str]) -> None:
-        """``journal`` is the leader's; ``draw`` gives texts that nobody else draws."""
+        """``journal`` is the leader's; ``draw`` returns globally unique strings."""
         self._journal = journal
         self._draw = draw
-        # What was meant to be created and may have been, although it failed.
+        # Failed attempts that may have created their entry, with their nonces.
         self._unsure: dict[tuple[EntryName, bytes], str] = {}
         self._identity: Identity | None = None
 
     def perform(self, effect: JournalEffect) -> Event | None:
-        """Perform an effect; None if there is nothing to tell of it but that it is done."""
+        """Perform an effect; returns its outcome, None if there is only success to report."""
         try:
             return self._perform(effect)
         except Fenced as error:
@@ -112,18 +111,18 @@ class JournalWriter:
                 event = self._write_identity(effect)
             case WritePlan(branch, plan):
                 plan_name = PlanName(plan.step, plan.revision, branch)
-                event = PlanWritten(self._written(plan_name, plan, decode_plan)[0])
+                event = PlanWritten(self._write(plan_name, plan, decode_plan)[0])
             case WriteCommit(branch, commit):
                 commit_name = CommitName(commit.step, branch)
-                event = CommitWritten(*self._written(commit_name, commit, decode_commit))
+                event = CommitWritten(*self._write(commit_name, commit, decode_commit))
             case WriteCheckpoint(checkpoint):
                 kept = CheckpointName(checkpoint.step, checkpoint.branch)
-                event = CheckpointWritten(self._written(kept, checkpoint, decode_checkpoint)[0])
+                event = CheckpointWritten(self._write(kept, checkpoint, decode_checkpoint)[0])
             case WriteRepair(branch, repair):
                 repair_name = RepairName(repair.step, repair.number, branch)
-                event = RepairWritten(self._written(repair_name, repair, decode_repair)[0])
+                event = RepairWritten(self._write(repair_name, repair, decode_repair)[0])
             case WritePublished(branch, step):
-                self._created(PublishedName(step, branch), b"")
+                self._create(PublishedName(step, branch), b"")
             case MakeBranch(checkpoint):
                 event = self._make_branch(checkpoint)
             case Trim():
@@ -137,31 +136,31 @@ class JournalWriter:
         drawn = self._identity
         if drawn is None or (drawn.dataflow, drawn.bins) != (effect.dataflow, effect.bins):
             drawn = self._identity = Identity(self._draw(), effect.dataflow, effect.bins)
-        return IdentityWritten(self._written(IdentityName(), drawn, decode_identity)[0])
+        return IdentityWritten(self._write(IdentityName(), drawn, decode_identity)[0])
 
     def _make_branch(self, checkpoint: Checkpoint) -> BranchMade:
         wanted = (checkpoint.branch, checkpoint.step)
         while not self._begins_at(wanted):
             self._check_kept(CheckpointName(checkpoint.step, checkpoint.branch))
             branch = Branch(newest_branch(self._journal) + 1, *wanted)
-            self._written(BranchName(branch.number), branch, decode_branch)
+            self._write(BranchName(branch.number), branch, decode_branch)
         return BranchMade(read_journal_view(self._journal))
 
     def _check_kept(self, name: CheckpointName) -> None:
-        """Raise ``MissingEntry`` where a branch would begin with a checkpoint that is not there.
+        """Raise ``MissingEntry`` unless the checkpoint of a new branch exists.
 
-        It could not be read, nor be left again.
+        A branch without it could neither be read nor left again.
         """
         if self._journal.find(name) is not None:
             return
         if self._journal.fence is not None:
-            self._journal.fence.check()  # whoever has taken over may have let it go
+            self._journal.fence.check()  # a new leader may have dropped it
         self._journal.read(name)
 
     def _begins_at(self, wanted: tuple[int, int]) -> bool:
-        """Whether the newest branch leaves there and holds nothing yet.
+        """Whether the newest branch starts there and is empty.
 
-        It is just made; or by a call before that failed at its end.
+        Then it is just made, or an earlier call made it and failed afterwards.
         """
         newest = newest_branch(self._journal)
         origin = origin_of(self._journal, newest)
@@ -170,10 +169,9 @@ class JournalWriter:
         return (origin.parent, origin.parent_step) == wanted
 
     def _trim(self, effect: Trim) -> None:
-        """Trim the branch, and of the older ones what it cannot see or does not need.
+        """Trim the branch, and what it cannot see or does not need of older ones.
 
-        The step that the pipeline stands at stays. Steps that a rewind has left behind go: nothing
-        leads back to them.
+        The last committed step stays. Steps that a rewind left behind go: they are unreachable.
         """
         seen = {each.branch: each for each in lineage(self._journal, effect.branch)}
         first = min(effect.below, stands_at(self._journal, effect.branch))
@@ -190,32 +188,32 @@ class JournalWriter:
                     keep = {s for s in steps if s >= first and stretch.sees(s)}
             self._journal.trim(below, keep=keep, branch=branch, checkpoints=kept)
 
-    def _written(self, name: EntryName, body: T, decode: Callable[[bytes], T]) -> tuple[T, bool]:
-        """What is in the journal under a name now, and whether it is ours."""
-        outcome = self._created(name, encode(body))
+    def _write(self, name: EntryName, body: T, decode: Callable[[bytes], T]) -> tuple[T, bool]:
+        """Create an entry; returns what the journal now holds, and whether it is ours."""
+        outcome = self._create(name, encode(body))
         if isinstance(outcome, Taken):
             return decoded(self._journal, outcome.entry, decode), False
         if isinstance(outcome, Trimmed):
-            raise self._overtaken(name, outcome.floor)
+            raise self._overtaken_error(name, outcome.floor)
         return body, True
 
-    def _created(self, name: EntryName, body: bytes) -> Outcome:
+    def _create(self, name: EntryName, body: bytes) -> Outcome:
         key = (name, body)
         nonce = self._unsure.setdefault(key, self._draw())
         outcome = self._journal.create(name, body, nonce)
         del self._unsure[key]
         return outcome
 
-    def _overtaken(self, name: EntryName, floor: int) -> AnabranchError:
+    def _overtaken_error(self, name: EntryName, floor: int) -> AnabranchError:
         where = self._journal.directory.where()
         if isinstance(name, PlanName | CommitName):  # the leader is always ahead of the floor
             return Fenced(
-                f"The journal has gone on to step {floor} without this process: {name} is over",
+                f"The journal has moved on to step {floor} without this process, past {name}",
                 where=where,
-                do="End this one; the other goes on with everything that was committed.",
+                do="End this process; the other continues with everything that was committed.",
             )
         return StoreError(
-            f"{name} is too late: all steps below {floor} are folded up",
+            f"{name} is too late: all steps below {floor} are folded",
             where=where,
             do="Nothing was changed. Keep a newer step.",
         )

@@ -1,7 +1,7 @@
-"""Performs what the machine decides, and turns every outcome into an event.
+"""The loop of the driver: performs the machine's effects and turns every outcome into an event.
 
-One thread runs the loop: it takes an event, lets the machine handle it, and performs the effects
-in their order. What concerns a peer goes to its ``PeerLink``.
+One thread takes an event, lets the machine handle it, and performs the effects in order. Calls to
+a peer go to its ``PeerLink``.
 """
 
 from __future__ import annotations
@@ -70,10 +70,9 @@ class Driver:
         reached: Callable[[str, int], None] = lambda point, step: None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Nothing is started yet. ``reached`` is told of the named points of a step.
+        """Start nothing yet. ``reached`` is called at the named points of a step.
 
-        ``watch`` is called in a thread of its own: a slow one sees steps late, and holds up
-        nothing but the end.
+        ``watch`` runs in its own thread: a slow one sees steps late and delays only the end.
         """
         self._machine = machine
         self._records = records
@@ -95,14 +94,14 @@ class Driver:
         self._thread = threading.Thread(target=self._run, name="anabranch-coordinator", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         self._events.put(Begun())
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end; False if it has not come. ``watch`` has seen every step then.
+        """Wait for the end, when ``watch`` has seen every step; False on timeout.
 
-        ``watch`` may wait itself, and is not kept by the steps that it has yet to see.
+        ``watch`` may call it too: it does not wait for the steps it has yet to see.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         if not self._over.wait(seconds):
@@ -111,22 +110,22 @@ class Driver:
         return self._watch is None or self._watch.wait(left)
 
     def wait_led(self) -> None:
-        """Wait until this process leads, or all is over."""
+        """Wait until this process leads or the pipeline is over."""
         self._led.wait()
 
     def wait_open(self) -> None:
-        """Wait until state is open for the first time, or all is over. Every wait has an end."""
+        """Wait until state is open for the first time or the pipeline is over. Always returns."""
         self._open.wait()
 
     def failure(self) -> BaseException | None:
-        """What made the pipeline fail, if anything did."""
+        """The error that made the pipeline fail, if any."""
         if self._raised is not None:
             return self._raised
         failure = self.status().failure
         return None if failure is None else error_of(failure)
 
     def abandon(self) -> None:
-        """End as a process does that is killed: the node is told nothing. Nothing is lost by it."""
+        """End like a killed process, without telling the node. Nothing is lost."""
         self._events.put(_Abandoned())
         self.wait()
 
@@ -141,12 +140,12 @@ class Driver:
             return self._machine.memory.info
 
     def forecast(self, request: TargetRequest) -> Forecast:
-        """What a rescale would come to; nothing is changed. ``OperationRefused``."""
+        """Predict a rescale without changing anything. Raises ``OperationRefused``."""
         with self._lock:
             return forecast_of(self._machine.memory, request)
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
-        """Ask for an operation, and wait so many seconds at most for what becomes of it."""
+        """Request an operation, and wait up to ``seconds`` for its outcome."""
         answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
         with self._lock:
             self._numbers += 1
@@ -163,8 +162,7 @@ class Driver:
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
         """The rows of one SQL query over the state at the last committed step.
 
-        It may take ``query_seconds`` of the settings at most: files stay for no longer. More is
-        refused with ``InvalidRequest``.
+        Raises ``InvalidRequest`` for more than ``query_seconds``: files may be gone after that.
         """
         longest = self._machine.memory.settings.query_seconds
         if not longest:
@@ -179,7 +177,7 @@ class Driver:
         return self._nodes.query(sql, rows, bytes, seconds)
 
     def steps(self, seconds: float) -> Iterator[StepDone | None]:
-        """Every committed step from now on; None whenever so many seconds went by without one."""
+        """Every committed step from now on; None after each ``seconds`` without one."""
         waiting: queue.Queue[StepDone] = queue.Queue(WATCHED_STEPS)
         with self._lock:
             self._watchers.append(waiting)
@@ -202,7 +200,6 @@ class Driver:
                 else:
                     self._handle(event)
         except BaseException as error:
-            # Whoever waits for the pipeline is told.
             self._raised = error
             self._end()
 
@@ -227,11 +224,10 @@ class Driver:
             for effect in effects:
                 outcome = self._perform(effect)
                 if outcome is not None:
-                    self._point(outcome)
+                    self._report_point(outcome)
                     waiting.append(outcome)
 
-    def _point(self, outcome: Event) -> None:
-        """Tell of the named points of a step."""
+    def _report_point(self, outcome: Event) -> None:
         match outcome:
             case PlanWritten(plan):
                 self._reached("planned", plan.step)
@@ -239,7 +235,7 @@ class Driver:
                 self._reached("committed", commit.step)
 
     def _perform(self, effect: Effect) -> Event | None:
-        """Perform an effect; gives its outcome where it is known at once."""
+        """Perform an effect; returns its outcome if it is known at once."""
         match effect:
             case Give() | Take() | Fetch():
                 return self._links[effect.to].call(effect)
@@ -286,20 +282,20 @@ class Driver:
         self._events.put(EffectFailed(Announce(done), failure_of(error)))
 
     def _end(self) -> None:
-        """Let go of everything, and tell whoever waits: also where letting go fails."""
+        """Release everything and wake all waiters, even if the release fails."""
         try:
-            self._let_go()
+            self._release()
         except BaseException as error:
             self._raised = self._raised or error
         if self._watch is not None:
             self._watch.finish()
-        # Before the last step was watched: ``watch`` may be asking, or waiting for the end.
+        # Not after the last step was watched: ``watch`` may be asking, or waiting for the end.
         self._over.set()
         self._open.set()
         self._led.set()
         self._refuse_rest()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         try:
             for link in self._links.values():
                 link.close()
@@ -307,7 +303,7 @@ class Driver:
             self._leading.release()
 
     def _refuse_rest(self) -> None:
-        """Answer whoever asked too late to be heard."""
+        """Refuse the requests that came too late."""
         with self._lock:
             late, self._asked = self._asked, {}
         over = Failure("operation.refused", "The pipeline is over", do="Run it again to go on.")
@@ -316,4 +312,4 @@ class Driver:
 
 
 class _Abandoned:
-    """What the loop is told when it is to end at once."""
+    """Tells the loop to end at once."""

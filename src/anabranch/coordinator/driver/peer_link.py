@@ -1,7 +1,6 @@
-"""The driver's side of one peer: it is found, listened to and called, each in a thread.
+"""The driver's link to one peer: finds, calls and listens to it, each in its own thread.
 
-Calls to a peer in another process are made by a thread of their own, so that one that hangs cannot
-keep the loop from answering.
+A call that hangs therefore cannot keep the loop from answering.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from anabranch.protocol.node import CloseOrder, Node
 
 
 class PeerLink:
-    """How one peer is reached. Every outcome is an event."""
+    """The link to one peer. Every outcome is an event."""
 
     def __init__(
         self, name: str, nodes: Nodes, leader: Callable[[], int], post: Callable[[Event], None]
     ) -> None:
-        """Nothing is started yet. ``leader`` is in whose name orders are given."""
+        """Start nothing yet. ``leader`` returns the number of the leader that gives orders."""
         self._name = name
         self._nodes = nodes
         self._leader = leader
@@ -38,18 +37,18 @@ class PeerLink:
         self._exiting = False
 
     def call(self, effect: Give | Take | Fetch) -> Event | None:
-        """Call the peer; gives the outcome where it is known at once."""
+        """Call the peer; returns the outcome if it is known at once."""
         if self._nodes.inline:
-            return self._called(effect)
+            return self._call(effect)
         self._calls.submit(self._call_and_post, effect)
         return None
 
     def find(self, effect: FindNode | ReplaceNode) -> None:
-        """Find or replace the peer, and listen to it from then on."""
+        """Find or replace the peer, then listen to it."""
         self._finding.submit(self._find, effect)
 
     def close(self) -> None:
-        """Let go of the peer; one that was told to end is seen to."""
+        """Release the peer; if it was told to exit, make sure it does."""
         if self._listener is not None:
             self._listener.stop()
         self._calls.shutdown(wait=False, cancel_futures=True)
@@ -58,11 +57,11 @@ class PeerLink:
             self._nodes.close(self._exiting)
 
     def _call_and_post(self, effect: Give | Take | Fetch) -> None:
-        outcome = self._called(effect)
+        outcome = self._call(effect)
         if outcome is not None:
             self._post(outcome)
 
-    def _called(self, effect: Give | Take | Fetch) -> Event | None:
+    def _call(self, effect: Give | Take | Fetch) -> Event | None:
         outcome = make_call(self._node, self._leader(), effect)
         if outcome is None and isinstance(effect, Give) and isinstance(effect.order, CloseOrder):
             self._exiting |= effect.order.exit

@@ -1,4 +1,4 @@
-"""What the driver needs of others: who keeps the journal, who may lead, where the node is."""
+"""What the driver needs: a journal, leader election, and access to the node."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from anabranch.records.leader import Member
 
 
 class EffectWriter(Protocol):
-    """Whoever performs the effects that concern the journal."""
+    """Performs effects on the journal."""
 
     def perform(self, effect: JournalEffect) -> Event | None:
-        """Perform an effect; gives its outcome, None if there is nothing to tell of it."""
+        """Perform an effect; returns its outcome, if it has one."""
         ...
 
 
 class LeaderElection(Protocol):
-    """Whoever can make this process the leader."""
+    """Makes this process the leader."""
 
     def lead(self, take_over: bool) -> int:
-        """Become the leader; gives the number. Raises ``DirectoryInUse``."""
+        """Become the leader; returns the leader's number. Raises ``DirectoryInUse``."""
         ...
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Who takes part, by the entry of the leader."""
+        """The members that the leader's entry names."""
         ...
 
     def release(self) -> None:
-        """Lead no longer."""
+        """Stop leading."""
         ...
 
 
 class Nodes(Protocol):
-    """Whoever finds, starts and ends the node."""
+    """Finds, starts and ends the node."""
 
     @property
     def inline(self) -> bool:
-        """Whether the node is in this process: its calls return at once."""
+        """Whether the node is in this process, so that its calls return at once."""
         ...
 
     def find(self, leader: int) -> Node:
-        """The node that runs, or a new one. Takes as long as Spark does to start."""
+        """Find the running node or start one. Takes as long as Spark does to start."""
         ...
 
     def replace(self, leader: int, why: str) -> Node:
-        """End the node and start another one. ``NodeUnreachable`` where that cannot be."""
+        """End the node and start another. Raises ``NodeUnreachable`` if that is impossible."""
         ...
 
     def alive(self) -> bool:
-        """Whether the node's process is still there, as far as this process can tell."""
+        """Whether the node's process still runs, as far as this process can tell."""
         ...
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
@@ -62,5 +62,5 @@ class Nodes(Protocol):
         ...
 
     def close(self, exiting: bool) -> None:
-        """Let go of the node; if it was told to end (``exiting``), see that it does."""
+        """Release the node; if it was told to exit (``exiting``), make sure it does."""
         ...

@@ -1,4 +1,4 @@
-"""The driver's other threads: one hears what the node tells, one shows steps to the user."""
+"""The driver's other threads: one polls the node's reports, one calls the user's watch function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEARTBEAT = 1.0
 
 
 class Watch:
-    """The thread in which a user's function sees the committed steps, in their order."""
+    """The thread that calls a user's function with each committed step, in order."""
 
     def __init__(
         self, watch: Callable[[StepDone], None], failed: Callable[[StepDone, Exception], None]
@@ -29,17 +29,17 @@ class Watch:
         self._thread.start()
 
     def put(self, done: StepDone) -> None:
-        """Let it see a step, after those before it."""
+        """Queue a step."""
         self._waiting.put(done)
 
     def finish(self) -> None:
-        """No further step comes. Returns at once."""
+        """End after the queued steps. Returns at once."""
         self._waiting.put(None)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait so many seconds at most until everything was seen; False if it was not.
+        """Wait until every step was seen; False on timeout.
 
-        The user's function itself is not kept waiting: it would wait for its own end.
+        Returns at once in the user's function, which would wait for itself.
         """
         return threading.current_thread() is self._thread or self._over.wait(seconds)
 
@@ -56,7 +56,7 @@ class Watch:
 
 
 class Listener:
-    """The thread that hears what a node tells."""
+    """The thread that polls a node's reports and posts them as events."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class Listener:
         self._thread = threading.Thread(target=self._run, name="anabranch-listen", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell nothing any more; the thread ends by itself."""
+        """Post no more events; the thread ends by itself."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -88,17 +88,17 @@ class Listener:
             try:
                 report = self._node.report(self._leader, seen, HEARTBEAT)
             except Fenced as error:
-                self._tell(LeaderFenced(failure_of(error)))
+                self._post_live(LeaderFenced(failure_of(error)))
                 return
             except AnabranchError as error:
                 if not self._alive():
-                    self._tell(NodeLost(failure_of(error), self._name))
+                    self._post_live(NodeLost(failure_of(error), self._name))
                     return
                 self._stopped.wait(HEARTBEAT / 4)
                 continue
             seen = report.version
-            self._tell(NodeReported(report, self._name))
+            self._post_live(NodeReported(report, self._name))
 
-    def _tell(self, event: Event) -> None:
+    def _post_live(self, event: Event) -> None:
         if not self._stopped.is_set():
             self._post(event)
