@@ -42,7 +42,7 @@ from anabranch.coordinator.events import (
     TimePassed,
 )
 from anabranch.coordinator.journal_view import JournalView
-from anabranch.coordinator.machine import OutOfPlace
+from anabranch.coordinator.machine import UnexpectedOutcome
 from anabranch.coordinator.operations import (
     LoadCheckpoint,
     Operation,
@@ -318,10 +318,10 @@ def test_an_outcome_that_nobody_waits_for_raises_with_its_story() -> None:
     bench = Bench()
     bench.open(journal(7))
     bench.step(8)
-    with pytest.raises(OutOfPlace, match="CommitWritten in Idle") as caught:
+    with pytest.raises(UnexpectedOutcome, match="CommitWritten in Idle") as caught:
         bench.send(CommitWritten(commit(8), ours=True))
     (entry,) = [each for each in caught.value.entries if each.event == "CommitWritten"]
-    causes = bench.machine.story.led_to(entry.number)
+    causes = bench.machine.log.causes_of(entry.number)
     assert [each.event for each in causes[-2:]] == ["ResultFetched", "CommitWritten"]
     assert causes[-2].effects == ("WriteCommit",)
 

@@ -380,7 +380,7 @@ def test_who_has_asked_too_late_for_the_step_before_a_pause_is_told_so() -> None
     assert found is not None
     assert (found.code, found.what) == (
         "operation.refused",
-        "The pipeline was paused before a step could take note of this request",
+        "The pipeline was paused before a step could include this request",
     )
     # Nothing is left of it: it would be done behind the back of who was refused.
     assert bench.machine.memory.rescale == Rescale()

@@ -144,13 +144,13 @@ def publish_twice(patch: Patch) -> None:
 
 def replay_with_other_slices(patch: Patch) -> None:
     """A plan that runs again reads what it likes."""
-    revised = plans.revised
+    revised = plans.revise_plan
 
     def other(known: Any, plan: Plan) -> Plan:
         same = revised(known, plan)
         return msgspec.structs.replace(same, revision=plan.revision + 1, inputs=())
 
-    patch.setattr(recovering, "revised", other)
+    patch.setattr(recovering, "revise_plan", other)
 
 
 def query_on_a_removed_file(patch: Patch) -> None:

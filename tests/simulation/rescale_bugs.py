@@ -102,14 +102,14 @@ def second_rescale_from_a_stale_assignment(patch: Patch) -> None:
 
 def crash_between_collect_and_acquire(patch: Patch) -> None:
     """Whoever comes back does not know what was collected."""
-    know = recovering.know
+    know = recovering.adopt_journal
 
     def forgetful(memory: Any, journal: Any) -> None:
         know(memory, journal)
         memory.rescale = msgspec.structs.replace(memory.rescale, handing=())
 
-    patch.setattr(recovering, "know", forgetful)
-    patch.setattr(loading, "know", forgetful)
+    patch.setattr(recovering, "adopt_journal", forgetful)
+    patch.setattr(loading, "adopt_journal", forgetful)
 
 
 KeyChanges = Callable[[Plan, OperatorState, OperatorState], OperatorState]

@@ -1,4 +1,4 @@
-"""A coordinator's memory before anything has happened, with all its jobs."""
+"""Assembles a coordinator's initial memory with all its jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def new_memory(
     directory: str = "",
     parts: Sequence[AnyPart] = STANDARD,
 ) -> Memory:
-    """What a coordinator knows before anything has happened."""
+    """The memory of a coordinator before its first event."""
     return Memory(
         settings,
         Parts.initial(parts),

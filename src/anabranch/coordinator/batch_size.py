@@ -1,25 +1,24 @@
-"""How much a step reads: as much as the latency that is asked for allows."""
+"""Batch sizes: how many rows a step reads to meet the target latency."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LEAST_ROWS = 10_000
-"""A step below that is mostly its own fixed cost: fewer rows would not make it faster."""
+"""Below this, fixed costs dominate a step: fewer rows would not make it faster."""
 
 SLOW_STEPS = 3
-"""So many steps must be too slow before less is read: one of them may have had bad luck."""
+"""The limit shrinks only after this many slow steps in a row, to tolerate outliers."""
 
 GROWTH = 1.5
 
 
 @dataclass(slots=True)
 class BatchSize:
-    """The limit of rows a step, from how long the steps before it took.
+    """The row limit of a step, computed from the duration of earlier steps.
 
-    Without a target there is no limit. A limit comes with the first steps that are too slow and
-    large enough to be cut, follows their rows a second, and grows while steps that were filled
-    are well below the target.
+    Without a target there is no limit. Steps that are too slow and larger than ``LEAST_ROWS`` set
+    the limit by their throughput. It grows while filled steps stay well below the target.
 
     >>> size = BatchSize(0.5)
     >>> for _ in range(3): size.observe(100_000, 1.0, filled=False)
@@ -34,7 +33,7 @@ class BatchSize:
     slow: int = 0
 
     def observe(self, rows: int, seconds: float, *, filled: bool) -> None:
-        """A step of so many rows took so long; ``filled``: more was there than it could read."""
+        """Adapt to a finished step. ``filled``: more input waited than it could read."""
         if self.target is None or not rows or seconds <= 0:
             return
         if seconds > self.target and rows > LEAST_ROWS:

@@ -1,4 +1,4 @@
-"""A call to the node: what the driver and a simulation make of one, and of its failure."""
+"""Calls to a node, with outcomes and failures as events. The driver and simulations use it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from anabranch.protocol.node import NodeOrder, StepResult
 from anabranch.records.plan import Input
 
 
-class Called(Protocol):
-    """The part of a node that is called; see ``node.port.Node``."""
+class CalledNode(Protocol):
+    """The methods of ``protocol.node.Node`` that effects call."""
 
     def order(self, leader: int, order: NodeOrder) -> None:
         """Give an order."""
         ...
 
     def take(self, leader: int, step: int) -> tuple[Input, ...]:
-        """The input of the offer for a step."""
+        """Take the input of the offer for a step."""
         ...
 
     def result(self, leader: int, step: int, revision: int) -> StepResult:
-        """The result of the last step that was run."""
+        """Fetch the result of the last step."""
         ...
 
 
-def make_call(node: Called | None, leader: int, effect: Give | Take | Fetch) -> Event | None:
-    """Call the node, None for one that is gone. Any failure is an event; an order has no answer."""
+def make_call(node: CalledNode | None, leader: int, effect: Give | Take | Fetch) -> Event | None:
+    """Call the node, None if it is gone. A failure becomes an event; orders have no outcome."""
     try:
         if node is None:
             raise NodeUnreachable("The node is gone", do="It is being replaced.")

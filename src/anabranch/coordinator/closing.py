@@ -12,36 +12,36 @@ from anabranch.protocol.node import CloseOrder, Failure, NodeOrder
 
 
 def fail_pipeline(memory: Memory, failure: Failure, now: float) -> list[Effect]:
-    """Give up. What is committed is published if it can be, else it waits for the next start."""
+    """Fail. Committed output is published if possible, else by the next start."""
     if isinstance(memory.phase, Ended):
         return []
     if isinstance(memory.phase, Closing):
         return end(memory, memory.phase.failure or failure)
     if memory.node.report is None:
         return end(memory, failure)
-    memory.let_wait()
+    memory.requeue_requests()
     memory.phase = Closing(now, failure)
     return [Give(CloseOrder(exit=True))]
 
 
 def refusal(what: str, do: str) -> Failure:
-    """Something that was asked for is not done."""
+    """The failure that answers a refused request."""
     return Failure("operation.refused", what, do=do)
 
 
-def refuse(numbers: Iterable[int], why: str) -> list[Effect]:
-    """Tell who has asked for a rescale that nothing will come of it."""
+def refuse_requests(numbers: Iterable[int], why: str) -> list[Effect]:
+    """Refuse requests for a rescale."""
     failure = Failure("operation.refused", why, do="Look at the status, and ask again.")
     return [Answer(each, failure) for each in numbers]
 
 
 def refuse_waiting(memory: Memory, why: str) -> list[Effect]:
-    """Tell so everybody who has asked and is in no plan."""
-    return refuse(memory.moving.take_numbers(), why)
+    """Refuse all requests for a rescale that no plan includes."""
+    return refuse_requests(memory.moving.take_numbers(), why)
 
 
-def deadline_passed(what: str, seconds: float) -> Failure:
-    """Something that was waited for did not come in time."""
+def deadline_failure(what: str, seconds: float) -> Failure:
+    """The failure after a wait that took too long."""
     return Failure(
         "coordinator.deadline",
         f"{what} not ready after {seconds:g} seconds",
@@ -50,7 +50,7 @@ def deadline_passed(what: str, seconds: float) -> Failure:
 
 
 def close(memory: Memory, now: float) -> list[Effect]:
-    """Let the node publish, clear up and let go; ``end`` follows when it has."""
+    """Order the node to publish, sweep and close; ``end`` follows."""
     memory.phase = Closing(now)
     swept = sweep_order(memory)
     orders: list[NodeOrder] = [] if swept is None else [swept]
@@ -58,7 +58,7 @@ def close(memory: Memory, now: float) -> list[Effect]:
 
 
 def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
-    """The node has let go."""
+    """End once the node has closed; if all output is published, record it."""
     effects: list[Effect] = []
     if memory.step and not memory.outputs:
         effects.append(WritePublished(memory.journal.branch, memory.step))
@@ -66,8 +66,8 @@ def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
 
 
 def end(memory: Memory, failure: Failure | None) -> list[Effect]:
-    """Over: whoever waits is answered."""
-    memory.let_wait()
+    """End the pipeline and answer all waiting requests."""
+    memory.requeue_requests()
     memory.phase = Ended(failure)
     stopped = failure is None and memory.stop.request is not None
     answers = [Answer(number, failure, memory.step) for number in memory.stop.withdraw()]

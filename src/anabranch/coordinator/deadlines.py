@@ -1,11 +1,11 @@
-"""Every wait has an end: what is done when the node is silent, slow or gone."""
+"""Deadlines: what happens when the node is silent, slow or gone. Every wait has one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from anabranch.coordinator import closing, recovering, stepping
-from anabranch.coordinator.closing import deadline_passed
+from anabranch.coordinator.closing import deadline_failure
 from anabranch.coordinator.effects import Effect, Fetch, Give, Take
 from anabranch.coordinator.events import TimePassed
 from anabranch.coordinator.memory import Memory
@@ -17,7 +17,7 @@ from anabranch.coordinator.phases import (
     Stepping,
     Taking,
 )
-from anabranch.coordinator.triggers import next_look
+from anabranch.coordinator.triggers import next_trigger_at
 from anabranch.protocol.node import (
     CheckOrder,
     CommitOrder,
@@ -29,9 +29,9 @@ from anabranch.protocol.node import (
 )
 
 
-def on_time(memory: Memory, now: float) -> list[Effect]:
-    """Do what is overdue."""
-    effects = _again(memory, now)
+def handle_overdue(memory: Memory, now: float) -> list[Effect]:
+    """Repeat orders that are due, and act on missed deadlines."""
+    effects = _repeat_orders(memory, now)
     effects += memory.checkpoint.handle(memory, TimePassed(), now)
     overdue = _overdue(memory, now)
     return effects if overdue is None else [*effects, *overdue]
@@ -42,18 +42,18 @@ def _overdue(memory: Memory, now: float) -> list[Effect] | None:
     match memory.phase:
         case Meeting(since):
             if now >= since + limits.start_node:
-                return closing.fail_pipeline(
-                    memory, deadline_passed("The node was", limits.start_node), now
-                )
+                late = deadline_failure("The node was", limits.start_node)
+                return closing.fail_pipeline(memory, late, now)
             return None
         case Closing(since, failure):
             if now >= since + limits.close:
-                late = deadline_passed("The node's sources and sinks were", limits.close)
+                late = deadline_failure("The node's sources and sinks were", limits.close)
                 return closing.end(memory, failure or late)
             return None
         case Opening(_, since):
             if now >= since + limits.open:
-                return closing.fail_pipeline(memory, deadline_passed("State was", limits.open), now)
+                late = deadline_failure("State was", limits.open)
+                return closing.fail_pipeline(memory, late, now)
         case Taking(_, since):
             if now >= since + limits.take:
                 return recovering.replace_node(memory, now, "it does not hand out its input")
@@ -61,22 +61,22 @@ def _overdue(memory: Memory, now: float) -> list[Effect] | None:
             if phase.cancelled is None and now >= phase.since + limits.step:
                 return stepping.cancel(memory, phase, now)
             if phase.cancelled is not None and now >= phase.cancelled + limits.cancel:
-                return recovering.replace_node(memory, now, "it does not give up a step")
+                return recovering.replace_node(memory, now, "it does not cancel a step")
         case Idle():
             refused = memory.load.handle(memory, TimePassed(), now)
             if refused:
                 return refused
     if memory.node.report is not None and now >= memory.node.heard + limits.silence:
-        return recovering.replace_node(memory, now, "it has not said anything")
+        return recovering.replace_node(memory, now, "it has not reported anything")
     return None
 
 
-def _again(memory: Memory, now: float) -> list[Effect]:
-    """Repeat what did not reach the node."""
+def _repeat_orders(memory: Memory, now: float) -> list[Effect]:
+    """Repeat the calls that did not reach the node."""
     orders = memory.node.take_repeats(now)
     if orders is None:
         return []
-    effects: list[Effect] = [Give(order) for order in orders if _is_meant(memory, order)]
+    effects: list[Effect] = [Give(order) for order in orders if _is_current(memory, order)]
     match memory.phase:
         case Taking(step):
             effects.append(Take(step))
@@ -87,15 +87,15 @@ def _again(memory: Memory, now: float) -> list[Effect]:
     return effects
 
 
-def _is_meant(memory: Memory, order: NodeOrder) -> bool:
-    """Whether an order is still for what is open: it may have failed to arrive long ago."""
+def _is_current(memory: Memory, order: NodeOrder) -> bool:
+    """Whether an undelivered order still applies to what is open."""
     match order:
         case OpenOrder(number):
             return isinstance(memory.phase, Opening) and memory.phase.order.number == number
         case StepOrder() | CommitOrder():
             return order.opened in (0, memory.node.opened)
         case CheckOrder(step, asked=asked):
-            # The node checks one thing at a time: an order of before would take another's place.
+            # The node runs one check at a time: an outdated order would replace the current one.
             under_way = memory.checkpoint.under_way if asked is None else memory.load.verifying
             return under_way is not None and under_way.checkpoint.step == step
         case SourcesOrder(paused):
@@ -104,12 +104,12 @@ def _is_meant(memory: Memory, order: NodeOrder) -> bool:
 
 
 def node_lost(memory: Memory, failure: Failure, now: float) -> list[Effect]:
-    """The node's process is gone: another one opens what is committed."""
+    """Start another node after one was lost, unless that is hopeless."""
     match memory.phase:
         case Closing(_, reason):
             return closing.end(memory, reason or _not_published(memory))
         case Meeting() if not failure.code.startswith("node"):
-            # It told why it cannot start: another one would say the same.
+            # It reported why it cannot start: another one would fail the same way.
             memory.node.report = None
             return closing.fail_pipeline(memory, failure, now)
         case _ if memory.node.restarts >= memory.settings.node_restarts:
@@ -124,7 +124,7 @@ def node_lost(memory: Memory, failure: Failure, now: float) -> list[Effect]:
 
 
 def stop_at_once(memory: Memory, now: float) -> list[Effect]:
-    """End without waiting for anything but a step that is being cancelled."""
+    """End without waiting, except for a step that is being cancelled."""
     match memory.phase:
         case Stepping(cancelled=None) as phase:
             return stepping.cancel(memory, phase, now)
@@ -134,7 +134,7 @@ def stop_at_once(memory: Memory, now: float) -> list[Effect]:
 
 
 def wakes_at(memory: Memory) -> float | None:
-    """When something may be overdue, or a trigger's time comes."""
+    """The time of the next deadline, retry or trigger."""
     limits = memory.settings.deadlines
     times: list[float] = []
     match memory.phase:
@@ -151,8 +151,8 @@ def wakes_at(memory: Memory) -> float | None:
         case Stepping(cancelled=float(cancelled)):
             times.append(cancelled + limits.cancel)
         case Idle() if memory.load.verifying is None and memory.stop.down is None:
-            look = next_look(stepping.waiting(memory), memory.settings)
-            if look is not None and _looks_for_step(memory):
+            look = next_trigger_at(stepping.pending_input(memory), memory.settings)
+            if look is not None and _may_step(memory):
                 times.append(look)
     if memory.node.report is not None and not isinstance(memory.phase, Meeting | Closing):
         times.append(memory.node.heard + limits.silence)
@@ -163,10 +163,10 @@ def wakes_at(memory: Memory) -> float | None:
     return min(times, default=None)
 
 
-def _looks_for_step(memory: Memory) -> bool:
-    """Whether a step is taken between two as soon as there is a reason for one."""
-    otherwise = memory.paused or memory.load.queue or memory.stop.request is not None
-    return not otherwise and not stepping.is_complete(memory) and stepping.blocked(memory) is None
+def _may_step(memory: Memory) -> bool:
+    if memory.paused or memory.load.queue or memory.stop.request is not None:
+        return False
+    return not stepping.is_complete(memory) and stepping.backpressure(memory) is None
 
 
 def _not_published(memory: Memory) -> Failure | None:

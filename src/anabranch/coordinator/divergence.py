@@ -1,4 +1,4 @@
-"""Whether a replayed step came to the same as the first time."""
+"""Compares a replayed step with its first run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anabranch.records.commit import RowCount
 
 
 def differences(before: Sequence[RowCount], after: Sequence[RowCount]) -> tuple[str, ...]:
-    """The places whose rows or hashes differ, each with its first bin that does.
+    """The places whose rows or hashes differ, each with the first differing bin.
 
     >>> one = RowCount("sink out", 3, (4,), (3,), ("00",))
     >>> differences([one], [one])

@@ -1,6 +1,6 @@
-"""Everything that the coordinator can ask for: each kind is a small frozen class.
+"""The effects that the machine can request, each a small frozen class.
 
-The driver performs an effect and turns its outcome into an event, which each class names.
+The driver performs an effect and turns its outcome into the event that the class names.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from anabranch.rescale.step_summary import StepMoved
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Become the leader; with ``take_over`` also where another one lives. Gives ``Led``."""
+    """Become the leader; with ``take_over`` even if another one lives. Outcome: ``Led``."""
 
     take_over: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ReadJournal:
-    """Find out where the pipeline stands. Gives ``JournalRead``."""
+    """Read the journal. Outcome: ``JournalRead``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindNode:
-    """Find the node by its address in the directory, or start one.
+    """Find the node by its address in the directory, or start one, and listen to it.
 
-    From then on it is listened to: its reports are ``NodeReported``, its end is ``NodeLost``.
+    Its reports become ``NodeReported``, its end ``NodeLost``.
     """
 
     peer: str = NODE
@@ -41,7 +41,7 @@ class FindNode:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceNode:
-    """End the node, whatever it is doing, and start another one. Outcomes as of ``FindNode``."""
+    """Kill the node and start another one. Outcomes as for ``FindNode``."""
 
     why: str
     peer: str = NODE
@@ -49,7 +49,7 @@ class ReplaceNode:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Give a peer an order. What comes of it, the peer reports."""
+    """Give a peer an order. The peer reports the outcome."""
 
     order: NodeOrder
     to: str = NODE
@@ -57,7 +57,7 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Take the input of the offer for a step. Gives ``InputTaken``."""
+    """Take the input of the offer for a step. Outcome: ``InputTaken``."""
 
     step: int
     to: str = NODE
@@ -65,7 +65,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Fetch the result of a step. Gives ``ResultFetched``."""
+    """Fetch the result of a step. Outcome: ``ResultFetched``."""
 
     step: int
     revision: int
@@ -74,7 +74,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class WriteIdentity:
-    """Say whose directory this is; the driver draws an identity. Gives ``IdentityWritten``."""
+    """Write the directory's identity, which the driver draws. Outcome: ``IdentityWritten``."""
 
     dataflow: str
     bins: int
@@ -82,7 +82,7 @@ class WriteIdentity:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Make a plan durable. Gives ``PlanWritten``."""
+    """Make a plan durable. Outcome: ``PlanWritten``."""
 
     branch: int
     plan: Plan
@@ -90,7 +90,7 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class WriteCommit:
-    """Commit a step. Gives ``CommitWritten``."""
+    """Commit a step. Outcome: ``CommitWritten``."""
 
     branch: int
     commit: Commit
@@ -98,14 +98,14 @@ class WriteCommit:
 
 @dataclass(frozen=True, slots=True)
 class WriteCheckpoint:
-    """Keep a step. Gives ``CheckpointWritten``."""
+    """Write a checkpoint. Outcome: ``CheckpointWritten``."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRepair:
-    """End a replay. Gives ``RepairWritten``."""
+    """Make the result of a replay durable. Outcome: ``RepairWritten``."""
 
     branch: int
     repair: Repair
@@ -113,7 +113,7 @@ class WriteRepair:
 
 @dataclass(frozen=True, slots=True)
 class WritePublished:
-    """Say durably that every sink has the output up to a step."""
+    """Record that every sink has the output up to a step."""
 
     branch: int
     step: int
@@ -121,14 +121,14 @@ class WritePublished:
 
 @dataclass(frozen=True, slots=True)
 class MakeBranch:
-    """Leave the branch after a checkpoint. Gives ``BranchMade``."""
+    """Make a new branch that starts at a checkpoint. Outcome: ``BranchMade``."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStep:
-    """Read the plan and the commit of a step. Gives ``StepRead``."""
+    """Read the plan and the commit of a step. Outcome: ``StepRead``."""
 
     branch: int
     step: int
@@ -138,7 +138,7 @@ class ReadStep:
 class Trim:
     """Fold entries below a step into a segment; remove all checkpoints but those to keep.
 
-    Gives ``JournalTrimmed``.
+    Outcome: ``JournalTrimmed``.
     """
 
     branch: int
@@ -148,11 +148,10 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A committed step in numbers. ``lag`` is what waited of each source when it was planned.
+    """The figures of a committed step. ``lag`` is what waited of each source when it was planned.
 
-    ``rows_merged`` are the state rows that compaction has read. ``moved`` is what the step
-    did of a rescale, None while there is none; ``homes`` the bytes of state that tasks have read
-    and copied.
+    ``rows_merged`` counts the state rows that compaction read. ``moved`` is the step's part of a
+    rescale, None without one. ``homes`` are the bytes of state that tasks read and copied.
     """
 
     step: int
@@ -169,14 +168,14 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell those who watch of a committed step."""
+    """Show a committed step to watchers."""
 
     done: StepDone
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer what was asked under a number; with a failure, it was refused or came to nothing."""
+    """Answer a request by its number; with ``failure`` it was refused or failed."""
 
     number: int
     failure: Failure | None = None
@@ -186,7 +185,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class EndPipeline:
-    """The pipeline is over: completed, stopped, or failed for this reason."""
+    """End the pipeline: completed, stopped, or failed."""
 
     failure: Failure | None = None
 

@@ -1,6 +1,6 @@
-"""The story of a machine: what happened, in which phase, and what it led to; as data.
+"""The machine's log as data: each event, its phase, and the effects it led to.
 
-Each entry names the entry that caused it: that whose effect has this event for its outcome.
+Each entry names its cause: the entry whose effect had this event as its outcome.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from anabranch.coordinator import effects as asked
-from anabranch.coordinator import events as happened
+from anabranch.coordinator import effects as effect_kinds
+from anabranch.coordinator import events as event_kinds
 from anabranch.coordinator.effects import Effect, Give
 from anabranch.coordinator.events import EffectFailed, Event
 from anabranch.protocol.node import StepOrder
@@ -18,25 +18,25 @@ from anabranch.protocol.node import StepOrder
 LENGTH = 200
 
 _OUTCOMES: dict[type, type] = {
-    happened.Led: asked.Lead,
-    happened.JournalRead: asked.ReadJournal,
-    happened.IdentityWritten: asked.WriteIdentity,
-    happened.PlanWritten: asked.WritePlan,
-    happened.CommitWritten: asked.WriteCommit,
-    happened.CheckpointWritten: asked.WriteCheckpoint,
-    happened.RepairWritten: asked.WriteRepair,
-    happened.BranchMade: asked.MakeBranch,
-    happened.StepRead: asked.ReadStep,
-    happened.JournalTrimmed: asked.Trim,
-    happened.InputTaken: asked.Take,
-    happened.ResultFetched: asked.Fetch,
+    event_kinds.Led: effect_kinds.Lead,
+    event_kinds.JournalRead: effect_kinds.ReadJournal,
+    event_kinds.IdentityWritten: effect_kinds.WriteIdentity,
+    event_kinds.PlanWritten: effect_kinds.WritePlan,
+    event_kinds.CommitWritten: effect_kinds.WriteCommit,
+    event_kinds.CheckpointWritten: effect_kinds.WriteCheckpoint,
+    event_kinds.RepairWritten: effect_kinds.WriteRepair,
+    event_kinds.BranchMade: effect_kinds.MakeBranch,
+    event_kinds.StepRead: effect_kinds.ReadStep,
+    event_kinds.JournalTrimmed: effect_kinds.Trim,
+    event_kinds.InputTaken: effect_kinds.Take,
+    event_kinds.ResultFetched: effect_kinds.Fetch,
 }
-"""Which effect an event is the outcome of."""
+"""The effect whose outcome an event is."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventEntry:
-    """One event that the machine has handled. ``cause`` is the number of another entry."""
+    """One handled event. ``cause`` is the number of another entry."""
 
     number: int
     seconds: float
@@ -58,7 +58,7 @@ class EventEntry:
 
 @dataclass(slots=True)
 class EventLog:
-    """The last events and what they led to."""
+    """The last handled events."""
 
     entries: deque[EventEntry] = field(default_factory=lambda: deque(maxlen=LENGTH))
     _next: int = 1
@@ -67,7 +67,7 @@ class EventLog:
     def add(
         self, seconds: float, event: Event, before: str, after: str, effects: Sequence[Effect]
     ) -> None:
-        """Note an event, and what was asked for because of it."""
+        """Append an event with its effects."""
         of = type(event.effect) if isinstance(event, EffectFailed) else _OUTCOMES.get(type(event))
         cause = None if of is None else self._asked_in.get(of)
         number, self._next = self._next, self._next + 1
@@ -76,8 +76,8 @@ class EventLog:
         self.entries.append(EventEntry(number, seconds, name, cause, before, after, named))
         self._asked_in.update((type(effect), number) for effect in effects)
 
-    def led_to(self, number: int) -> list[EventEntry]:
-        """The entry with its causes, oldest first, as far as they are remembered."""
+    def causes_of(self, number: int) -> list[EventEntry]:
+        """The entry and its chain of causes, oldest first, as far as the log reaches."""
         known = {entry.number: entry for entry in self.entries}
         found: list[EventEntry] = []
         entry = known.get(number)
@@ -88,7 +88,7 @@ class EventLog:
 
 
 def log_text(entries: Iterable[EventEntry]) -> str:
-    """Entries as lines."""
+    """Format entries, one per line."""
     return "\n".join(map(str, entries))
 
 

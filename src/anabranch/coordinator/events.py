@@ -1,6 +1,6 @@
-"""Everything that can happen to the coordinator: each kind is a small frozen class.
+"""The events that the machine handles, each a small frozen class.
 
-An event says what has already happened. Outcomes of effects are events too, failures included.
+An event has already happened. Outcomes of effects are events too, including failures.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.records.plan import Input, Plan
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When something happened: seconds that never go back, and the wall's clock."""
+    """The time of an event: monotonic seconds, and the wall clock."""
 
     seconds: float
     clock_ns: int
@@ -32,12 +32,12 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """It is as late as the machine wanted to be woken, or later."""
+    """The time at which the machine wanted to wake has come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """This coordinator leads now; lower numbers cannot commit any more."""
+    """This coordinator leads; leaders with lower numbers can no longer commit."""
 
     leader: int
     members: tuple[Member, ...] = ()
@@ -45,14 +45,14 @@ class Led:
 
 @dataclass(frozen=True, slots=True)
 class JournalRead:
-    """Where the pipeline stands."""
+    """The journal has been read."""
 
     journal: JournalView
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReported:
-    """The node said what it is doing."""
+    """A report of the node has arrived."""
 
     report: NodeReport
     peer: str = NODE
@@ -60,7 +60,7 @@ class NodeReported:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """The node's process has ended, or it has not answered for too long."""
+    """The node's process has ended or does not answer."""
 
     failure: Failure
     peer: str = NODE
@@ -68,7 +68,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class InputTaken:
-    """The input of an offer, which is fixed from now on."""
+    """The input of an offer, now fixed."""
 
     step: int
     inputs: tuple[Input, ...]
@@ -83,21 +83,21 @@ class ResultFetched:
 
 @dataclass(frozen=True, slots=True)
 class IdentityWritten:
-    """The directory has an identity: this one, whoever wrote it."""
+    """The directory has this identity, no matter who wrote it."""
 
     identity: Identity
 
 
 @dataclass(frozen=True, slots=True)
 class PlanWritten:
-    """A plan is durable: ours, or that of whoever was first."""
+    """A plan is durable: ours, or one that was written first."""
 
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
 class CommitWritten:
-    """A step is committed, by us or by whoever was first."""
+    """A step is committed, by us or by another coordinator that was first."""
 
     commit: Commit
     ours: bool
@@ -112,14 +112,14 @@ class CheckpointWritten:
 
 @dataclass(frozen=True, slots=True)
 class JournalTrimmed:
-    """No checkpoint but these is in the journal any more."""
+    """The journal is trimmed and holds no other checkpoints than these."""
 
     checkpoints: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepRead:
-    """The plan and the commit of a step that is to be replayed."""
+    """The plan and the commit of a step to replay."""
 
     plan: Plan
     commit: Commit
@@ -127,21 +127,21 @@ class StepRead:
 
 @dataclass(frozen=True, slots=True)
 class RepairWritten:
-    """A replay has come to its end, durably."""
+    """The result of a replay is durable."""
 
     repair: Repair
 
 
 @dataclass(frozen=True, slots=True)
 class BranchMade:
-    """A branch is durable. Steps go on in it."""
+    """A new branch is durable."""
 
     journal: JournalView
 
 
 @dataclass(frozen=True, slots=True)
 class EffectFailed:
-    """An effect could not be performed."""
+    """An effect has failed."""
 
     effect: Effect
     failure: Failure
@@ -149,14 +149,14 @@ class EffectFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderFenced:
-    """Another coordinator has taken over: nothing of ours counts any more."""
+    """Another coordinator has taken over and fenced this one."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody wants something, and waits for the answer to this number."""
+    """A user's request, to be answered by its number."""
 
     number: int
     operation: Operation

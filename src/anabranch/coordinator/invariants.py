@@ -1,4 +1,4 @@
-"""What is true of the coordinator's memory after every event."""
+"""The invariants of the coordinator's memory, checked after every event in tests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from anabranch.protocol.node import CommitOrder, SourcesOrder, StepOrder
 
 
 class Violation(AssertionError):
-    """An invariant does not hold: a bug of ours, with what led to it."""
+    """An invariant is broken: a bug in the coordinator. The message has the log."""
 
 
-def check(memory: Memory, effects: Sequence[Effect], story: EventLog) -> None:
+def check(memory: Memory, effects: Sequence[Effect], log: EventLog) -> None:
     """Raise ``Violation`` unless every invariant holds."""
     for broken in _broken(memory, effects):
-        raise Violation(f"{broken}\n" + log_text(list(story.entries)[-40:]))
+        raise Violation(f"{broken}\n" + log_text(list(log.entries)[-40:]))
 
 
 def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
@@ -62,12 +62,12 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
     if isinstance(phase, Ended) and (
         memory.stop.numbers or memory.load.queue or memory.profile.waiting
     ):
-        found.append("somebody waits for an answer after the end (R8)")
+        found.append("a request is unanswered after the end (R8)")
     if (
         memory.node.report is not None
         and memory.node.report.paused.number > memory.sources.paused.number
     ):
-        found.append("the node goes by paused sources that the coordinator does not know of")
+        found.append("the node applies paused sources that the coordinator does not know")
     return found + _broken_effects(memory, effects)
 
 

@@ -1,4 +1,4 @@
-"""Where a pipeline stands, by its journal alone."""
+"""The coordinator's view of the journal."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from anabranch.records.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class JournalView:
-    """What the journal says.
+    """What the journal says about the pipeline.
 
-    ``commit`` is the newest one of the branch (made up from the newest checkpoint where only that
-    was copied), ``plan`` the newest revision of the plan after it, if there is one. ``states`` is
-    the state at the commit: the commit's own, or that of the newest repair of it. ``outputs`` are
-    the committed steps that some sink may lack, oldest first. ``checkpoints`` are the kept ones,
-    oldest first; ``replayable`` is the first step from which on all plans and commits are still
-    there. ``repairs`` is the number of the newest repair of the commit. ``damaged`` says of each
-    checkpoint that cannot be read what is wrong with it; it is none of ``checkpoints``.
-    ``rewound``: the branch has no commit of its own yet, so sinks may have output of a later step
-    that they have not taken back.
+    ``commit`` is the newest of the branch (made up from a checkpoint if only that was copied),
+    ``plan`` the newest revision of the plan after it, if any. ``states`` is the state at the
+    commit, from its newest repair if it has one; ``repairs`` is the number of that repair.
+    ``outputs`` are the committed steps that some sink may lack, and ``checkpoints`` the kept ones,
+    both oldest first. From step ``replayable`` on, all plans and commits exist. ``damaged`` holds
+    the errors of unreadable checkpoints, which are not in ``checkpoints``. ``rewound``: the branch
+    has no commit of its own, so sinks may still have output of later steps to take back.
     """
 
     identity: Identity | None = None

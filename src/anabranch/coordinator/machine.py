@@ -1,8 +1,7 @@
-"""The coordinator as a machine: events in, effects out, and nothing else.
+"""The coordinator as a state machine: events in, effects out.
 
-``Machine.handle`` is the only way its memory changes. It never waits and never looks at a clock:
-time comes in with events. What it asks for, the driver performs; every outcome comes back as an
-event, failures too.
+Only ``Machine.handle`` changes the memory. It never waits and never reads a clock: events carry
+the time. The driver performs the effects; every outcome, failures included, returns as an event.
 """
 
 from __future__ import annotations
@@ -76,12 +75,12 @@ from anabranch.records.plan import Plan
 UNREACHABLE = "node.unreachable"
 
 
-class OutOfPlace(RuntimeError):
-    """The outcome of an effect came that nobody has asked for: a bug of ours, with its story."""
+class UnexpectedOutcome(RuntimeError):
+    """An outcome that no effect explains: a bug in the coordinator. The message has the log."""
 
-    def __init__(self, event: Event, phase: AnyPhase, story: EventLog) -> None:
-        """``story`` is what led to it."""
-        self.entries = tuple(story.entries)
+    def __init__(self, event: Event, phase: AnyPhase, log: EventLog) -> None:
+        """Keep the entries of ``log``."""
+        self.entries = tuple(log.entries)
         told = log_text(self.entries[-40:])
         super().__init__(f"{type(event).__name__} in {type(phase).__name__}\n{told}")
 
@@ -104,9 +103,9 @@ class Machine:
         parts: Sequence[AnyPart] = STANDARD,
         validate: bool = False,
     ) -> None:
-        """``directory`` is what errors name, ``parts`` are what commits carry.
+        """``directory`` is named in errors; ``parts`` are what commits carry.
 
-        ``validate`` checks the invariants after every event: for tests.
+        ``validate`` checks the invariants after every event, for tests.
         """
         self.memory = new_memory(
             settings, code=code, take_over=take_over, directory=directory, parts=parts
@@ -114,8 +113,8 @@ class Machine:
         if rewind is not None:
             self.memory.load.ask(REWIND, rewind)
         self._validate = validate
-        #: what happened last, for error reports and simulations
-        self.story = EventLog()
+        #: the last events, for error reports and simulations
+        self.log = EventLog()
 
     @property
     def ended(self) -> bool:
@@ -123,21 +122,21 @@ class Machine:
         return isinstance(self.memory.phase, Ended)
 
     def handle(self, now: Moment, event: Event) -> list[Effect]:
-        """Take note of an event; gives what is to be done, in this order."""
+        """Handle an event; returns the effects to perform, in order."""
         before = type(self.memory.phase).__name__
         self.memory.now = now.seconds
-        effects = [] if self.ended and not isinstance(event, Asked) else self._on(now, event)
+        effects = [] if self.ended and not isinstance(event, Asked) else self._dispatch(now, event)
         effects += self._advance(now)
-        self._note(now, event, before, effects)
+        self._log_event(now, event, before, effects)
         if self._validate:
-            check(self.memory, effects, self.story)
+            check(self.memory, effects, self.log)
         return effects
 
     def wakes_at(self) -> float | None:
-        """When the machine wants to be told that time has passed, if nothing else happens."""
+        """When to send ``TimePassed`` if no other event comes first."""
         return None if self.ended else deadlines.wakes_at(self.memory)
 
-    def _on(self, now: Moment, event: Event) -> list[Effect]:
+    def _dispatch(self, now: Moment, event: Event) -> list[Effect]:
         memory = self.memory
         match event:
             case Begun():
@@ -147,7 +146,7 @@ class Machine:
                 )
                 return [Lead(memory.take_over)]
             case TimePassed():
-                return deadlines.on_time(memory, now.seconds)
+                return deadlines.handle_overdue(memory, now.seconds)
             case NodeReported():
                 return self._on_report(now, event)
             case NodeLost(failure):
@@ -161,10 +160,10 @@ class Machine:
             case CheckpointWritten() | JournalTrimmed():
                 return memory.checkpoint.handle(memory, event, now.seconds)
             case _:
-                return self._outcome(now, event)
+                return self._on_outcome(now, event)
 
-    def _outcome(self, now: Moment, event: Event) -> list[Effect]:
-        """The outcome of an effect that the phase, or a job, waits for."""
+    def _on_outcome(self, now: Moment, event: Event) -> list[Effect]:
+        """Handle an outcome that the phase or a job waits for."""
         memory, seconds = self.memory, now.seconds
         match memory.phase, event:
             case Leading(), Led(leader, members):
@@ -176,7 +175,7 @@ class Machine:
                 refused = recovering.unknown_parts(memory, journal)
                 if refused is not None:
                     return closing.fail_pipeline(memory, refused, seconds)
-                recovering.know(memory, journal)
+                recovering.adopt_journal(memory, journal)
                 return recovering.find_node(memory, seconds)
             case Identifying(), IdentityWritten(identity):
                 return recovering.on_identity(memory, identity, seconds)
@@ -195,14 +194,14 @@ class Machine:
             case Branching(), BranchMade():
                 return memory.load.handle(memory, event, seconds)
         if not self._is_late(event):
-            raise OutOfPlace(event, memory.phase, self.story)
+            raise UnexpectedOutcome(event, memory.phase, self.log)
         return []
 
     def _is_late(self, event: Event) -> bool:
-        """Whether nobody waits for an outcome any more, and that is as it should be.
+        """Whether an outcome that nothing waits for is legitimately late.
 
-        A node answers when it likes, also after it was given up. The journal answers at once: its
-        outcomes are late only where the phase was left meanwhile, for another node or the end.
+        A node may answer after it was given up. The journal answers at once: its outcomes are late
+        only if the phase has changed meanwhile, for another node or the end.
         """
         if isinstance(event, InputTaken | ResultFetched):
             return True
@@ -217,16 +216,16 @@ class Machine:
         memory.node.report, memory.node.heard = report, seconds
         memory.sources.adopt(report)
         if isinstance(memory.phase, Meeting):
-            return recovering.on_met(memory, report, seconds)
+            return recovering.on_first_report(memory, report, seconds)
         if (other or self._opened_anew(report)) and not isinstance(memory.phase, Closing):
-            # Another process answers at this address, or this one has begun anew: whatever we knew
-            # of what was open before is lost.
-            memory.let_wait()
+            # Another process answers at this address, or this one has restarted: what was open is
+            # lost.
+            memory.requeue_requests()
             memory.phase = Meeting(seconds)
             memory.node.leave()
             memory.replay.stop()
-            return recovering.on_met(memory, report, seconds)
-        self._heed(report, seconds)
+            return recovering.on_first_report(memory, report, seconds)
+        self._note_progress(report, seconds)
         return [
             *memory.sources.handle(memory, event, seconds),
             *memory.checkpoint.handle(memory, event, seconds),
@@ -234,18 +233,18 @@ class Machine:
         ]
 
     def _opened_anew(self, report: NodeReport) -> bool:
-        """Whether an order to open that was given up while it was on its way has arrived."""
+        """Whether a delayed order to open, already given up, has arrived after all."""
         opened = self.memory.node.opened
         waits = isinstance(self.memory.phase, (Opening, Ended))
         return not waits and opened is not None and report.opened > opened
 
-    def _heed(self, report: NodeReport, seconds: float) -> None:
-        """Take note of what concerns every phase: how far sinks are, and what waits."""
+    def _note_progress(self, report: NodeReport, seconds: float) -> None:
+        """Note what matters in every phase: published steps and waiting input."""
         memory = self.memory
         if report.opened == memory.node.opened:
             done = min(report.published.values(), default=memory.step)
             memory.outputs = {s: o for s, o in memory.outputs.items() if s > done}
-        offer = stepping.offer_of(memory)
+        offer = stepping.next_offer(memory)
         if offer is None or not offer.rows:
             memory.pace.first_at = None
         elif memory.pace.first_at is None:
@@ -267,7 +266,7 @@ class Machine:
                 effects = memory.load.handle(memory, NodeReported(report), seconds)
                 if effects:
                     return effects
-        # Before a rewind, what fails is what it leaves behind.
+        # A pending rewind leaves behind whatever fails now.
         left = memory.load.rewind is not None and memory.stop.request is None
         if report.opened == memory.node.opened and not left and not isinstance(memory.phase, Ended):
             failure = report.sink_failure
@@ -284,7 +283,7 @@ class Machine:
                 if failure.code != UNREACHABLE:
                     return closing.fail_pipeline(memory, failure, seconds)
                 if isinstance(memory.phase, Opening) and order != memory.phase.order:
-                    return []  # it was for what is being left
+                    return []  # the state it was for is being left
                 memory.peers[effect.to].repeat(order, seconds + memory.settings.deadlines.again)
                 return []
             case Take() | Fetch():
@@ -305,7 +304,7 @@ class Machine:
                 return closing.fail_pipeline(memory, failure, seconds)
 
     def _advance(self, now: Moment) -> list[Effect]:
-        """What follows from where things are: a checkpoint that is due, the next step."""
+        """Begin what is due: a checkpoint, a replay, a request, the next step."""
         memory, seconds = self.memory, now.seconds
         effects: list[Effect] = []
         if memory.node.opened is not None and memory.checkpoint.is_due(memory, seconds):
@@ -320,7 +319,7 @@ class Machine:
             effects += deadlines.stop_at_once(memory, seconds)
         return effects
 
-    def _note(self, now: Moment, event: Event, before: str, effects: list[Effect]) -> None:
+    def _log_event(self, now: Moment, event: Event, before: str, effects: list[Effect]) -> None:
         if not isinstance(event, TimePassed | NodeReported) or effects:
             after = type(self.memory.phase).__name__
-            self.story.add(now.seconds, event, before, after, effects)
+            self.log.add(now.seconds, event, before, after, effects)

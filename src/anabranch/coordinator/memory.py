@@ -1,10 +1,9 @@
-"""What the coordinator knows: its phase, its peers, the committed parts, and its jobs.
+"""The coordinator's memory: its phase, its peers, the committed parts, and its jobs.
 
-Only ``Machine.handle`` changes it. They combine like this. The *phase* is the one thing that the
-coordinator is in the middle of on the way from step to step; it waits for one outcome at a time.
-*Peers* are conversations: what each has reported, and which orders must be repeated. *Parts* are
-what the last commit carries and what requests have changed since. *Jobs* go on beside the phase:
-each owns its state, and hears of every event.
+Only ``Machine.handle`` changes it. The *phase* is the current stage between one step and the next;
+it waits for one outcome at a time. *Peers* hold what each peer reported and which orders to
+repeat. *Parts* hold what the last commit carries, plus changes by later requests. *Jobs* run
+beside the phase: each owns its state.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
     from anabranch.coordinator.jobs.shutdown import ShutdownJob
 
 RECENT_STEPS = 50
-"""So many steps say what a step usually takes."""
+"""The usual duration of a step is measured over this many steps."""
 
 
 @dataclass(slots=True)
 class StepStats:
-    """What the steps of this coordinator came to, for those who watch."""
+    """Statistics of this coordinator's steps, for the status."""
 
-    #: why steps were taken
+    #: how many steps each trigger started
     triggers: Counter[str] = field(default_factory=Counter)
     rows: int = 0
     homes: HomeUse = field(default_factory=HomeUse)
@@ -53,11 +52,11 @@ class StepStats:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
 
     def count(self, trigger: str) -> None:
-        """A step was taken, or a checkpoint begun, for this reason."""
+        """Count a step or a checkpoint under its trigger."""
         self.triggers[trigger] += 1
 
     def add(self, done: StepDone, trigger: str) -> None:
-        """A step is committed."""
+        """Add a committed step."""
         self.last = done
         self.recent.append(done.seconds)
         self.rows += done.rows
@@ -67,37 +66,37 @@ class StepStats:
 
 @dataclass(slots=True)
 class Pace:
-    """When steps are taken, and how much they read."""
+    """When steps are taken and how much they read."""
 
     batch: BatchSize = field(default_factory=lambda: BatchSize(None))
-    #: when the first of the rows that wait now was seen
+    #: when the first waiting row was seen
     first_at: float | None = None
     last_step_at: float = 0.0
 
 
 @dataclass(slots=True)
 class PendingRescale:
-    """What a rescale goes by beside its committed part."""
+    """The uncommitted state of a rescale, beside its committed part."""
 
-    #: where bins are after a start with another number of workers, until a commit has it
+    #: the placement after a start with another number of workers, until a commit has it
     reopened: tuple[Assignment, ...] | None = None
     measured: Loads = field(default_factory=Loads)
-    #: requests that were taken and are not durable yet
+    #: accepted requests that are not durable yet
     numbers: tuple[int, ...] = ()
 
     def ask(self, number: int) -> None:
-        """A request is answered by the commit that knows of it."""
+        """Let the next commit answer a request."""
         self.numbers = (*self.numbers, number)
 
     def take_numbers(self) -> tuple[int, ...]:
-        """Who waits for a commit: from now on somebody else answers them."""
+        """Remove and return the waiting requests; the caller answers them."""
         numbers, self.numbers = self.numbers, ()
         return numbers
 
 
 @dataclass(slots=True)
 class Memory:
-    """Everything that the coordinator knows. ``assembly.new_memory`` makes one."""
+    """Everything the coordinator knows. ``assembly.new_memory`` makes one."""
 
     settings: Settings
     parts: Parts
@@ -108,13 +107,13 @@ class Memory:
     profile: ProfileJob
     sources: PausedSourcesJob
     pace: Pace
-    #: hash of the dataflow that is to run; None: whatever the node has loaded
+    #: hash of the dataflow to run; None for the one that the node has loaded
     code: str | None = None
     take_over: bool = False
-    #: where the pipeline is, for whoever reads its errors
+    #: the pipeline's directory, for errors
     directory: str = ""
     phase: AnyPhase = field(default_factory=NotBegun)
-    #: when the last event came
+    #: the time of the last event
     now: float = 0.0
     leader: int = 0
     journal: JournalView = field(default_factory=JournalView)
@@ -129,23 +128,16 @@ class Memory:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """All jobs, in the order in which they hear of events."""
-        return (
-            self.sources,
-            self.checkpoint,
-            self.load,
-            self.replay,
-            self.profile,
-            self.stop,
-        )
+        """All jobs."""
+        return (self.sources, self.checkpoint, self.load, self.replay, self.profile, self.stop)
 
     def join(self, members: tuple[Member, ...]) -> None:
-        """Know the peers that the journal names."""
+        """Add the peers that the journal names."""
         for member in members:
             self.peers.setdefault(member.name, Peer(member)).member = member
 
-    def let_wait(self) -> None:
-        """Leave a commit that may not be written: who asked for what is in it waits for another."""
+    def requeue_requests(self) -> None:
+        """Let the requests of a commit that may not be written wait for the next one."""
         if isinstance(self.phase, Committing):
             self.moving.numbers = (*self.phase.numbers, *self.moving.numbers)
 
@@ -156,7 +148,7 @@ class Memory:
 
     @property
     def rescale(self) -> Rescale:
-        """How far a live change of the placement is."""
+        """The progress of a live rescale."""
         return self.parts.get(RESCALE)
 
     @rescale.setter

@@ -1,4 +1,4 @@
-"""What users can ask of a running pipeline."""
+"""The operations that users can request of a running pipeline."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from anabranch.records.profiles import ProfileRequest
 
 @dataclass(frozen=True, slots=True)
 class StartPipeline:
-    """Go on after a pause. Answered at once."""
+    """Resume after a pause. Answered at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PausePipeline:
-    """Plan no further step. Answered at once; the step under way is finished."""
+    """Plan no more steps. Answered at once; the running step is finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartSource:
-    """Ask a source again that was paused: it goes on where it stood. Answered at once."""
+    """Resume a paused source where it stopped. Answered at once."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class PauseSource:
-    """Ask nothing more of a source. Answered at once; everything else goes on.
+    """Read no more from a source. Answered at once; everything else continues.
 
-    What it has offered already is still read, by the next step or two, and it is told what is
-    committed. It holds until the source is started again, or the pipeline is restarted;
-    ``StartPipeline`` and a rewind do not end it. A pipeline does not complete while a source is
-    paused that has not ended.
+    The next step or two still read what it has already offered, and it still learns of commits.
+    The pause lasts until the source is started or the pipeline is restarted; ``StartPipeline`` and
+    a rewind do not end it. The pipeline does not complete while an unfinished source is paused.
     """
 
     source: str
@@ -41,11 +40,10 @@ class PauseSource:
 
 @dataclass(frozen=True, slots=True)
 class ShutDownPipeline:
-    """Finish the step under way, publish, keep a checkpoint, and end. Answered when it is over.
+    """Finish the running step, publish, take a checkpoint, and end. Answered at the end.
 
-    It fails where the checkpoint cannot be kept, and where sinks do not come on for long.
-
-    ``at_once``: give up the step under way and keep no checkpoint; nothing committed is lost.
+    Fails if the checkpoint fails, or if no sink makes progress for long. ``at_once`` gives up the
+    running step and takes no checkpoint; nothing committed is lost.
     """
 
     at_once: bool = False
@@ -53,15 +51,15 @@ class ShutDownPipeline:
 
 @dataclass(frozen=True, slots=True)
 class TakeCheckpoint:
-    """Keep the last committed step. Answered when it is durable."""
+    """Take a checkpoint of the last committed step. Answered when it is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadCheckpoint:
-    """Go back to a kept checkpoint and leave the steps after it behind, in a branch of their own.
+    """Rewind to a kept checkpoint; later steps stay behind in their own branch.
 
-    Refused when a sink that has published later steps cannot take them back, unless duplicates
-    are accepted. Answered when the new branch is durable.
+    Refused if a sink has published later steps and cannot take them back, unless duplicates are
+    accepted. Answered when the new branch is durable.
     """
 
     step: int
@@ -70,10 +68,10 @@ class LoadCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RescalePipeline:
-    """Change who owns which bins while rows flow; or pause, resume, cancel such a change.
+    """Change which workers own which bins while rows flow; or pause, resume or cancel a change.
 
-    Answered when a commit has taken note of it: from then on it survives a crash. It goes on over
-    many steps after that. Refused in a pause, which makes no commit.
+    Answered when a commit includes the request, so that it survives a crash. The change then takes
+    many steps. Refused during a pause, which has no commits.
     """
 
     request: RescaleRequest
@@ -81,17 +79,17 @@ class RescalePipeline:
 
 @dataclass(frozen=True, slots=True)
 class ProfileWorker:
-    """Look at the tasks of a worker in the next step that reads something.
+    """Profile the tasks of a worker in the next step that reads input.
 
-    Answered with what was found when that step is committed; nothing is kept of it. Refused in a
-    pause, which makes no step.
+    Answered with the profiles when that step is committed; they are not stored. Refused during a
+    pause, which has no steps.
     """
 
     request: ProfileRequest
 
 
 REWIND = 0
-"""The number of the request to load that came with the start: nothing is started without it."""
+"""The number of the rewind requested at the start. No step runs before it."""
 
 Operation: TypeAlias = (
     StartPipeline

@@ -1,7 +1,7 @@
-"""Peers: whom the coordinator talks to, and what was said.
+"""Peers: the processes that the coordinator talks to.
 
-Each peer has a name and an index that stay over restarts. They are journalled with the leader's
-entry. Every order has an addressee; an order that did not arrive is repeated to the same peer.
+A peer's name and index survive restarts: the leader's entry in the journal holds them. Every order
+has an addressee; an undelivered order is repeated to the same peer.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from anabranch.records.leader import Member
 
 @dataclass(slots=True)
 class Peer:
-    """The conversation with one peer."""
+    """What the coordinator knows of one peer."""
 
     member: Member
-    #: its newest report, and when it came
+    #: its newest report, and when it arrived
     report: NodeReport | None = None
     heard: float = 0.0
     #: how often it was lost since the last commit
     restarts: int = 0
     #: how many open orders this leader has given it
     opens: int = 0
-    #: the order that opened the state that counts; None while none is open
+    #: the number of the order that opened the current state; None while none is open
     opened: int | None = None
-    #: orders that did not arrive, and when to repeat them
+    #: undelivered orders, and when to repeat them
     again: tuple[NodeOrder, ...] = ()
     again_at: float | None = None
 
     def leave(self) -> None:
-        """Nothing is open there any more, as far as is known."""
+        """Treat its state as closed."""
         self.opened = None
 
     def forget(self) -> None:
-        """Another process takes its place: nothing that was said counts any more."""
+        """Drop reports and pending orders: another process takes its place."""
         self.report = None
         self.again, self.again_at = (), None
 
     def repeat(self, order: NodeOrder | None, at: float) -> None:
-        """Give an order again later, None for whatever the phase waits for."""
+        """Schedule an order to be repeated, None for the call that the phase waits for."""
         if order is not None:
             self.again = (*self.again, order)
         self.again_at = at

@@ -1,6 +1,6 @@
-"""What the coordinator is in the middle of: each phase has only the data that is valid in it.
+"""The phases of the coordinator. Each holds only the data that is valid in it.
 
-Every phase that waits for somebody else knows since when.
+Every phase that waits for another process knows since when.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class NotBegun:
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """It is not known yet whether this coordinator may lead."""
+    """The coordinator is trying to become the leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingJournal:
-    """It is not known yet where the pipeline stands."""
+    """The journal is being read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Identifying:
-    """The directory is new and gets its identity."""
+    """The identity of a new directory is being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """No step is under way."""
+    """No step is running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class Stepping:
-    """The node runs a step. ``replayed`` is its commit, if it has one already.
+    """The node runs a step. In a replay, ``replayed`` is its commit.
 
-    ``given`` is when the order was given last: one that has left no trace is given again.
+    ``given`` is when the order was last given; without a reaction it is repeated.
     """
 
     plan: Plan
@@ -91,7 +91,7 @@ class Stepping:
 class Committing:
     """A step's commit is being made durable.
 
-    ``seconds`` is how long the step took, ``numbers`` are requests that become durable with it.
+    ``seconds`` is the step's duration; ``numbers`` are the requests that become durable with it.
     """
 
     plan: Plan
@@ -104,19 +104,19 @@ class Committing:
 
 @dataclass(frozen=True, slots=True)
 class Recalling:
-    """The plan and the commit of a step that is to be replayed are being read."""
+    """The plan and the commit of a step to replay are being read."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Repairing:
-    """The end of a replay is being made durable."""
+    """The result of a replay is being made durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """A branch is being made, because somebody wants to go back to a checkpoint."""
+    """A branch is being made, to rewind to a checkpoint."""
 
     checkpoint: Checkpoint
     number: int
@@ -124,7 +124,7 @@ class Branching:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The node publishes what is committed and lets go; then the pipeline is over."""
+    """The node publishes committed output and closes; then the pipeline ends."""
 
     since: float
     failure: Failure | None = None

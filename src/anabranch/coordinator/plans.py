@@ -1,4 +1,4 @@
-"""Plans, commits and orders, put together from what the coordinator knows."""
+"""Builds plans, commits and orders from the coordinator's memory."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from anabranch.rescale.loads import Loads, combine_loads, from_states
 from anabranch.rescale.step_summary import StepMoved
 
 OPENS = 1_000_000
-"""Open orders of one leader; their numbers grow from leader to leader."""
+"""The most open orders of one leader. It keeps their numbers growing from leader to leader."""
 
 
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
     """The plan of the next step. The clock never goes back."""
-    placed = placement(memory, inputs)
+    placed = base_placement(memory, inputs)
     planned = memory.parts.plan(_context(memory, inputs, placed))
     placed = planned.placement or placed
     return Plan(
@@ -55,15 +55,15 @@ def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, cloc
     )
 
 
-def revised(memory: Memory, plan: Plan) -> Plan:
+def revise_plan(memory: Memory, plan: Plan) -> Plan:
     """The plan, or a revision of it that fits this run.
 
-    What a step reads stays as it was planned; who does the work may change, and so may the code,
-    which is how a function that raised is mended.
+    The input of a step is final. The placement may change, and so may the code: that is how to fix
+    a function that raises.
     """
     code = _info(memory).code
-    context = _context(memory, plan.inputs, placement(memory, plan.inputs), plan.placement)
-    # Nothing depends on a plan without a commit: what moves is planned again.
+    context = _context(memory, plan.inputs, base_placement(memory, plan.inputs), plan.placement)
+    # Nothing depends on an uncommitted plan: moves are planned again.
     planned = memory.parts.plan(context, kept=plan)
     placed = planned.placement or later_than(context.placement, plan.placement)
     same = plan.placement == placed and is_ours(memory, plan)
@@ -98,32 +98,32 @@ def _context(
 
 
 def _profile(memory: Memory, inputs: tuple[Input, ...]) -> ProfileRequest | msgspec.UnsetType:
-    """The profile that comes next: of a step without input it would tell nothing."""
+    """The next profile request; not for a step without input, whose profile would be empty."""
     if not memory.profile.waiting or not any(given.slices for given in inputs):
         return msgspec.UNSET
     return memory.profile.waiting[0][1]
 
 
 def is_ours(memory: Memory, plan: Plan) -> bool:
-    """Whether a plan is of a run that was started with as many workers as this one."""
+    """Whether a plan is of a run with as many workers as this one."""
     return plan.started_with in (None, memory.settings.workers)
 
 
-def where_bins_are(memory: Memory) -> tuple[Assignment, ...]:
-    """Who owns which bins: by the last commit, or shared anew where others were started then."""
+def current_placement(memory: Memory) -> tuple[Assignment, ...]:
+    """Who owns which bins now: by the last commit, or as reassigned at the start."""
     commit, anew = memory.journal.commit, memory.moving.reopened
     if commit is None:
         return ()
     return commit.placement if anew is None or commit.workers == memory.settings.workers else anew
 
 
-def placement(memory: Memory, inputs: tuple[Input, ...] = ()) -> tuple[Assignment, ...]:
-    """Who owns which bins in the next step, but for those in hand-over.
+def base_placement(memory: Memory, inputs: tuple[Input, ...] = ()) -> tuple[Assignment, ...]:
+    """Who owns which bins in the next step, except for those in hand-over.
 
-    Regions that are new get equal shares; partitions that a source has grown by join it.
+    New regions get equal shares; new partitions of a source join it.
     """
     info, workers = _info(memory), memory.settings.workers
-    known = where_bins_are(memory)
+    known = current_placement(memory)
     kept = {each.region: each for each in known}
     sources = source_shares(_partitions(memory, inputs), workers, known)
     made = equal_shares(info.regions, info.bins, workers, ())
@@ -147,9 +147,9 @@ def _unkeyed(memory: Memory, placed: tuple[Assignment, ...]) -> int:
 
 
 def next_ending(memory: Memory) -> str | None:
-    """The operator whose keys come next to their end; None when all have.
+    """The next operator to end its keys once input has ended; None after the last.
 
-    One operator a step, in the order of the graph: what an end gives is data to those behind.
+    One operator per step, in graph order: the output of an ending is input to later operators.
     """
     info, commit = _info(memory), memory.journal.commit
     if commit is None:
@@ -160,14 +160,14 @@ def next_ending(memory: Memory) -> str | None:
 
 
 def _ended(memory: Memory, plan: Plan) -> str | None:
-    """The last operator whose keys have got their end; it stays so until rows are read again."""
+    """The last operator whose keys have ended; it stays so until rows are read again."""
     before = memory.journal.commit
     if plan.ending is not None or before is None or any(given.slices for given in plan.inputs):
         return plan.ending
     return before.ending
 
 
-def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -> Commit:
+def new_commit(memory: Memory, plan: Plan, result: StepResult, seconds: float) -> Commit:
     """The commit of a step that the node has run."""
     parts = _planned_from(memory, plan).after_commit(CommitContext(plan, result, seconds))
     return Commit(
@@ -189,7 +189,7 @@ def commit_for(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
 
 
 def _planned_from(memory: Memory, plan: Plan) -> Parts:
-    """The parts that a plan goes on with: with what was asked since, if the plan is ours."""
+    """The parts to commit a plan with; they include later requests if the plan is ours."""
     if is_ours(memory, plan):
         return memory.parts
     return memory.parts.from_commit(memory.journal.commit).from_plan(plan)
@@ -198,7 +198,7 @@ def _planned_from(memory: Memory, plan: Plan) -> Parts:
 def step_done(
     memory: Memory, result: StepResult, seconds: float, trigger: str, moved: StepMoved | None
 ) -> StepDone:
-    """A committed step in numbers."""
+    """The figures of a committed step."""
     offer = None if memory.node.report is None else memory.node.report.offer
     return StepDone(
         result.step,
@@ -215,7 +215,7 @@ def step_done(
 
 
 def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
-    """Tell the node that a step is committed."""
+    """The order that tells the node of a commit."""
     return CommitOrder(
         step=commit.step,
         output=Output(commit.step, commit.staged, memory.journal.branch),
@@ -226,20 +226,20 @@ def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
 
 
 def step_order(memory: Memory, plan: Plan) -> StepOrder:
-    """Let the node run a plan."""
+    """The order to run a plan."""
     return StepOrder(plan, memory.node.opened or 0)
 
 
 def check_order(
     checkpoint: Checkpoint, *, whole: bool = False, asked: int | None = None
 ) -> CheckOrder:
-    """Let the node look at the files of a checkpoint."""
+    """The order to check the files of a checkpoint."""
     files = checkpoint.commit.files
     return CheckOrder(checkpoint.step, checkpoint.states, files, whole=whole, asked=asked)
 
 
 def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) -> OpenOrder:
-    """Open the state of the last commit; or of a checkpoint before it, to replay what follows."""
+    """The order to open the last commit, or an earlier checkpoint to replay from."""
     journal = memory.journal
     memory.node.opens += 1
     at, states = journal.commit, journal.states
@@ -257,7 +257,7 @@ def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) 
         pending=() if journal.plan is None else journal.plan.inputs,
         outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
         published=_published(memory),
-        placement=tuple((each.region, each.workers) for each in placement(memory)),
+        placement=tuple((each.region, each.workers) for each in base_placement(memory)),
         limit=memory.limit,
         whole=memory.replay.under_way is not None,
         rewound=journal.step if rewound else None,
@@ -267,7 +267,7 @@ def open_order(memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool) 
 
 
 def sweep_order(memory: Memory) -> SweepOrder | None:
-    """Let the node remove what neither the last commit nor a kept checkpoint needs."""
+    """The order to remove files that neither the last commit nor a kept checkpoint needs."""
     journal = memory.journal
     if journal.commit is None:
         return None
@@ -286,9 +286,9 @@ def sweep_order(memory: Memory) -> SweepOrder | None:
 
 
 def _published(memory: Memory) -> dict[str, int]:
-    """How far each sink is known to be: at the last commit where nothing waits.
+    """The last step that each sink has; the last commit if nothing waits.
 
-    Sinks that are gone stay in it: the node refuses to leave their output behind.
+    Removed sinks stay in it: the node refuses to abandon their output.
     """
     info = _info(memory)
     done = {sink.name: memory.step for sink in info.sinks}

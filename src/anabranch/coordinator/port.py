@@ -1,4 +1,4 @@
-"""What HTTP, the shell and Python see of a running coordinator."""
+"""The interface of a running coordinator to HTTP, the shell and Python."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from anabranch.rescale.forecast import Forecast
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What became of an operation: done (with the step it was about), refused, or still going on.
+    """The outcome of an operation: done (with its step), refused, or still in progress.
 
-    ``waiting``: the operation was taken and is not over within the time that the caller gave it.
-    ``profiles`` are there where they were asked for.
+    ``waiting``: the operation was accepted and has not finished within the caller's time.
+    ``profiles`` is set if they were requested.
     """
 
     failure: Failure | None = None
@@ -31,22 +31,22 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Coordinator(Protocol):
-    """A running coordinator. Any thread may call; nothing here waits for a step but ``ask``."""
+    """A running coordinator. Thread-safe; only ``ask`` waits for steps."""
 
     def status(self) -> Status:
         """What the pipeline is doing now."""
         ...
 
     def info(self) -> ProgramInfo | None:
-        """The dataflow that the node has loaded; None until a node was met."""
+        """The dataflow that the node has loaded; None before its first report."""
         ...
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
-        """Ask for an operation, and wait so many seconds at most for what becomes of it."""
+        """Request an operation, and wait up to ``seconds`` for its outcome."""
         ...
 
     def forecast(self, request: TargetRequest) -> Forecast:
-        """What a rescale would come to; nothing is changed. ``OperationRefused``."""
+        """Predict a rescale without changing anything. Raises ``OperationRefused``."""
         ...
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
@@ -54,8 +54,8 @@ class Coordinator(Protocol):
         ...
 
     def steps(self, seconds: float) -> Iterator[StepDone | None]:
-        """Every committed step from now on; None whenever so many seconds went by without one.
+        """Every committed step from now on; None after each ``seconds`` without one.
 
-        Ends with the pipeline. A caller that is slow misses steps and is not waited for.
+        Ends with the pipeline. A slow caller misses steps.
         """
         ...

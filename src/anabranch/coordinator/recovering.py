@@ -1,4 +1,4 @@
-"""From the start of the process to the first new step: meet the node, open what is committed."""
+"""Recovery: from the start of the process to the first new step."""
 
 from __future__ import annotations
 
@@ -26,8 +26,15 @@ from anabranch.coordinator.phases import (
     Planning,
     Stepping,
 )
-from anabranch.coordinator.plans import commit_order, is_ours, open_order, revised, step_order
-from anabranch.coordinator.starting import LOST_STATE, GoOn, Reopen, Replace, WaitFor, meet
+from anabranch.coordinator.plans import commit_order, is_ours, open_order, revise_plan, step_order
+from anabranch.coordinator.starting import (
+    LOST_STATE,
+    Continue,
+    Reopen,
+    Replace,
+    WaitFor,
+    decide_on_node,
+)
 from anabranch.coordinator.triggers import Trigger
 from anabranch.protocol.node import CommitOrder, Failure, NodeReport, Open
 from anabranch.protocol.rescale_history import MovedTotals, RescaleOutcome
@@ -42,48 +49,48 @@ from anabranch.rescale.loads import Loads
 from anabranch.rescale.phases import Settled
 
 
-def know(memory: Memory, journal: JournalView) -> None:
-    """Take over what the journal says."""
+def adopt_journal(memory: Memory, journal: JournalView) -> None:
+    """Load the journal's view into the memory."""
     memory.journal = journal
     memory.outputs = {output.step: output for output in journal.outputs}
-    as_committed(memory)
+    restore_parts(memory)
     plan = journal.plan
     if plan is not None and is_ours(memory, plan):
-        # It may have been made from newer values than the commit's. One of a run with another
-        # number of workers has none that goes with our placement: bins were shared anew in it.
+        # It may hold newer values than the commit. A plan of a run with another number of workers
+        # has none that fit our placement: that run reassigned the bins.
         memory.parts = memory.parts.from_plan(plan)
 
 
 def unknown_parts(memory: Memory, journal: JournalView) -> Failure | None:
-    """Why the journal cannot be gone on from: it carries something that would be lost."""
+    """The failure if the last commit carries parts that this version would lose."""
     unknown = () if journal.commit is None else memory.parts.unknown(journal.commit)
     if not unknown:
         return None
     return Failure(
         "directory.future_format",
-        f"The last commit carries {', '.join(map(repr, unknown))}, which is not known here",
+        f"The last commit carries {', '.join(map(repr, unknown))}, unknown to this version",
         memory.directory or None,
-        "Nothing was changed. Run the version of Anabranch that has written it.",
+        "Nothing was changed. Run the version of Anabranch that wrote it.",
     )
 
 
-def as_committed(memory: Memory) -> None:
-    """Take the parts from the last commit: what was asked since counts no more."""
+def restore_parts(memory: Memory) -> None:
+    """Reset the parts to the last commit; later requests are dropped."""
     memory.parts = memory.parts.from_commit(memory.journal.commit)
-    share_anew(memory)
+    reassign_bins(memory)
 
 
-def share_anew(memory: Memory) -> None:
-    """Share bins anew where the last commit is of a run with another number of workers.
+def reassign_bins(memory: Memory) -> None:
+    """Reassign bins if the last commit is of a run with another number of workers.
 
-    That is done at once; whoever has no bins any more is told in the next step.
+    Takes effect at once; the next step tells the workers that lose all bins.
     """
     commit, workers = memory.journal.commit, memory.settings.workers
     memory.moving.reopened = None
     if commit is None or not commit.placement or commit.workers == workers:
         return
-    # Equal shares, without gaps between the numbers of workers: nothing runs that could stay.
-    request = Assign(tuple(_equal(each, workers) for each in commit.placement))
+    # Equal shares with consecutive worker numbers: no running worker needs to stay.
+    request = Assign(tuple(_equal_shares(each, workers) for each in commit.placement))
     settled, memory.moving.reopened = apply_at_once(
         rescale_of(commit), request, commit.placement, Loads()
     )
@@ -91,23 +98,23 @@ def share_anew(memory: Memory) -> None:
     memory.rescale = msgspec.structs.replace(settled, phase=shown)
 
 
-def _equal(assignment: Assignment, workers: int) -> Shares:
+def _equal_shares(assignment: Assignment, workers: int) -> Shares:
     bins = len(assignment.workers)
     owning = min(workers, bins)
     return Shares(assignment.region, tuple(number * owning // bins for number in range(bins)))
 
 
 def find_node(memory: Memory, now: float) -> list[Effect]:
-    """Look for the node that runs, or let one be started."""
-    memory.let_wait()
+    """Find the running node, or start one."""
+    memory.requeue_requests()
     memory.phase = Meeting(now)
     memory.node.leave()
     return [FindNode()]
 
 
 def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
-    """Give up the node: another process opens what is committed."""
-    memory.let_wait()
+    """Replace the node: another process opens what is committed."""
+    memory.requeue_requests()
     memory.phase = Meeting(now)
     memory.node.leave()
     memory.node.report = None
@@ -116,12 +123,12 @@ def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
     return [ReplaceNode(why)]
 
 
-def on_met(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
-    """The node has told something for the first time."""
+def on_first_report(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
+    """Decide what to do with a node at its first report."""
     if memory.journal.identity is None:
         memory.phase = Identifying()
         return [WriteIdentity(report.info.dataflow, report.info.bins)]
-    match meet(report, memory.journal, memory.code):
+    match decide_on_node(report, memory.journal, memory.code):
         case Replace(why):
             return replace_node(memory, now, why)
         case Reopen():
@@ -130,27 +137,27 @@ def on_met(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
             return reopen(memory, now)
         case WaitFor(plan):
             memory.node.opened = report.opened
-            # It runs as it was planned, also with another number of workers: ours comes after it.
+            # It runs as planned, even with another number of workers. Ours applies afterwards.
             memory.phase = Stepping(plan, now, Trigger.RESUMED)
             return _repeat_commits(memory)
-        case GoOn():
+        case Continue():
             memory.node.opened = report.opened
             effects = _repeat_commits(memory)
             return [*effects, *begin_steps(memory, now)]
 
 
 def on_identity(memory: Memory, identity: Identity, now: float) -> list[Effect]:
-    """The directory has an identity: ours, or of whoever was there first."""
+    """Open state once the directory has an identity."""
     memory.journal = replace(memory.journal, identity=identity)
     return reopen(memory, now)
 
 
 def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]:
-    """Open what is committed."""
+    """Open the last commit, unless the directory belongs to another dataflow."""
     report, identity = memory.node.report, memory.journal.identity
     assert report is not None
     assert identity is not None
-    refused = _not_ours(memory, identity, report)
+    refused = _identity_mismatch(memory, identity, report)
     if refused is not None:
         return fail_pipeline(memory, refused, now)
     memory.replay.stop()
@@ -158,7 +165,7 @@ def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]
 
 
 def on_opening(memory: Memory, phase: Opening, report: NodeReport, now: float) -> list[Effect]:
-    """The node has told something while it was to open state."""
+    """Handle a report while the node opens state."""
     if report.opened != phase.order.number:
         return []
     if report.failed_open is not None:
@@ -175,26 +182,26 @@ def on_opening(memory: Memory, phase: Opening, report: NodeReport, now: float) -
         return [*effects, *begin_steps(memory, now)]
     if phase.order.step < replay.to_step:
         return [*effects, *memory.replay.recall(memory, phase.order.step + 1)]
-    # The checkpoint is of the last commit itself, and whole where that one is not.
+    # The checkpoint is of the last commit itself, and its files are intact.
     memory.replay.stop()
     memory.journal = replace(memory.journal, states=phase.order.states or ())
     return [*effects, *begin_steps(memory, now)]
 
 
 def begin_steps(memory: Memory, now: float) -> list[Effect]:
-    """Run the plan that was left, if there is one; else wait for a reason for a new one.
+    """Run the plan in the journal, if any; else wait for a trigger.
 
-    A rewind comes first: the plan may be one that can never run, since its input is gone.
+    A rewind comes first: the plan may be impossible to run, because its input is gone.
     """
     plan = memory.journal.plan
     if plan is None or memory.load.rewind is not None:
         memory.phase = Idle()
         return []
-    return start_plan(memory, revised(memory, plan), Trigger.RESUMED, now)
+    return start_plan(memory, revise_plan(memory, plan), Trigger.RESUMED, now)
 
 
 def start_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list[Effect]:
-    """Run a plan: at once if it is in the journal, else after it is."""
+    """Run a plan, after writing it to the journal if needed."""
     if plan != memory.journal.plan:
         memory.phase = Planning(plan, trigger)
         return [WritePlan(memory.journal.branch, plan)]
@@ -205,7 +212,7 @@ def start_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list
 def open_state(
     memory: Memory, checkpoint: Checkpoint | None, now: float, *, rewound: bool
 ) -> list[Effect]:
-    """Open the last commit; or a checkpoint before it, to replay what follows."""
+    """Open the last commit, or an earlier checkpoint to replay from."""
     rewound = rewound or memory.journal.rewound
     order = open_order(memory, checkpoint, rewound=rewound)
     memory.phase = Opening(order, now)
@@ -214,7 +221,7 @@ def open_state(
 
 
 def _repeat_commits(memory: Memory) -> list[Effect]:
-    """Say again what is committed: whoever led before may have died before it could."""
+    """Repeat the orders to commit: an earlier leader may have died before giving them."""
     commit = memory.journal.commit
     if commit is None:
         return []
@@ -224,7 +231,7 @@ def _repeat_commits(memory: Memory) -> list[Effect]:
     return [Give(order) for order in [*orders, commit_order(memory, commit)]]
 
 
-def _not_ours(memory: Memory, identity: Identity, report: NodeReport) -> Failure | None:
+def _identity_mismatch(memory: Memory, identity: Identity, report: NodeReport) -> Failure | None:
     where = memory.directory or None
     keep = "Nothing was changed. Run the dataflow that the directory belongs to, or name another "
     if identity.dataflow != report.info.dataflow:

@@ -1,4 +1,4 @@
-"""What users ask for: done at once, queued, or refused with the reason."""
+"""Users' requests: performed at once, queued, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from anabranch.coordinator.operations import (
     TakeCheckpoint,
 )
 from anabranch.coordinator.phases import Closing, Ended, Stepping
-from anabranch.coordinator.recovering import as_committed
-from anabranch.coordinator.rescaling import bins_to_move
-from anabranch.coordinator.stepping import cancel, is_complete, look_for_step
+from anabranch.coordinator.recovering import restore_parts
+from anabranch.coordinator.rescaling import movable_placement
+from anabranch.coordinator.stepping import cancel, is_complete, take_step_if_due
 from anabranch.errors import OperationRefused
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Failure
@@ -29,8 +29,8 @@ from anabranch.rescale.apply_request import apply_request
 
 
 def handle_request(memory: Memory, number: int, operation: Operation, now: float) -> list[Effect]:
-    """Apply a request, or refuse it."""
-    refused = _refused(memory, operation)
+    """Accept a request or refuse it."""
+    refused = _refusal(memory, operation)
     if refused is not None:
         return [Answer(number, refused)]
     match operation:
@@ -58,7 +58,7 @@ def handle_request(memory: Memory, number: int, operation: Operation, now: float
             return _stop(memory, number, operation, now)
 
 
-def _refused(memory: Memory, operation: Operation) -> Failure | None:
+def _refusal(memory: Memory, operation: Operation) -> Failure | None:
     match memory.phase, operation:
         case Ended(failure), _:
             why = "has failed" if failure is not None else "is over"
@@ -74,7 +74,7 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
     if isinstance(operation, TakeCheckpoint | RescalePipeline | ProfileWorker) and not memory.step:
         return refusal("There is no committed step yet", "Ask again after the first one.")
     if isinstance(operation, RescalePipeline | ProfileWorker) and memory.paused:
-        # It is answered by a commit, and a pause makes none.
+        # A commit answers it, and there is none during a pause.
         return refusal("The pipeline is paused", "Start it first.")
     if isinstance(operation, ProfileWorker):
         return memory.profile.refusal(memory, operation.request)
@@ -87,7 +87,7 @@ def _refused(memory: Memory, operation: Operation) -> Failure | None:
 
 def _rescale(memory: Memory, number: int, asked: RescaleRequest) -> list[Effect]:
     try:
-        memory.rescale = apply_request(memory.rescale, asked, bins_to_move(memory))
+        memory.rescale = apply_request(memory.rescale, asked, movable_placement(memory))
     except OperationRefused as error:
         return [Answer(number, failure_of(error))]
     memory.moving.ask(number)
@@ -103,25 +103,22 @@ def _stop(memory: Memory, number: int, request: ShutDownPipeline, now: float) ->
 
 
 def on_idle(memory: Memory, now: float) -> list[Effect]:
-    """Between two steps: what was asked for comes first, then the next step."""
+    """Continue between two steps: requests first, then the next step."""
     stays = memory.load.queue or memory.paused
     if memory.stop.request is not None or (not stays and is_complete(memory)):
-        return memory.stop.go_down(memory, now)
+        return memory.stop.advance(memory, now)
     memory.stop.restart()
     if memory.load.queue:
         return memory.load.begin(memory, now)
-    return _not_heard(memory) if memory.paused else look_for_step(memory, now)
+    return _refuse_paused(memory) if memory.paused else take_step_if_due(memory, now)
 
 
-def _not_heard(memory: Memory) -> list[Effect]:
-    """Tell who has asked too late for the step before a pause; nothing is left of it.
-
-    No commit that could answer comes in a pause.
-    """
+def _refuse_paused(memory: Memory) -> list[Effect]:
+    """Refuse and undo the requests that missed the last step before a pause."""
     numbers = memory.moving.take_numbers()
     if numbers:
-        as_committed(memory)
+        restore_parts(memory)
     numbers += memory.profile.withdraw()
-    what = "The pipeline was paused before a step could take note of this request"
+    what = "The pipeline was paused before a step could include this request"
     refused = refusal(what, "Start it, and ask again.")
     return [Answer(each, refused) for each in numbers]

@@ -1,11 +1,11 @@
-"""What users see of a rescale: its progress, what is left of it, and forecasts of requests."""
+"""Rescales as users see them: progress, remaining work, forecast."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.plans import where_bins_are
+from anabranch.coordinator.plans import current_placement
 from anabranch.errors import OperationRefused
 from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import RescaleStatus
@@ -31,22 +31,22 @@ Inner = Steady | Settled | Interrogating | Moving | RollingBack | Cancelling
 
 
 def forecast_of(memory: Memory, request: TargetRequest) -> Forecast:
-    """Predict the effect of a request from where the bins are now; ``OperationRefused``."""
+    """Predict a rescale from the current placement. Raises ``OperationRefused``."""
     commit = memory.journal.commit
     if commit is None:
         raise OperationRefused(
             "There is no committed step yet", do="Ask again after the first one."
         )
     rescale, settings = memory.rescale, memory.settings.moving
-    now = next_placement(rescale, bins_to_move(memory))
+    now = next_placement(rescale, movable_placement(memory))
     return forecast(
         request, now, _loads(memory, now), tuple(memory.stats.recent), settings, rescale.costs
     )
 
 
-def bins_to_move(memory: Memory) -> tuple[Assignment, ...]:
-    """Where all bins are; ``OperationRefused`` where the dataflow has none."""
-    placed = where_bins_are(memory)
+def movable_placement(memory: Memory) -> tuple[Assignment, ...]:
+    """The current placement. Raises ``OperationRefused`` if the dataflow has no bins."""
+    placed = current_placement(memory)
     if not placed:
         raise OperationRefused(
             "No region of the dataflow has bins: there is nothing to scale",
@@ -56,11 +56,11 @@ def bins_to_move(memory: Memory) -> tuple[Assignment, ...]:
 
 
 def rescale_status(memory: Memory) -> RescaleStatus | None:
-    """The rescale that is under way, if one is."""
+    """The status of the rescale in progress, if any."""
     rescale = memory.rescale
     if memory.journal.commit is None or not is_moving(rescale):
         return None
-    now = next_placement(rescale, where_bins_are(memory))
+    now = next_placement(rescale, current_placement(memory))
     loads = _loads(memory, now)
     return rescale_progress(rescale, now, loads, tuple(memory.stats.recent), memory.settings.moving)
 
@@ -72,7 +72,7 @@ def rescale_progress(
     recent: tuple[float, ...],
     settings: RescaleSettings,
 ) -> RescaleStatus:
-    """The progress of a rescale. ``now``: with bins in hand-over at their new owners."""
+    """The progress of a rescale. In ``now``, bins in hand-over have next_placement."""
     phase = rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
     left, moved = _left(phase, now, loads), moved_of(phase)
     migration = phase.migration if isinstance(phase, Moving | RollingBack) else None
@@ -105,17 +105,17 @@ def rescale_progress(
 
 
 def _left(phase: Inner, now: tuple[Assignment, ...], loads: Loads) -> tuple[Move, ...]:
-    """The bins that are still with their old owners."""
+    """The moves that are still to do."""
     if isinstance(phase, Moving | RollingBack):
         return phase.migration.left(now, loads)
     if isinstance(phase, Interrogating):
-        # The target is made when workers have answered; till then it is the best guess.
+        # The target is final once workers have answered; until then this is the best guess.
         return moves_between(now, target_for(phase.request, now, loads), loads)
     return ()
 
 
 def _more_steps(rescale: Rescale, phase: Inner, left: tuple[Move, ...]) -> int:
-    """The steps beside the rounds: one in which all is there, and one to tell who has no bins."""
+    """The steps beside the rounds: for the last hand-over, and to release workers without bins."""
     if isinstance(phase, Steady):
         return 1
     if left:

@@ -1,4 +1,4 @@
-"""What a user may choose about a run. None of it changes a result (R9)."""
+"""The settings of a run."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from msgspec.structs import replace
 from anabranch.rescale.rounds import RescaleSettings
 
 LIMIT_SECONDS = 60.0
-"""How long a query may take, unless told otherwise."""
+"""The default time limit of a query."""
 
 MARGIN_SECONDS = 60.0
-"""How long files stay at least after the last query that may need them is over."""
+"""Files outlast the queries that may need them by at least this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How many seconds each wait may last before something is done about it.
+    """The longest each wait may take, in seconds.
 
-    ``silence``: a node that says nothing for so long is replaced. ``cancel``: a step that was
-    cancelled and still runs costs the node its process. ``publish``: a pipeline that is to end, and
-    no sink of which publishes anything for so long, ends with that as its failure.
+    ``silence``: a node that reports nothing for this long is replaced. ``cancel``: if a cancelled
+    step still runs after this, the node is replaced. ``publish``: if no sink publishes anything for
+    this long during a shutdown, the pipeline fails.
     """
 
     silence: float = 30.0
@@ -38,26 +38,25 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a user may choose about a run. None of it changes a result (R9).
+    """The settings of a run. None of them changes a result (R9).
 
-    A step is taken when ``min_rows`` have arrived in total, when fewer have arrived and
-    ``max_delay_seconds`` have passed since the first of them, and every ``tick_seconds`` if that
-    is set. How much a step reads follows ``target_latency_seconds``: None leaves it to the sources.
-    A checkpoint is kept after ``checkpoint_seconds`` or ``checkpoint_steps``, whatever comes
-    first, and the last ``keep_checkpoints`` stay.
+    A step is taken when ``min_rows`` have arrived, when fewer have arrived and
+    ``max_delay_seconds`` have passed since the first, and every ``tick_seconds`` if set.
+    ``target_latency_seconds`` limits how much a step reads; None leaves it to the sources.
+    A checkpoint is taken after ``checkpoint_seconds`` or ``checkpoint_steps``, whichever comes
+    first, and the last ``keep_checkpoints`` are kept.
 
     ``max_unpublished_steps`` and ``max_unpublished_bytes`` are the backpressure: while so much
     output waits for a sink, no new step is planned.
 
-    ``grace_seconds`` is how long a file stays that no step needs any more, ``query_seconds`` how
-    long a query may take; 0 is for a pipeline that nobody queries. Files must outlast queries by a
-    minute: ``ValueError`` otherwise. A node that is lost ``node_restarts`` times without a commit
-    between is not started once more.
+    ``grace_seconds`` is how long an unneeded file stays, ``query_seconds`` the time limit of a
+    query; 0 disables queries. Files must outlast queries by a minute, else ``ValueError``. After
+    ``node_restarts`` losses without a commit in between, the node is not started again.
 
-    ``homes`` is a directory on every host where the workers of that host keep copies of the state
-    that they need; without it state is read in the pipeline's directory, where it is. With
-    ``isolate_workers`` each worker has a home of its own, in ``homes`` or in the pipeline's
-    directory: what moves is then copied also on one machine.
+    ``homes`` is a directory on every host where its workers keep copies of the state they need;
+    without it they read state in the pipeline's directory. With ``isolate_workers`` each worker
+    has its own home, in ``homes`` or in the pipeline's directory, so that moving bins copies state
+    even on one machine.
     """
 
     workers: int = 2
@@ -86,11 +85,11 @@ class Settings:
 
     @property
     def moving(self) -> RescaleSettings:
-        """How bins move: without homes there is nothing to copy ahead."""
+        """The settings of rescales; without homes there is nothing to prefetch."""
         return replace(self.rescale, prefetch=self.rescale.prefetch and self.has_homes)
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, and a grace that a query could outlast."""
+        """Reject invalid values, and a grace period that a query could outlast."""
         for name in ("workers", "min_rows", "checkpoint_steps", "keep_checkpoints"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")

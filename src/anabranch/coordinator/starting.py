@@ -1,4 +1,4 @@
-"""What to do with the node that a coordinator meets: go on with it, or open it anew."""
+"""Decides what to do with the node that a coordinator finds: continue, reopen or replace it."""
 
 from __future__ import annotations
 
@@ -12,44 +12,43 @@ from anabranch.records.placed import state_fingerprint
 from anabranch.records.plan import Plan
 
 LOST_STATE = frozenset({"store.missing_run", "store.corrupt_run"})
-"""Failures that mean that state is lost: an older checkpoint may have it."""
+"""Codes of failures that mean lost state; replay from a checkpoint may restore it."""
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
-    """The node stands where the journal does."""
+class Continue:
+    """The node is at the journal's last commit: continue with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """The node runs, or has run, the step that the journal has a plan of."""
+    """The node runs, or has run, the journal's uncommitted plan: wait for the result."""
 
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """The node stands somewhere else, or nowhere."""
+    """The node is elsewhere, or has nothing open: open the last commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """The node has loaded another dataflow."""
+    """The node has loaded another dataflow: start another process."""
 
     why: str
 
 
-Meeting: TypeAlias = GoOn | WaitFor | Reopen | Replace
+NodeDecision: TypeAlias = Continue | WaitFor | Reopen | Replace
 
 
-def meet(report: NodeReport, journal: JournalView, code: str | None) -> Meeting:
-    """What to do with a node that says this, when the journal says that.
+def decide_on_node(report: NodeReport, journal: JournalView, code: str | None) -> NodeDecision:
+    """Compare a node's report with the journal, and decide what to do with it.
 
-    Lost state sends all workers back together: a node that is anywhere but where the journal
-    stands opens again, and so does one whose sinks may still have output of steps that were left
-    behind. A node may be at the step where the journal stands and yet somewhere else: one that
-    was replaced, and did not know it, may have let it run a step that then was committed by
-    another one. ``code`` is the dataflow that is to run, None for whatever the node has.
+    A node that is not exactly at the journal's state reopens, and so does one whose sinks may hold
+    output of steps that a rewind left behind. Equal step numbers are not enough: a fenced
+    coordinator may have let the node run a step that another one then committed. ``code`` is the
+    dataflow to run, None for the one that the node has.
     """
     if code is not None and report.info.code != code:
         return Replace("the dataflow has changed since the node loaded it")
@@ -65,7 +64,7 @@ def meet(report: NodeReport, journal: JournalView, code: str | None) -> Meeting:
                 return Reopen()
             if step == journal.step:
                 at = report.stands if report.committed == step else report.reached
-                return GoOn() if at == here else Reopen()
+                return Continue() if at == here else Reopen()
             if plan is not None and report.done == Done(plan.step, plan.revision):
                 return WaitFor(plan) if report.stands == here else Reopen()
         case Closed():
@@ -76,10 +75,10 @@ def meet(report: NodeReport, journal: JournalView, code: str | None) -> Meeting:
 def next_checkpoint(
     journal: JournalView, tried: frozenset[int], back_to: int | None = None
 ) -> Checkpoint | None:
-    """The newest checkpoint that was not tried and that every later step can be replayed from.
+    """The newest untried checkpoint from which all later steps can be replayed.
 
-    With ``back_to``, the step that the pipeline is about to be set back to, nothing is replayed:
-    the checkpoint of that step, else the newest one.
+    With ``back_to``, the step of a pending rewind, nothing is replayed: returns the checkpoint of
+    that step, else the newest.
     """
     kept = [
         each

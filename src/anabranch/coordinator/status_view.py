@@ -1,4 +1,4 @@
-"""From the coordinator's memory to the picture that users see."""
+"""Builds the status that users see from the coordinator's memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from anabranch.records.shares import members
 
 
 def pipeline_status(memory: Memory, now: float) -> Status:
-    """What the pipeline is doing."""
+    """The status of the pipeline."""
     info, journal, last = memory.info, memory.journal, memory.stats.last
     placement = () if journal.commit is None else journal.commit.placement
     return Status(
@@ -85,7 +85,7 @@ def pipeline_status(memory: Memory, now: float) -> Status:
 
 
 def phase_of(memory: Memory) -> Phase:
-    """The phase as users call it."""
+    """The phase in users' terms."""
     match memory.phase:
         case Ended(failure) | Closing(_, failure) if failure is not None:
             return Phase.FAILED
@@ -127,14 +127,14 @@ def _waiting_for(memory: Memory) -> str | None:
         case Opening(order):
             return f"the node to open step {order.step}"
         case Closing():
-            return "the node to publish and to let go"
+            return "the node to publish and close"
         case Idle():
             if memory.stop.down is not None:
                 return memory.stop.waiting_for(memory, memory.stop.down)
             if memory.load.verifying is not None:
                 return f"the files of checkpoint {memory.load.verifying.checkpoint.step} to be read"
             if not memory.paused:
-                return stepping.blocked(memory)
+                return stepping.backpressure(memory)
     return None
 
 
@@ -157,7 +157,7 @@ def _region(assignment: Assignment, states: Sequence[OperatorState]) -> RegionSt
         for number, live in enumerate(state.live):
             keys[assignment.workers[number]] += live
         for listed in state.runs:
-            # A run's rows are spread over its bins as evenly as hashes are.
+            # Hashes spread a run's rows evenly over its bins.
             numbers = list(listed.bins)
             for number in numbers:
                 sizes[assignment.workers[number]] += listed.run.bytes / len(numbers)
@@ -174,7 +174,7 @@ def _region(assignment: Assignment, states: Sequence[OperatorState]) -> RegionSt
 
 
 def _operators(memory: Memory) -> tuple[OperatorStatus, ...]:
-    """Every state that the dataflow keeps, also before anything is in it."""
+    """All keyed state of the dataflow, even while empty."""
     held = {state.operator: state for state in memory.journal.states}
     shapes = () if memory.info is None else memory.info.shapes
     empty = [OperatorState(each, (), ()) for each in shapes if each.operator not in held]
@@ -215,7 +215,7 @@ def _checkpoint(checkpoint: Checkpoint, seconds: float | None) -> CheckpointStat
 def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
     under_way = memory.checkpoint.under_way
     if under_way is None:
-        why = _why_none(memory)
+        why = _checkpoint_blocker(memory)
         return None if why is None else CheckpointUnderWay(None, 0, 0, why)
     step = under_way.checkpoint.step
     checked = None if memory.node.report is None else memory.node.report.checked
@@ -226,8 +226,8 @@ def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
     return CheckpointUnderWay(step, checked.files, checked.files_done, waiting)
 
 
-def _why_none(memory: Memory) -> str | None:
-    """What keeps a checkpoint that is wanted from being made."""
+def _checkpoint_blocker(memory: Memory) -> str | None:
+    """Why a wanted checkpoint has not begun."""
     if memory.checkpoint.numbers:
         return "the replay" if memory.replay.under_way is not None else "state to be open"
     if memory.checkpoint.delayed is not None and memory.step > memory.checkpoint.last_kept(memory):

@@ -1,32 +1,32 @@
-"""One step after the other: a reason, input, plan, run, commit."""
+"""The cycle of a step: trigger, input, plan, run, commit."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.coordinator.closing import close, fail_pipeline, refuse, refuse_waiting
+from anabranch.coordinator.closing import close, fail_pipeline, refuse_requests, refuse_waiting
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.parts.port import CommitContext
 from anabranch.coordinator.parts.rescale import rescale_of
 from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
 from anabranch.coordinator.plans import (
-    commit_for,
     commit_order,
     is_ours,
+    new_commit,
     new_plan,
     next_ending,
     step_done,
     step_order,
 )
 from anabranch.coordinator.recovering import (
-    as_committed,
+    reassign_bins,
     reopen,
-    share_anew,
+    restore_parts,
     start_plan,
 )
 from anabranch.coordinator.starting import LOST_STATE
-from anabranch.coordinator.triggers import PendingInput, Trigger, why_step
+from anabranch.coordinator.triggers import PendingInput, Trigger, step_trigger
 from anabranch.protocol.node import (
     CancelOrder,
     Done,
@@ -46,27 +46,27 @@ from anabranch.rescale.step_summary import moved_in
 SWEEP_EVERY = 16
 
 
-def offer_of(memory: Memory) -> Offer | None:
-    """What waits for the next step, as far as the node has told."""
+def next_offer(memory: Memory) -> Offer | None:
+    """The node's offer of input for the next step, if it has reported one."""
     report = memory.node.report
     if report is None or report.opened != memory.node.opened or report.offer is None:
         return None
     return report.offer if report.offer.step == memory.step + 1 else None
 
 
-def waiting(memory: Memory) -> PendingInput:
-    """What there is to do."""
-    offer = offer_of(memory)
-    # Whoever asked for a rescale, or for a pause of it, waits for a commit that knows of it.
+def pending_input(memory: Memory) -> PendingInput:
+    """What waits for a step."""
+    offer = next_offer(memory)
+    # Requests for a rescale wait for a commit that includes them.
     asked = bool(memory.moving.numbers) or memory.parts.pending(memory.now)
     work = asked or (_exhausted(offer) and next_ending(memory) is not None)
     return PendingInput(offer, memory.pace.first_at, memory.pace.last_step_at, work)
 
 
 def is_complete(memory: Memory) -> bool:
-    """Whether all input has come and was worked on to its end."""
+    """Whether all input has ended and is fully processed."""
     return (
-        _exhausted(offer_of(memory))
+        _exhausted(next_offer(memory))
         and memory.journal.plan is None
         and next_ending(memory) is None
         and not memory.parts.pending(memory.now)
@@ -74,12 +74,11 @@ def is_complete(memory: Memory) -> bool:
 
 
 def _exhausted(offer: Offer | None) -> bool:
-    """Whether no input waits, and none will ever come."""
     return offer is not None and offer.ended and not offer.rows
 
 
-def blocked(memory: Memory) -> str | None:
-    """Backpressure: why no step may be planned although there is a reason for one."""
+def backpressure(memory: Memory) -> str | None:
+    """Why no step may be planned: sinks are too far behind. None if they are not."""
     settings = memory.settings
     size = sum(file.bytes for out in memory.outputs.values() for file in out.staged)
     if len(memory.outputs) < settings.max_unpublished_steps and (
@@ -93,11 +92,11 @@ def blocked(memory: Memory) -> str | None:
     )
 
 
-def look_for_step(memory: Memory, now: float) -> list[Effect]:
-    """Take a step if there is a reason to."""
-    if blocked(memory) is not None:
+def take_step_if_due(memory: Memory, now: float) -> list[Effect]:
+    """Take the input of the next step if a trigger fires."""
+    if backpressure(memory) is not None:
         return []
-    trigger = why_step(waiting(memory), memory.settings, now)
+    trigger = step_trigger(pending_input(memory), memory.settings, now)
     if trigger is None:
         return []
     memory.phase = Taking(memory.step + 1, now, trigger)
@@ -107,11 +106,11 @@ def look_for_step(memory: Memory, now: float) -> list[Effect]:
 def on_input(
     memory: Memory, phase: Taking, inputs: tuple[Input, ...], now: float, clock_ns: int
 ) -> list[Effect]:
-    """The input is fixed: make a plan."""
+    """Plan a step with its input."""
     reads = any(given.slices for given in inputs)
-    # The end waits for what has come since, and for bins that are on their way.
+    # Keys end only after all input is read and no bins are moving.
     ends = phase.trigger is Trigger.WORK and not reads and not memory.parts.pending(memory.now)
-    ending = next_ending(memory) if ends and _exhausted(offer_of(memory)) else None
+    ending = next_ending(memory) if ends and _exhausted(next_offer(memory)) else None
     if phase.trigger is Trigger.WORK and not reads:
         clock_ns = memory.journal.clock_ns
     plan = new_plan(memory, inputs, ending, clock_ns)
@@ -119,7 +118,7 @@ def on_input(
 
 
 def on_plan(memory: Memory, phase: Planning, plan: Plan, now: float) -> list[Effect]:
-    """A plan is durable: perhaps another one than ours, of whoever was first."""
+    """Run a durable plan, ours or one that was written first."""
     memory.journal = replace(memory.journal, plan=plan)
     memory.pace.first_at = None
     memory.pace.last_step_at = now
@@ -127,7 +126,7 @@ def on_plan(memory: Memory, phase: Planning, plan: Plan, now: float) -> list[Eff
 
 
 def step_on_report(memory: Memory, phase: Stepping, report: NodeReport, now: float) -> list[Effect]:
-    """The node has told something while a step was under way."""
+    """Handle a report while a step runs."""
     plan = phase.plan
     if report.done == Done(plan.step, plan.revision):
         if phase.fetching:
@@ -136,12 +135,12 @@ def step_on_report(memory: Memory, phase: Stepping, report: NodeReport, now: flo
         return [Fetch(plan.step, plan.revision)]
     failed = report.failed_step
     if failed is not None and (failed.step, failed.revision) == (plan.step, plan.revision):
-        return _failed(memory, phase, failed.failure, now)
-    return _give_again(memory, phase, report, now)
+        return _on_failure(memory, phase, failed.failure, now)
+    return _repeat_order(memory, phase, report, now)
 
 
-def _give_again(memory: Memory, phase: Stepping, report: NodeReport, now: float) -> list[Effect]:
-    """Repeat the order if the node shows no sign of having got it."""
+def _repeat_order(memory: Memory, phase: Stepping, report: NodeReport, now: float) -> list[Effect]:
+    """Repeat the order if the node does not seem to have received it."""
     seconds = 4 * memory.settings.deadlines.again
     if report.state != Open(phase.plan.step - 1) or now < max(phase.since, phase.given) + seconds:
         return []
@@ -154,19 +153,19 @@ def _give_again(memory: Memory, phase: Stepping, report: NodeReport, now: float)
 
 
 def on_result(memory: Memory, phase: Stepping, result: StepResult, now: float) -> list[Effect]:
-    """The step has run: commit it."""
+    """Commit a step that has run."""
     if phase.replayed is not None:
         return memory.replay.on_result(memory, phase.replayed, result, now)
     seconds, numbers = now - phase.since, memory.moving.take_numbers()
     memory.phase = Committing(phase.plan, result, phase.since, phase.trigger, seconds, numbers)
-    commit = commit_for(memory, phase.plan, result, seconds)
+    commit = new_commit(memory, phase.plan, result, seconds)
     return [WriteCommit(memory.journal.branch, commit)]
 
 
 def on_commit(
     memory: Memory, phase: Committing, commit: Commit, ours: bool, now: float
 ) -> list[Effect]:
-    """A step is committed."""
+    """Continue after a commit."""
     journal = memory.journal
     answers = _answers(memory, phase, commit, ours)
     answers += memory.profile.on_commit(phase.plan, phase.result)
@@ -181,16 +180,16 @@ def on_commit(
     if commit.staged:
         memory.outputs[commit.step] = Output(commit.step, commit.staged, journal.branch)
     if not ours and commit.states != phase.result.states:
-        # Somebody else's attempt counts: the node must go on from that one.
-        as_committed(memory)
+        # Another coordinator's attempt was committed: the node must continue from that one.
+        restore_parts(memory)
         return [*answers, *reopen(memory, now)]
-    _heed_parts(memory, phase, commit, ours)
+    _adopt_parts(memory, phase, commit, ours)
     if commit.workers != memory.settings.workers:
-        share_anew(memory)
+        reassign_bins(memory)
     before, after = rescale_of(journal.commit).history, rescale_of(commit).history
     moved = moved_in(moves_of(phase.plan), before, after)
     done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
-    offer = offer_of(memory)
+    offer = next_offer(memory)
     memory.pace.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
     memory.node.restarts = 0
     memory.stats.add(done, phase.trigger)
@@ -202,19 +201,19 @@ def on_commit(
 
 
 def _answers(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> list[Effect]:
-    """Answer who has asked for a rescale.
+    """Answer requests for a rescale.
 
-    Nobody who asked here is in a commit that somebody else has written, nor in that of a step which
-    was planned for another number of workers: bins are shared anew after it.
+    Another coordinator's commit does not include them, nor does a step that was planned for another
+    number of workers, after which bins are reassigned.
     """
     if ours and is_ours(memory, phase.plan):
         return [Answer(each, None, commit.step) for each in phase.numbers]
     why = "The step that was committed is another coordinator's, without this request"
-    return [*refuse(phase.numbers, why), *refuse_waiting(memory, why)]
+    return [*refuse_requests(phase.numbers, why), *refuse_waiting(memory, why)]
 
 
-def _heed_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:
-    """Take over the committed parts; a request may have come since the commit was written."""
+def _adopt_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:
+    """Update the parts after a commit; they keep requests that came after its plan."""
     result = phase.result
     if ours:
         context = CommitContext(phase.plan, result, phase.seconds)
@@ -225,17 +224,17 @@ def _heed_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) -
 
 
 def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:
-    """Give up the step that runs."""
+    """Cancel the running step."""
     memory.phase = replace(phase, cancelled=now)
     return [Give(CancelOrder(phase.plan.step))]
 
 
-def _failed(memory: Memory, phase: Stepping, failure: Failure, now: float) -> list[Effect]:
+def _on_failure(memory: Memory, phase: Stepping, failure: Failure, now: float) -> list[Effect]:
     if failure.code in LOST_STATE:
         return memory.replay.begin(memory, failure, now)
     if failure.code == "step.cancelled":
         if phase.cancelled is None:
-            # By a coordinator that is gone: nobody who is here wants that.
+            # An earlier coordinator cancelled it, not this one.
             return reopen(memory, now)
         if memory.stop.request is not None:
             return close(memory, now)

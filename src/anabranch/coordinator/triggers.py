@@ -1,4 +1,4 @@
-"""Why a step is taken, and when."""
+"""Triggers: why and when a step is taken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.protocol.node import Offer
 
 
 class Trigger(StrEnum):
-    """Why a step was taken, or a checkpoint kept."""
+    """Why a step or a checkpoint was taken."""
 
     RECORDS = "records"
     TIMER = "timer"
@@ -25,8 +25,8 @@ class Trigger(StrEnum):
 class PendingInput:
     """What waits for a step, and since when.
 
-    ``first_at`` is when the first of the waiting rows was seen, ``last_step`` when the last step
-    was taken, ``work``: something is to be done that needs no input.
+    ``first_at`` is when the first waiting row was seen, ``last_step`` when the last step was taken.
+    ``work``: there is work that needs no input.
     """
 
     offer: Offer | None
@@ -35,13 +35,13 @@ class PendingInput:
     work: bool = False
 
 
-def why_step(waiting: PendingInput, settings: Settings, now: float) -> Trigger | None:
-    """The reason to take a step now, None if there is none.
+def step_trigger(waiting: PendingInput, settings: Settings, now: float) -> Trigger | None:
+    """The reason to take a step now, if any.
 
     >>> offer = Offer(step=1, rows=5, bytes=0, by_source={}, full=False, ended=False)
     >>> settings = Settings(min_rows=10, max_delay_seconds=2.0)
-    >>> why_step(PendingInput(offer, 7.0, 0.0), settings, 8.0)
-    >>> why_step(PendingInput(offer, 7.0, 0.0), settings, 9.0)
+    >>> step_trigger(PendingInput(offer, 7.0, 0.0), settings, 8.0)
+    >>> step_trigger(PendingInput(offer, 7.0, 0.0), settings, 9.0)
     <Trigger.TIMER: 'timer'>
     """
     offer = waiting.offer
@@ -57,8 +57,8 @@ def why_step(waiting: PendingInput, settings: Settings, now: float) -> Trigger |
     return None
 
 
-def next_look(waiting: PendingInput, settings: Settings) -> float | None:
-    """When the reason may come with time alone."""
+def next_trigger_at(waiting: PendingInput, settings: Settings) -> float | None:
+    """When a trigger may fire without an event."""
     times = []
     offer = waiting.offer
     if waiting.first_at is not None and offer is not None and offer.rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from anabranch.coordinator.closing import deadline_passed
+from anabranch.coordinator.closing import deadline_failure
 from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
 from anabranch.coordinator.events import (
     CheckpointWritten,
@@ -90,7 +90,7 @@ class CheckpointJob(Job):
             case TimePassed():
                 seconds = memory.settings.deadlines.check
                 if self.under_way is not None and now >= self.under_way.since + seconds:
-                    late = deadline_passed("A checkpoint's files were", seconds)
+                    late = deadline_failure("A checkpoint's files were", seconds)
                     return self._give_up(memory, late, now)
         return []
 

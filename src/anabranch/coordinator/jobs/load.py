@@ -10,14 +10,14 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from anabranch.coordinator.closing import deadline_passed, fail_pipeline, refusal, refuse_waiting
+from anabranch.coordinator.closing import deadline_failure, fail_pipeline, refusal, refuse_waiting
 from anabranch.coordinator.effects import Answer, Effect, Give, MakeBranch
 from anabranch.coordinator.events import BranchMade, Event, NodeReported, TimePassed
 from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.operations import REWIND, LoadCheckpoint
 from anabranch.coordinator.phases import Branching, Idle
 from anabranch.coordinator.plans import check_order
-from anabranch.coordinator.recovering import know, reopen
+from anabranch.coordinator.recovering import adopt_journal, reopen
 from anabranch.protocol.node import Failure, NodeReport
 from anabranch.records.commit import Checkpoint
 
@@ -106,11 +106,11 @@ class LoadJob(Job):
             case Idle(), TimePassed() if self.verifying is not None:
                 seconds = memory.settings.deadlines.check
                 if now >= self.verifying.since + seconds:
-                    late = deadline_passed("A checkpoint's files were", seconds)
+                    late = deadline_failure("A checkpoint's files were", seconds)
                     return self._refuse(memory, late, now)
             case Branching(_, number), BranchMade(journal):
                 self.queue.popleft()
-                know(memory, journal)
+                adopt_journal(memory, journal)
                 answer = Answer(number, step=journal.step)
                 others = refuse_waiting(memory, "The pipeline was rewound, without this request")
                 return [answer, *others, *reopen(memory, now, rewound=True)]

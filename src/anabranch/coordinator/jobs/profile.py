@@ -14,7 +14,7 @@ import msgspec
 from anabranch.coordinator.closing import refusal
 from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.jobs.port import Job
-from anabranch.coordinator.plans import where_bins_are
+from anabranch.coordinator.plans import current_placement
 from anabranch.protocol.node import Failure, StepResult
 from anabranch.records.plan import Plan
 from anabranch.records.profiles import ProfileRequest
@@ -41,7 +41,7 @@ class ProfileJob(Job):
         if len(self.waiting) >= MOST_WAITING:
             what = f"{MOST_WAITING} profiles wait for a step, which is the most"
             return refusal(what, "They come with the next step that reads something.")
-        keyed = [each for each in where_bins_are(memory) if not each.source]
+        keyed = [each for each in current_placement(memory) if not each.source]
         names = [each.region for each in keyed]
         if request.region is not None and request.region not in names:
             known = ", ".join(names) or "none"

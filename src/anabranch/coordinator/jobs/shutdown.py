@@ -71,7 +71,7 @@ class ShutdownJob(Job):
             again_at = now + again * 2**down.tries
             self.down = replace(down, tries=down.tries + 1, failure=failure, again_at=again_at)
 
-    def go_down(self, memory: Memory, now: float) -> list[Effect]:
+    def advance(self, memory: Memory, now: float) -> list[Effect]:
         """Take a checkpoint, wait for the sinks, and close."""
         memory.load.interrupt()
         if self.at_once:
