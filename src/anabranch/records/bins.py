@@ -17,9 +17,9 @@ HASH_BITS = 64
 
 
 def to_hashes(column: pa.Array | pa.ChunkedArray) -> Hashes:
-    """A column of 64-bit hashes as unsigned numbers, the only view in which bins are in order.
+    """View a column of 64-bit hashes as unsigned numbers: only their order is bin order.
 
-    Spark's ``xxhash64`` is signed; its bits are taken as they are.
+    Spark's ``xxhash64`` is signed; its bits are reinterpreted.
     """
     if column.type not in (pa.int64(), pa.uint64()) or column.null_count:
         raise TypeError(f"hashes are 64-bit integers without NULLs, not {column.type}")
@@ -27,13 +27,13 @@ def to_hashes(column: pa.Array | pa.ChunkedArray) -> Hashes:
 
 
 def check_hashes(hashes: Hashes) -> None:
-    """Refuse signed hashes: their order is another one."""
+    """Reject signed hashes, which have another order."""
     if hashes.dtype != np.uint64:
         raise TypeError(f"hashes are unsigned 64-bit numbers, not {hashes.dtype}")
 
 
 def bin_bits(bins: int) -> int:
-    """How many top bits of a hash number its bin; refuses what is not a power of two."""
+    """How many top bits of a hash give its bin; ``bins`` must be a power of two."""
     if bins < 1 or bins & (bins - 1):
         raise ValueError(f"the number of bins must be a power of two, not {bins}")
     return bins.bit_length() - 1
@@ -49,7 +49,7 @@ def bin_of(hashes: Hashes, bins: int) -> BinNumbers:
 
 
 def bin_offsets(hashes: Hashes, bins: int) -> BinNumbers:
-    """Where each bin begins in ascending hashes, and last their number: ``bins + 1`` offsets."""
+    """The start of each bin in ascending hashes, then their number: ``bins + 1`` offsets."""
     width = HASH_BITS - bin_bits(bins)
     first = np.arange(1, bins, dtype=np.uint64) << np.uint64(min(width, HASH_BITS - 1))
     inner = np.searchsorted(hashes, first)
@@ -57,10 +57,10 @@ def bin_offsets(hashes: Hashes, bins: int) -> BinNumbers:
 
 
 class BinSet(msgspec.Struct, frozen=True):
-    """An immutable set of bins, kept as one bitmap; as JSON it is its hexadecimal text.
+    """An immutable set of bins, stored as a bitmap in hexadecimal text.
 
-    The text is canonical (lower case, no leading zeros), so equal sets are equal values and have
-    equal hashes. Iteration is ascending.
+    The text is canonical (lower case, no leading zeros), so equal sets compare and hash equal.
+    Iteration is ascending.
 
     >>> BinSet.of([0, 5]) | BinSet.of([4])
     BinSet(hex='31')
@@ -71,7 +71,7 @@ class BinSet(msgspec.Struct, frozen=True):
     hex: str = "0"
 
     def __post_init__(self) -> None:
-        """Refuse a text that is not the canonical one."""
+        """Reject text that is not canonical."""
         bits = int(self.hex, 16)
         if bits < 0 or format(bits, "x") != self.hex:
             raise ValueError(f"not the canonical text of a set of bins: {self.hex!r}")
@@ -86,17 +86,17 @@ class BinSet(msgspec.Struct, frozen=True):
 
     @classmethod
     def every(cls, bins: int) -> BinSet:
-        """All bins from 0 up to ``bins``."""
+        """All bins below ``bins``."""
         return cls.from_bits((1 << bins) - 1)
 
     @classmethod
     def from_bits(cls, bits: int) -> BinSet:
-        """The set whose bitmap is this number: bin *b* is bit *b*."""
+        """The set with this bitmap: bin *b* is bit *b*."""
         return cls(format(bits, "x"))
 
     @classmethod
     def from_mask(cls, mask: Mask) -> BinSet:
-        """The set of the places where the mask is true."""
+        """The set of bins whose mask is true."""
         packed = np.packbits(mask, bitorder="little").tobytes()
         return cls.from_bits(int.from_bytes(packed, "little"))
 
@@ -106,7 +106,7 @@ class BinSet(msgspec.Struct, frozen=True):
         return int(self.hex, 16)
 
     def mask(self, bins: int) -> Mask:
-        """A truth value per bin; refuses a set that reaches beyond ``bins``."""
+        """A truth value per bin; all bins must be below ``bins``."""
         bits = self.bits
         if bits >> bins:
             raise ValueError(f"the set holds bin {bits.bit_length() - 1} of only {bins} bins")
@@ -114,23 +114,23 @@ class BinSet(msgspec.Struct, frozen=True):
         return np.unpackbits(packed, count=bins, bitorder="little").astype(np.bool_)
 
     def __or__(self, other: BinSet) -> BinSet:
-        """In either."""
+        """Union."""
         return BinSet.from_bits(self.bits | other.bits)
 
     def __and__(self, other: BinSet) -> BinSet:
-        """In both."""
+        """Intersection."""
         return BinSet.from_bits(self.bits & other.bits)
 
     def __sub__(self, other: BinSet) -> BinSet:
-        """In this one only."""
+        """Difference."""
         return BinSet.from_bits(self.bits & ~other.bits)
 
     def __len__(self) -> int:
-        """How many bins."""
+        """The number of bins."""
         return self.bits.bit_count()
 
     def __bool__(self) -> bool:
-        """Whether there is any bin."""
+        """Whether the set is not empty."""
         return self.hex != "0"
 
     def __contains__(self, number: int) -> bool:

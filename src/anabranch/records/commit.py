@@ -1,4 +1,4 @@
-"""Commits, checkpoints and repairs: the result of a step, and what is kept of it."""
+"""Commits, checkpoints and repairs: the durable results of steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.records.staged_file import StagedFile
 
 
 class RowCount(msgspec.Struct, frozen=True):
-    """How many rows passed a place in a step, and their number and hash in each bin used."""
+    """The rows that passed a place in a step, with their number and hash per non-empty bin."""
 
     place: str
     rows: int
@@ -22,10 +22,10 @@ class RowCount(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True):
     """The result of a step. The first commit of a step wins; only the files it names count.
 
-    ``published`` is how far each sink was when the commit was made. ``workers`` is the number that
-    the run was started with, ``homes`` what the step read and copied. ``parts`` holds everything
-    else that a pipeline carries from step to step: the value of each committed part, by name;
-    ``files`` are the files in the store that they need.
+    ``published`` is the last step that each sink had at that time. ``workers`` is the number that
+    the run was started with, ``homes`` what the step read and copied. ``parts`` holds the value of
+    each committed part, by name: everything else that a pipeline carries from step to step.
+    ``files`` are the files in the store that the parts need.
     """
 
     step: int
@@ -45,10 +45,10 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A kept step: its commit, whole.
+    """A kept step with its whole commit.
 
-    ``branch`` is the branch it was kept in, ``published`` how far each sink was by then.
-    ``repaired`` is the state where a replay has superseded that of the commit.
+    ``branch`` is the branch it was taken in, ``published`` the last step that each sink had then.
+    ``repaired`` is the state after a replay, which supersedes that of the commit.
     """
 
     branch: int
@@ -58,7 +58,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @property
     def step(self) -> int:
-        """The step that is kept."""
+        """The kept step."""
         return self.commit.step
 
     @property
@@ -67,9 +67,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return self.commit.states if self.repaired is None else self.repaired
 
     def opened(self) -> Commit:
-        """The commit as the pipeline goes on from it: with its repaired state, and nothing staged.
+        """The commit to continue from, with the repaired state and nothing staged.
 
-        What was staged has been published, or is in the journal beside the checkpoint.
+        Its staged output is published, or listed in the journal beside the checkpoint.
         """
         return msgspec.structs.replace(
             self.commit, states=self.states, staged=(), published=self.published
@@ -77,10 +77,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """The state at a step after a replay: it supersedes that of the commit, and nothing else.
+    """The state at a step after a replay. It supersedes the commit's state and nothing else.
 
-    ``from_step`` is the checkpoint that was opened; ``diverged`` are the places whose counts or
-    hashes differed from those of the commits, where that was accepted.
+    The replay started at checkpoint ``from_step``. ``diverged`` lists the places whose counts or
+    hashes differed from the commits, if the user accepted that.
     """
 
     step: int
@@ -90,16 +90,6 @@ class Repair(msgspec.Struct, frozen=True):
     diverged: tuple[str, ...] = ()
 
 
-def decode_commit(body: bytes) -> Commit:
-    """A commit from the journal."""
-    return msgspec.json.decode(body, type=Commit)
-
-
-def decode_checkpoint(body: bytes) -> Checkpoint:
-    """A checkpoint from the journal."""
-    return msgspec.json.decode(body, type=Checkpoint)
-
-
-def decode_repair(body: bytes) -> Repair:
-    """A repair from the journal."""
-    return msgspec.json.decode(body, type=Repair)
+decode_commit = msgspec.json.Decoder(Commit).decode
+decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
+decode_repair = msgspec.json.Decoder(Repair).decode

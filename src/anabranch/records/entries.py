@@ -1,4 +1,4 @@
-"""Everything that an entry of the journal may hold."""
+"""The bodies of journal entries."""
 
 from __future__ import annotations
 

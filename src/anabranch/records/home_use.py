@@ -1,4 +1,4 @@
-"""What a step did with homes, in bytes of state: what tasks report, commits keep and users see."""
+"""How much state a step read from and copied to homes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import msgspec
 
 
 class HomeUse(msgspec.Struct, frozen=True):
-    """Bytes of state by where tasks had them from; all 0 where there are no homes.
+    """Bytes of state by origin; all 0 without homes.
 
-    ``moved_bytes`` were copied to the new owners of bins, ahead or on arrival; ``home_bytes`` were
-    opened at home, ``store_bytes`` had to be read from the store because they were missing there,
-    in ``misses`` reads.
+    ``moved_bytes`` were copied to the new owners of bins, ahead or on arrival. ``home_bytes`` were
+    read at home, ``store_bytes`` from the store because the home lacked them, in ``misses`` reads.
     """
 
     moved_bytes: int = 0
@@ -22,7 +21,7 @@ class HomeUse(msgspec.Struct, frozen=True):
 
 
 def total_use(uses: Iterable[HomeUse]) -> HomeUse:
-    """All of them together.
+    """The sum of all uses.
 
     >>> total_use([HomeUse(1, 2), HomeUse(3, 4, 5, 1)])
     HomeUse(moved_bytes=4, home_bytes=6, store_bytes=5, misses=1)

@@ -18,7 +18,7 @@ VALUE_PREFIX = "v_"
 
 #: Nanoseconds since the epoch; NULL is never.
 EXPIRY_TYPE = pa.int64()
-#: Where a value that is too large for a run is kept: a file, its bytes, its CRC-32.
+#: The file of a value that is too large for a run, with its size and CRC-32.
 BLOB_TYPE = pa.struct([("name", pa.string()), ("bytes", pa.int64()), ("checksum", pa.string())])
 
 _NONE = pa.schema([])
@@ -26,18 +26,18 @@ _NONE = pa.schema([])
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What one operator keeps per key: the key's columns and the value's.
+    """The columns of one operator's state: keys and values.
 
-    With ``subkeys`` a key has many *entries*, each with a sub-key and a value of its own: a map
-    has the user's keys as sub-keys, a list two numbers, the step and the place in it, so that
-    appending needs no look-up. With ``expires`` each row has a time from which on it is not held
-    any more. With ``blobs`` the values of a row may lie in a file of their own.
+    With ``subkeys`` a key has many *entries*, each with its own sub-key and value. The sub-keys of
+    a map are the user's keys; those of a list are the step and the place in it, so that appending
+    needs no look-up. With ``expires`` each row has an expiry time. With ``blobs`` the values of a
+    row may be in their own file.
 
-    A run's columns are ``hash``, the key columns as ``k_<name>``, the sub-key columns as
-    ``s_<name>``, the value columns as ``v_<name>``, ``expiry``, ``blob`` and ``tombstone``, those
-    in the middle only where the layout has them; names of keys, sub-keys and values may therefore
-    coincide. Every key, sub-key and value column and every field in it may hold NULL, whatever the
-    given schemas say; a NULL key is a key like any other, and a tombstone's values are NULL.
+    A run's columns are ``hash``, ``k_<name>`` for keys, ``s_<name>`` for sub-keys, ``v_<name>`` for
+    values, ``expiry``, ``blob`` and ``tombstone``; sub-keys, expiry and blob only if the layout has
+    them. Names of keys, sub-keys and values may therefore coincide. Every key, sub-key and value
+    column and every field in it is nullable, whatever the given schemas say. A NULL key is a key
+    like any other; a tombstone's values are NULL.
     """
 
     keys: pa.Schema
@@ -48,7 +48,7 @@ class Layout:
     schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        """Refuse keys that cannot be compared exactly, then fix the columns."""
+        """Reject keys that cannot be compared exactly, then set the columns."""
         check_key_types(self.keys)
         if len(self.subkeys):
             check_key_types(self.subkeys)
@@ -90,49 +90,49 @@ class Layout:
 
     @property
     def key_columns(self) -> list[int]:
-        """Where the key columns stand in a run."""
+        """The indices of the key columns in a run."""
         return list(range(1, 1 + len(self.keys)))
 
     @property
     def subkey_columns(self) -> list[int]:
-        """Where the sub-key columns stand in a run."""
+        """The indices of the sub-key columns in a run."""
         first = 1 + len(self.keys)
         return list(range(first, first + len(self.subkeys)))
 
     @property
     def identity_columns(self) -> list[int]:
-        """The columns that tell rows apart: a run has one row for each key and sub-key."""
+        """The indices of key and sub-key columns: a run has one row for each combination."""
         return self.key_columns + self.subkey_columns
 
     @property
     def value_columns(self) -> list[int]:
-        """Where the value columns stand in a run."""
+        """The indices of the value columns in a run."""
         first = 1 + len(self.keys) + len(self.subkeys)
         return list(range(first, first + len(self.values)))
 
     @property
     def payload_columns(self) -> list[int]:
-        """What a row says of its key: the value columns, and expiry and blob where there are."""
+        """The indices of the value columns, and of expiry and blob if present."""
         return list(range(1 + len(self.identity_columns), self.tombstone_column))
 
     @property
     def expiry_column(self) -> int:
-        """Where the expiry stands in a run of a layout that has it."""
+        """The index of the expiry column, if the layout has one."""
         return 1 + len(self.identity_columns) + len(self.values)
 
     @property
     def blob_column(self) -> int:
-        """Where the blob stands in a run of a layout that has it."""
+        """The index of the blob column, if the layout has one."""
         return self.expiry_column + self.expires
 
     @property
     def tombstone_column(self) -> int:
-        """Where the tombstone stands in a run."""
+        """The index of the tombstone column."""
         return len(self.schema) - 1
 
 
 def may_be_large(values: pa.Schema) -> bool:
-    """Whether a row of these columns can have any size, so that its layout should have blobs.
+    """Whether rows of these columns have no size limit, so that the layout needs blobs.
 
     >>> may_be_large(pa.schema([("n", pa.int64())])), may_be_large(pa.schema([("s", pa.string())]))
     (False, True)
@@ -147,7 +147,7 @@ def _varies(kind: pa.DataType) -> bool:
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:
-    """The same type with every field inside it allowed to be NULL: types then compare as meant."""
+    """The type with every nested field nullable, so that types compare regardless of that."""
     types = pa.types
     if types.is_struct(kind):
         return pa.struct([pa.field(part.name, nullable(part.type)) for part in kind])
@@ -159,7 +159,7 @@ def nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def check_key_types(keys: pa.Schema) -> None:
-    """Raise ``InvalidSchema`` unless there are key columns and all can be compared exactly."""
+    """Raise ``InvalidSchema`` unless all key columns, at least one, can be compared exactly."""
     if not len(keys):
         raise InvalidSchema("a key needs at least one column")
     for column in keys:

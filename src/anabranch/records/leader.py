@@ -1,4 +1,4 @@
-"""Who leads a pipeline, its branches, and whose directory it is."""
+"""The leader of a pipeline, its members, its branches, and its identity."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ NODE = "node"
 
 
 class Member(msgspec.Struct, frozen=True):
-    """Somebody that takes part in running a pipeline: a name and an index that stay."""
+    """A process that helps to run a pipeline. Its name and index never change."""
 
     name: str
     index: int
 
 
 MEMBERS = (Member(NODE, 0),)
-"""Who takes part in a new pipeline."""
+"""The members of a new pipeline."""
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Who coordinates: a number that only grows, and where to find whoever holds it.
-
-    ``members`` are the peers that it leads.
-    """
+    """The coordinator's number, which only grows, its address, and the members it leads."""
 
     number: int
     host: str
@@ -34,7 +31,7 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A line of steps that leaves another one after ``parent_step``."""
+    """A line of steps that branches off another one after ``parent_step``."""
 
     number: int
     parent: int
@@ -42,23 +39,13 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Whose directory this is: fixed when it is created."""
+    """The pipeline that a directory belongs to, fixed when it is created."""
 
     pipeline: str
     dataflow: str
     bins: int
 
 
-def decode_leader(body: bytes) -> Leader:
-    """A leader from the journal."""
-    return msgspec.json.decode(body, type=Leader)
-
-
-def decode_branch(body: bytes) -> Branch:
-    """A branch from the journal."""
-    return msgspec.json.decode(body, type=Branch)
-
-
-def decode_identity(body: bytes) -> Identity:
-    """The identity from the journal."""
-    return msgspec.json.decode(body, type=Identity)
+decode_leader = msgspec.json.Decoder(Leader).decode
+decode_branch = msgspec.json.Decoder(Branch).decode
+decode_identity = msgspec.json.Decoder(Identity).decode

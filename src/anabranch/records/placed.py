@@ -1,4 +1,4 @@
-"""Who owns which bins, and what state they hold: what plans, commits and rescaling speak of."""
+"""Placement of bins on workers, and the state of operators."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from anabranch.records.run_list import RunList
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
-    """Bin → worker of one region; ``generation`` only grows.
+    """The worker of each bin of one region; ``generation`` only grows.
 
-    A ``source`` is a region too: its name is the source's, and its bins are its partitions.
+    A ``source`` is a region too: its bins are the source's partitions.
     """
 
     region: str
@@ -23,15 +23,15 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defa
 
     @property
     def count(self) -> int:
-        """One more than the highest worker: their numbers may have gaps (``shares.members``)."""
+        """The highest worker plus one. Numbers may have gaps: see ``shares.members``."""
         return max(self.workers, default=-1) + 1
 
 
 class OperatorShape(msgspec.Struct, frozen=True):
-    """What must not change of a state while it lives; schemas as DDL.
+    """The fixed properties of a state, with schemas as DDL. They must not change while it exists.
 
-    ``operator`` names the state: the operator's, or of a handle of it. ``packed`` names the state
-    columns that hold MessagePack: readers show them as JSON.
+    ``operator`` names the state: an operator, or a handle of one. ``packed`` names the state
+    columns that hold MessagePack, which readers show as JSON.
     """
 
     operator: str
@@ -58,10 +58,10 @@ class OperatorState(msgspec.Struct, frozen=True):
 
 
 def state_fingerprint(states: Iterable[OperatorState]) -> str:
-    """A name for a state: equal only where the same runs count for the same bins.
+    """A hash that is equal only if the same runs count for the same bins.
 
-    No two runs of a step write the same files, so it tells one from another that has the same
-    rows. States without runs do not count.
+    Every run of a step writes its own files, so it tells two runs with equal rows apart. States
+    without runs are ignored.
     """
     found = {state.operator: state.runs for state in states if state.runs}
     return hashlib.blake2b(

@@ -1,4 +1,4 @@
-"""The plan of a step: everything that determines it, durable before anything runs."""
+"""The plan of a step: everything that determines it, durable before it runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from anabranch.records.slices import Slice
 
 
 class Input(msgspec.Struct, frozen=True):
-    """What a step reads of one source, and where the source stands after it.
+    """What a step reads from one source, and the source's position afterwards.
 
-    ``files`` are the names in the store that the position needs.
+    ``files`` are the files in the store that the position needs.
     """
 
     source: str
@@ -23,7 +23,7 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class PlannedPart(msgspec.Struct, frozen=True):
-    """What a committed part plans for a step, and the value that it was planned from."""
+    """What a committed part plans for a step, and the value it was planned from."""
 
     value: msgspec.Raw
     planned: msgspec.Raw
@@ -38,16 +38,15 @@ class WorkerMessage(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything that determines a step. A revision changes the placement and the code only.
+    """Everything that determines a step. A revision changes only the placement and the code.
 
-    ``ending`` is the operator whose keys get their end in this step. ``started_with`` is the number
-    of workers that the run was started with. ``profile`` says whose tasks are profiled; it changes
-    no result, and a plan without one does not mention it.
+    ``ending`` is the operator whose keys end in this step. ``started_with`` is the number of
+    workers that the run was started with. ``profile`` says whose tasks are profiled; it changes no
+    result and is omitted if unset.
 
     ``parts`` is what the committed parts plan, by name; ``messages`` is what they tell workers.
-    Those that concern who works where belong to the placement. ``helping`` are workers that have a
-    task of a region without owning bins of it, ``helping_next`` those of the step after this one,
-    where they are known to differ.
+    Parts and messages about the placement change with it. ``helping`` are workers that have a task
+    of a region without owning bins of it, ``helping_next`` those of the next step, if they differ.
     """
 
     step: int
@@ -66,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True):
     helping_next: tuple[tuple[str, int], ...] | None = None
 
     def workers(self, region: str | None) -> tuple[int, ...]:
-        """Who has a task of a region in this step; None stands for what has no region."""
+        """The workers that have a task of a region; None for tasks without a region."""
         if region is None:
             return tuple(range(self.unkeyed_workers))
         owners = members(each for each in self.placement if each.region == region)
@@ -74,16 +73,16 @@ class Plan(msgspec.Struct, frozen=True):
         return tuple(sorted({*owners, *helping}))
 
     def profile_of(self, region: str | None, worker: int) -> ProfileKind | None:
-        """How a task of this step is profiled; None for not at all."""
+        """How a task is profiled, if at all."""
         request = self.profile
         if request is msgspec.UNSET or not request.is_about(region, worker):
             return None
         return request.kind
 
     def followed_by(self, inputs: tuple[Input, ...]) -> Plan | None:
-        """A guess at the step after this one, for preparing it; None where this is the end.
+        """A guess at the next plan, to prepare it; None if this step is an ending.
 
-        Bins may move on meanwhile, but the same workers most likely have tasks.
+        Bins may move meanwhile, but most likely the same workers have tasks.
         """
         if self.ending is not None:
             return None
@@ -99,17 +98,15 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
     def reader(self, source: str, partition: int) -> int:
-        """The worker that reads a partition; a plan that assigns none deals them out."""
+        """The worker that reads a partition; round-robin if the plan assigns none."""
         for each in self.placement:
             if each.source and each.region == source:
                 return each.workers[partition % len(each.workers)]
         return partition % max(self.unkeyed_workers, 1)
 
     def assignment(self, region: str) -> Assignment:
-        """Who owns what of a region."""
+        """The assignment of a region."""
         return next(each for each in self.placement if each.region == region)
 
 
-def decode_plan(body: bytes) -> Plan:
-    """A plan from the journal."""
-    return msgspec.json.decode(body, type=Plan)
+decode_plan = msgspec.json.Decoder(Plan).decode

@@ -1,7 +1,7 @@
-"""Profiles: what the tasks of a worker spend, in time or in memory, over one step.
+"""Profiles of the time or the memory that a worker's tasks use in one step.
 
-A user requests one, the next plan that reads something carries the request, and the tasks of the
-worker report what they measured. A profile changes no result; it makes its step slower.
+The next plan that reads input carries the request, and the tasks it selects report their profiles.
+A profile changes no result, but slows its step.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from enum import StrEnum
 import msgspec
 
 MOST_ENTRIES = 100
-"""So many functions, or lines, are in a profile: those that spend most."""
+"""A profile holds at most this many functions or lines: the most expensive ones."""
 
 
 class ProfileKind(StrEnum):
-    """What is looked at: where the time goes, or where the memory is."""
+    """What is measured: time or memory."""
 
     TIME = "time"
     HEAP = "heap"
 
 
 class ProfileRequest(msgspec.Struct, frozen=True):
-    """Whose tasks are to be looked at: those of a worker, in one region or in all of its."""
+    """The tasks to profile: those of a worker, in one region or in all."""
 
     kind: ProfileKind
     worker: int
     region: str | None = None
 
     def is_about(self, region: str | None, worker: int) -> bool:
-        """Whether a task of this region and worker is to be looked at.
+        """Whether to profile a task of this region and worker.
 
         >>> request = ProfileRequest(ProfileKind.TIME, 1)
         >>> request.is_about("by-customer", 1), request.is_about("by-customer", 0)
@@ -39,9 +39,9 @@ class ProfileRequest(msgspec.Struct, frozen=True):
 
 
 class FunctionTime(msgspec.Struct, frozen=True):
-    """A function: its calls, its seconds alone (``own_seconds``) and with what it called.
+    """A function's calls, and its seconds without (``own_seconds``) and with its callees.
 
-    What is not written in Python has no file, and line 0.
+    Functions not written in Python have no file, and line 0.
     """
 
     function: str
@@ -53,7 +53,7 @@ class FunctionTime(msgspec.Struct, frozen=True):
 
 
 class LineMemory(msgspec.Struct, frozen=True):
-    """A line of Python: what it has allocated in the step and was still held at its end."""
+    """What a line of Python allocated in the step and still held at its end."""
 
     file: str
     line: int
@@ -62,11 +62,11 @@ class LineMemory(msgspec.Struct, frozen=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
-    """The bytes of a task's process at the end of the step.
+    """The memory of a task's process at the end of the step, in bytes.
 
-    ``resident`` is what the operating system counts, shared pages too. ``arrow`` are the buffers
-    of its pool, ``python`` the objects that the step has allocated; the most of both at any time
-    are ``arrow_most``, since the process began, and ``python_most``, in the step.
+    ``resident`` is the resident set, with shared pages. ``arrow`` is Arrow's pool, and
+    ``arrow_most`` its peak since the process started. ``python`` are the objects that the step
+    allocated, and ``python_most`` their peak in the step.
     """
 
     resident: int
@@ -77,10 +77,10 @@ class MemoryUse(msgspec.Struct, frozen=True):
 
 
 class TaskProfile(msgspec.Struct, frozen=True):
-    """What one task has found. ``group`` is the region, or what stands for one, that it ran.
+    """The profile of one task. ``group`` is the region it ran, or a group without one.
 
-    Those that spend most come first: ``functions`` by their own seconds, ``lines`` by bytes.
-    ``left_out`` is how many more there were. ``seconds`` is what the task took, with looking.
+    The most expensive come first: ``functions`` by own seconds, ``lines`` by bytes. ``left_out``
+    more are omitted. ``seconds`` is the task's duration, including the profiler.
     """
 
     kind: ProfileKind

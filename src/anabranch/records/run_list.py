@@ -1,7 +1,6 @@
-"""Which runs make up an operator's state: each with the bins it still counts for, newest first.
+"""Run lists: the runs of an operator's state, newest first, each with the bins it counts for.
 
-For one bin, its runs are the members of the list that name it, in the order of the list. A bin
-that a run holds no rows of is not named.
+The runs of a bin are those that list it, in order. A run does not list bins it has no rows of.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import msgspec
 
 from anabranch.records.bins import BinSet
 
-#: The format of run files that this version writes, and the newest it reads.
+#: The format of run files that this version writes, and the newest that it reads.
 FORMAT = 1
 
 
 class BlobInfo(msgspec.Struct, frozen=True):
-    """A file that has the values of one row of a run, and the bin of that row."""
+    """A file with the values of one row of a run, and the bin of that row."""
 
     name: str
     bytes: int
@@ -27,18 +26,18 @@ class BlobInfo(msgspec.Struct, frozen=True):
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """The end of a run's file, which says what its parts are."""
+    """The end of a run's file, which describes its parts."""
 
     bytes: int
     checksum: str
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """What a commit says about a run: enough to find the file and to know that it is whole.
+    """What a commit says about a run: enough to find and verify the file.
 
-    ``name`` is the path below the store's root; ``checksum`` is that of the whole file. ``blobs``
-    are the files that values of its rows are in. ``tail`` is the end of a file whose parts can be
-    read and checked one by one; None where it is read as a whole.
+    ``name`` is relative to the store, ``checksum`` that of the whole file. ``blobs`` are the files
+    of large values. ``tail`` is the end of a file whose parts can be read and verified one by one;
+    None if the file is read as a whole.
     """
 
     name: str
@@ -67,16 +66,16 @@ def runs_of(runs: RunList, number: int) -> tuple[RunInfo, ...]:
 
 
 def restrict(runs: RunList, bins: BinSet) -> RunList:
-    """The same list for these bins only; runs that count for none of them are left out."""
+    """The list for these bins only, without runs that count for none of them."""
     kept = (Listed(listed.run, listed.bins & bins) for listed in runs)
     return tuple(listed for listed in kept if listed.bins)
 
 
 def replace(runs: RunList, owned: BinSet, part: RunList) -> RunList:
-    """The list after an owner's write: ``part`` is the new list of the bins it owns.
+    """The list after an owner's write, where ``part`` is the new list of its bins.
 
-    The bins of others stay as they are, so that the parts of all owners of a step may be put in
-    one after the other, in any order. Runs new in ``part`` come first: they are the newest.
+    Other bins stay unchanged, so the parts of a step's owners may be applied in any order. New runs
+    in ``part`` come first: they are the newest.
     """
     stray = [listed.run.name for listed in part if listed.bins - owned]
     if stray:
@@ -104,7 +103,7 @@ def replace_all(runs: RunList, parts: Iterable[tuple[BinSet, RunList]]) -> RunLi
 
 
 def files(*lists: RunList) -> frozenset[str]:
-    """The names of all files that these lists need: runs, and blobs of the bins they count for."""
+    """The names of all files that these lists need: runs, and blobs in the bins they list."""
     found = set()
     for runs in lists:
         for listed in runs:

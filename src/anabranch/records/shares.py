@@ -1,4 +1,4 @@
-"""Who owns which bins: shares without a generation, and what can be said of them."""
+"""Shares: which worker owns which bins, without a generation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch.records.placed import Assignment
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """Bin → worker of one region, as it is wanted or as it was: ``workers[bin]``."""
+    """The worker of each bin of one region, wanted or past: ``workers[bin]``."""
 
     region: str
     workers: tuple[int, ...]
@@ -21,7 +21,7 @@ class Shares(msgspec.Struct, frozen=True):
         return BinSet.of(bin for bin, owner in enumerate(self.workers) if owner == worker)
 
     def can_stay(self, number: int, worker: int) -> bool:
-        """Whether a bin that a worker has stays with it. One that is newer than the shares does.
+        """Whether a bin stays with its worker. A bin newer than the shares does.
 
         >>> Shares("by-name", (0, 1)).can_stay(1, 0)
         False
@@ -35,10 +35,10 @@ def shares_of(placement: Iterable[Assignment]) -> tuple[Shares, ...]:
 
 
 def members(placement: Iterable[Assignment | Shares]) -> tuple[int, ...]:
-    """The workers that own a bin anywhere, ascending.
+    """The workers that own any bin, ascending.
 
-    Their numbers may have gaps: after a worker was removed by its name, or the fewest bytes were
-    moved by keeping others than the first. ``seat_numbers`` closes the gaps.
+    Their numbers may have gaps: a worker was removed by name, or keeping others than the first
+    moved the fewest bytes. ``seat_numbers`` closes the gaps.
 
     >>> members([Shares("a", (0, 3)), Shares("b", (3, 1))])
     (0, 1, 3)
@@ -47,7 +47,7 @@ def members(placement: Iterable[Assignment | Shares]) -> tuple[int, ...]:
 
 
 def seat_numbers(workers: Sequence[int]) -> dict[int, int]:
-    """Worker → place in a row without gaps.
+    """Number the workers without gaps.
 
     >>> seat_numbers((0, 3))
     {0: 0, 3: 1}
@@ -58,7 +58,7 @@ def seat_numbers(workers: Sequence[int]) -> dict[int, int]:
 def reassigned(
     placement: Sequence[Assignment], changes: Iterable[tuple[str, int, int]]
 ) -> tuple[Assignment, ...]:
-    """The placement after (region, bin, worker) changes; a region that changes is a generation on.
+    """The placement after (region, bin, worker) changes; changed regions get the next generation.
 
     >>> reassigned([Assignment("a", 4, (0, 0))], [("a", 1, 2)])[0]
     Assignment(region='a', generation=5, workers=(0, 2))
@@ -77,9 +77,9 @@ def _changed(assignment: Assignment, changes: dict[int, int]) -> Assignment:
 
 
 def with_bins(assignment: Assignment, bins: int) -> Assignment:
-    """The assignment of a region that has grown: partitions of a source that were found later.
+    """The assignment of a source with newly found partitions.
 
-    Each new one goes to the worker that has the fewest; none moves. A region never shrinks.
+    Each new one goes to the worker with the fewest; none moves. A region never shrinks.
 
     >>> with_bins(Assignment("source", 1, (0, 0, 1)), 5)
     Assignment(region='source', generation=2, workers=(0, 0, 1, 1, 0))

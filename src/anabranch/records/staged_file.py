@@ -6,7 +6,7 @@ import msgspec
 
 
 class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of rows that waits in the store; it counts when a commit names it."""
+    """A file of output rows in the store; it counts once a commit names it."""
 
     #: path relative to the store
     name: str

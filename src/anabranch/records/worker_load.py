@@ -1,4 +1,4 @@
-"""The load of a worker: what each of its bins had to do in a step."""
+"""The load of a worker in a step, by bin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class BinLoad(msgspec.Struct, frozen=True):
-    """A bin's keys and bytes now, and what a step gives it to do: rows and useful seconds."""
+    """A bin's keys and bytes, and its rows and useful seconds in a step."""
 
     keys: int = 0
     bytes: int = 0
@@ -15,7 +15,7 @@ class BinLoad(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has to be handed over."""
+        """Whether there is nothing to hand over."""
         return not self.keys and not self.bytes
 
 
@@ -23,11 +23,10 @@ NOTHING = BinLoad()
 
 
 class WorkerLoad(msgspec.Struct, frozen=True):
-    """What a worker says after a step: its bins of one region, and what each had to do.
+    """A worker's report after a step: its bins of one region and their loads.
 
-    Keys and bytes of a bin are in the commit, so ``keys`` are only those beyond it: registered when
-    it was interrogated. ``generation`` is that of the assignment it worked under: an answer that
-    comes late is known by it.
+    The commit has the keys and bytes of a bin, so ``keys`` counts only those beyond it: registered
+    in the interrogation. ``generation`` is that of the assignment; it exposes late answers.
     """
 
     region: str
