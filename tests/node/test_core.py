@@ -11,7 +11,7 @@ import pytest
 from anabranch.errors import Fenced, NodeUnreachable
 from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
-from anabranch.protocol.data_plane import RunAgain
+from anabranch.protocol.data_plane import RetryStep
 from anabranch.protocol.node import (
     CancelOrder,
     CheckOrder,
@@ -172,7 +172,7 @@ def test_a_step_that_was_given_up_for_no_fault_of_its_own_is_run_again(shop: Cor
     def give_up_twice(plan: Plan) -> None:
         asked.append(plan.step)
         if len(asked) < 3:
-            raise RunAgain("an executor was lost")
+            raise RetryStep("an executor was lost")
 
     assert isinstance(shop.plane, CancellablePlane)
     shop.open()

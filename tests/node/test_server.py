@@ -24,7 +24,7 @@ from anabranch.node.client import HttpNode
 from anabranch.node.server import NodeServer
 from anabranch.node.threads import ThreadedNode
 from anabranch.protocol.node import Closed, CloseOrder, Failure, Open, PausedSources, SourcesOrder
-from anabranch.protocol.node_calls import SECRET, TellCall, encode
+from anabranch.protocol.node_calls import SECRET, ReportCall, encode
 from anabranch.task.queries import QueryLimits
 from anabranch.task.state_reader import Snapshot, read_table
 from tests.node.core_shop import CoreShop
@@ -133,7 +133,7 @@ def test_a_node_without_queries_says_so(shop: CoreShop) -> None:
 @pytest.mark.parametrize("secret", ["", "wrong", "geheimnis-ä"])
 def test_nobody_is_answered_without_the_secret(server: NodeServer, secret: str) -> None:
     header = {SECRET: secret.encode().decode("latin-1")} if secret else {}
-    status, data = post(server, "told", encode(TellCall(1, 0, 0)), **header)
+    status, data = post(server, "told", encode(ReportCall(1, 0, 0)), **header)
     assert (status, data) == (401, b"")
 
 
@@ -149,7 +149,7 @@ def test_a_call_that_is_too_large_or_makes_no_sense_is_refused(server: NodeServe
 
 def test_callers_that_do_not_know_the_secret_do_not_keep_a_node_alive(server: NodeServer) -> None:
     before = server.idle_seconds()
-    post(server, "told", encode(TellCall(1, 0, 0)))
+    post(server, "told", encode(ReportCall(1, 0, 0)))
     assert server.idle_seconds() >= before
 
 

@@ -24,13 +24,13 @@ from anabranch.protocol.node_calls import (
     SECRET,
     OrderCall,
     QueryCall,
+    ReportCall,
     ResultCall,
     TakeCall,
-    TellCall,
     decode_failure,
     decode_inputs,
+    decode_report,
     decode_result,
-    decode_told,
     encode,
 )
 from anabranch.records.plan import Input
@@ -55,7 +55,7 @@ class HttpNode:
         Not longer than ``LONGEST_POLL``.
         """
         seconds = min(seconds, LONGEST_POLL)
-        return decode_told(self._call("told", TellCall(leader, seen, seconds), seconds))
+        return decode_report(self._call("told", ReportCall(leader, seen, seconds), seconds))
 
     def order(self, leader: int, order: NodeOrder) -> None:
         """Give an order. Returns once it is taken; raises ``Fenced`` or ``NodeUnreachable``."""

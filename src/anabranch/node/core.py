@@ -28,7 +28,7 @@ from anabranch.node.offers import open_plainly
 from anabranch.node.opening import OpenPipeline, Surroundings, facts_of, open_pipeline
 from anabranch.node.outbox import Outbox
 from anabranch.node.step_runner import run_plan
-from anabranch.protocol.data_plane import Cancellable, DataPlane, Preparing
+from anabranch.protocol.data_plane import Cancellable, DataPlane, PreparablePlane
 from anabranch.protocol.node import (
     CheckOrder,
     CommitOrder,
@@ -286,7 +286,7 @@ class NodeCore:
         """Let the data plane get ready for the step after the one that runs, if it is known."""
         with self._changed:
             plan, opened = self._duties.to_run, self._opened
-        if plan is None or opened is None or not isinstance(self._plane, Preparing):
+        if plan is None or opened is None or not isinstance(self._plane, PreparablePlane):
             return False
         inputs = opened.offers.settled(plan.step + 1)
         following = None if inputs is None else plan.followed_by(inputs)

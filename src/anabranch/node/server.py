@@ -42,9 +42,9 @@ from anabranch.protocol.node_calls import (
     SECRET,
     OrderCall,
     QueryCall,
+    ReportCall,
     ResultCall,
     TakeCall,
-    TellCall,
     call_status,
     encode,
 )
@@ -52,7 +52,7 @@ from anabranch.protocol.node_calls import (
 HOST = "127.0.0.1"
 START_SECONDS = 30.0
 
-Call = TypeVar("Call", TellCall, OrderCall, TakeCall, ResultCall, QueryCall)
+Call = TypeVar("Call", ReportCall, OrderCall, TakeCall, ResultCall, QueryCall)
 
 
 class NodeServer:
@@ -108,7 +108,7 @@ class NodeServer:
 
         @app.post("/told")
         async def report(request: Request) -> Response:
-            return await self._answered(request, TellCall, self._told)
+            return await self._answered(request, ReportCall, self._told)
 
         @app.post("/order")
         async def order(request: Request) -> Response:
@@ -128,7 +128,7 @@ class NodeServer:
 
         return app
 
-    def _told(self, call: TellCall) -> tuple[bytes, str]:
+    def _told(self, call: ReportCall) -> tuple[bytes, str]:
         seconds = min(call.seconds, LONGEST_POLL)
         return encode(self._node.report(call.leader, call.seen, seconds)), JSON
 

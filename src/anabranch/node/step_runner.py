@@ -16,7 +16,7 @@ from anabranch.node.step_outcome import (
     rows_read,
     step_outcome,
 )
-from anabranch.protocol.data_plane import DataPlane, RunAgain
+from anabranch.protocol.data_plane import DataPlane, RetryStep
 from anabranch.protocol.node import StepResult
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
@@ -67,7 +67,7 @@ def _agreed(
         offers.check(plan.inputs)
         try:
             reports = plane.run(plan, states)
-        except RunAgain as error:
+        except RetryStep as error:
             why = str(error)
         else:
             offers.check(plan.inputs)

@@ -1,1 +1,1 @@
-"""Calls that cross rooms: ports of sources, sinks and the node; orders, reports, status."""
+"""Interfaces between rooms: sources, sinks and the node; orders, reports, status."""

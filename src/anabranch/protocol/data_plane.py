@@ -1,4 +1,4 @@
-"""What runs a step: Spark, or something that stands in for it."""
+"""The data plane: what runs the tasks of a step."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 
 
-class RunAgain(Exception):
-    """A step was given up half-way for no fault of its own: it may end well if it is run again."""
+class RetryStep(Exception):
+    """A step failed through no fault of its own: a retry may succeed."""
 
 
 class DataPlane(Protocol):
-    """Whoever runs a step: Spark, or something that stands in for it in a simulation."""
+    """Runs steps: Spark, or its stand-in in a simulation."""
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
-        """Run a step and give the reports of all its tasks. Raises why it failed, or ``RunAgain``.
+        """Run a step and return the reports of all its tasks. A failed step has no effect.
 
-        Nothing of a step that was given up counts.
+        Raises the cause of a failure, or ``RetryStep``.
         """
         ...
 
 
 @runtime_checkable
-class Preparing(DataPlane, Protocol):
-    """A data plane that can get ready for a step while another one runs."""
+class PreparablePlane(DataPlane, Protocol):
+    """A data plane that can prepare a step while another one runs."""
 
     def prepare(self, plan: Plan) -> bool:
-        """Get ready for a step that may come; whether there was anything to do.
+        """Prepare a likely next step; returns whether there was anything to do.
 
-        The step that comes may be another one, and this one may come at another time or with
-        another state. Any thread may call.
+        Only a hint: another step may come instead, or this one later or with other state.
+        Thread-safe.
         """
         ...
 
 
 @runtime_checkable
 class Cancellable(DataPlane, Protocol):
-    """A data plane that can be asked to give up the step under way."""
+    """A data plane that can cancel the running step."""
 
     def cancel(self) -> None:
-        """Make ``run`` raise soon. Any thread may call, also when nothing runs, and repeatedly."""
+        """Make ``run`` raise soon. Thread-safe and idempotent, even when nothing runs."""
         ...

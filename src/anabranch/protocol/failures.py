@@ -1,7 +1,7 @@
-"""Errors that travel: an error as a ``Failure``, and a failure as the error it was.
+"""Errors across processes: converts an error to a ``Failure`` and back.
 
-A failure that was an error of the tree becomes one of the same class again, so that whoever is
-told of it in another process can catch it by branch.
+An ``AnabranchError`` comes back as the same class, so that callers in another process can catch it
+by branch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch.protocol.node import Failure
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error says, with its code; one that is not of the tree has the root's code.
+    """The error as a ``Failure``; errors that are not ours get the code of ``AnabranchError``.
 
     >>> from anabranch.errors import DiskFull
     >>> failure_of(DiskFull("Cannot write", where="a/b"))
@@ -27,7 +27,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def error_of(failure: Failure) -> AnabranchError:
-    """The error of the tree that has the failure's code; of its root, with that code, if none has.
+    """The failure as the error with its code; an ``AnabranchError`` if no class has that code.
 
     >>> type(error_of(Failure("store.disk_full", "Cannot write"))).__name__
     'DiskFull'
@@ -35,7 +35,7 @@ def error_of(failure: Failure) -> AnabranchError:
     '[of.tomorrow] Something new.'
     """
     kind = _kinds().get(failure.code, AnabranchError)
-    # Not by its own constructor: InvalidDataflow has another one.
+    # Not its own constructor: that of InvalidDataflow has other parameters.
     error = kind.__new__(kind)
     AnabranchError.__init__(error, failure.what, where=failure.where, do=failure.do)
     if isinstance(error, InvalidDataflow):

@@ -1,7 +1,7 @@
-"""The node's protocol as it travels: one small JSON document for each call.
+"""The node's wire protocol: one small JSON document per call.
 
-Positions of sources are JSON that nobody but the source reads. They travel as they are, which is
-why the documents around them are JSON too.
+Source positions are JSON that only the source reads. They travel unchanged, so the documents
+around them are JSON too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ JSON = "application/json"
 
 LONGEST_POLL = 10.0
 LARGEST_CALL = 256 << 20
-"""An order to open names every file of the state: it may be large."""
+"""An order to open may be large: it names every file of the state."""
 
 
-class TellCall(msgspec.Struct, frozen=True):
-    """Ask what the node says; the answer is ``NodeReport``."""
+class ReportCall(msgspec.Struct, frozen=True):
+    """Poll the node's report; the answer is ``NodeReport``."""
 
     leader: int
     seen: int
@@ -45,7 +45,7 @@ class OrderCall(msgspec.Struct, frozen=True):
 
 
 class TakeCall(msgspec.Struct, frozen=True):
-    """Take the input of an offer; the answer is that."""
+    """Take the input of an offer; the answer is the input."""
 
     leader: int
     step: int
@@ -60,7 +60,7 @@ class ResultCall(msgspec.Struct, frozen=True):
 
 
 class QueryCall(msgspec.Struct, frozen=True):
-    """Ask a query; the answer is an Arrow stream."""
+    """Run a query; the answer is an Arrow stream."""
 
     sql: str
     rows: int
@@ -69,7 +69,7 @@ class QueryCall(msgspec.Struct, frozen=True):
 
 
 encode = msgspec.json.Encoder().encode
-decode_told = msgspec.json.Decoder(NodeReport).decode
+decode_report = msgspec.json.Decoder(NodeReport).decode
 decode_inputs = msgspec.json.Decoder(tuple[Input, ...]).decode
 decode_result = msgspec.json.Decoder(StepResult).decode
 decode_failure = msgspec.json.Decoder(Failure).decode
@@ -85,5 +85,5 @@ _STATUS: tuple[tuple[type[AnabranchError], int], ...] = (
 
 
 def call_status(error: AnabranchError) -> int:
-    """The HTTP status that an error travels under; what it was is in the document."""
+    """The HTTP status of an error; the document holds the error itself."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)

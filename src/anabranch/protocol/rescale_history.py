@@ -1,4 +1,4 @@
-"""Rescales that are over."""
+"""Finished rescales."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from anabranch.protocol.rescale_requests import TargetRequest
 
 KEPT = 16
-"""How many are remembered."""
+"""How many the history keeps."""
 
 
 class RescaleOutcome(StrEnum):
-    """How a rescale ended. One that was reopened was done while nothing ran."""
+    """How a rescale ended. ``REOPENED``: it was done at a start, while nothing ran."""
 
     SETTLED = "settled"
     CANCELLED = "cancelled"
@@ -23,10 +23,10 @@ class RescaleOutcome(StrEnum):
 
 
 class MovedTotals(msgspec.Struct, frozen=True):
-    """What was handed over so far, in how many steps, and the longest of these.
+    """What was handed over so far, in how many steps, and the longest of them.
 
-    ``bytes`` is what the bins held; ``copied_bytes`` what was copied to homes, which is less where
-    files are there already, or read in place, and more where they grow while they are copied.
+    ``bytes`` is what the bins held, ``copied_bytes`` what was copied to homes: less if files are
+    already there or are read in place, more if they grow during the copy.
     """
 
     bins: int = 0
@@ -38,7 +38,7 @@ class MovedTotals(msgspec.Struct, frozen=True):
 
 
 class FinishedRescale(msgspec.Struct, frozen=True):
-    """A rescale that is over: what was asked, how it ended, what it moved."""
+    """A finished rescale: its request, its outcome, what it moved."""
 
     number: int
     request: TargetRequest
@@ -47,8 +47,8 @@ class FinishedRescale(msgspec.Struct, frozen=True):
     workers: tuple[int, ...] = ()
 
 
-def remembered(
+def append_finished(
     history: tuple[FinishedRescale, ...], finished: FinishedRescale
 ) -> tuple[FinishedRescale, ...]:
-    """The history with one more; the oldest are forgotten."""
+    """The history with one more rescale, without the oldest."""
     return (*history, finished)[-KEPT:]

@@ -1,4 +1,4 @@
-"""What can be asked of a rescale."""
+"""Requests for a rescale."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from anabranch.records.shares import Shares
 
 
 class Balance(StrEnum):
-    """What is to be equal on all workers: the number of bins, or the measured load."""
+    """What to balance over workers: the number of bins, or the measured load."""
 
     BINS = "bins"
     LOAD = "load"
 
 
 class Scale(msgspec.Struct, frozen=True, tag="scale"):
-    """So many workers: in all regions, or in those named in ``regions``, which counts there.
+    """Change the number of workers: ``workers`` for all regions, ``regions`` overrides it by name.
 
-    ``remove`` names workers that are to have no bins; without a number, the others stay. A region
-    that is in neither ``workers`` nor ``regions`` stays as it is, but for removed workers.
+    ``remove`` names workers that lose all bins; without a number, the others stay. A region without
+    a number stays as it is, except for removed workers.
     """
 
     workers: int | None = None
@@ -31,14 +31,14 @@ class Scale(msgspec.Struct, frozen=True, tag="scale"):
 
 
 class Rebalance(msgspec.Struct, frozen=True, tag="rebalance"):
-    """The same workers, balanced anew; all regions unless some are named."""
+    """Rebalance over the same workers, in the named regions or in all."""
 
     regions: tuple[str, ...] = ()
     by: Balance = Balance.LOAD
 
 
 class Assign(msgspec.Struct, frozen=True, tag="assign"):
-    """Exactly these shares. Regions that are not named stay as they are."""
+    """Assign exactly these shares. Other regions stay as they are."""
 
     shares: tuple[Shares, ...]
 
@@ -48,15 +48,15 @@ TargetRequest: TypeAlias = Scale | Rebalance | Assign
 
 
 class PauseRescale(msgspec.Struct, frozen=True, tag="pause"):
-    """Hand nothing more over until told to; what is in hand-over arrives."""
+    """Hand over no more bins until resumed; those in hand-over still arrive."""
 
 
 class ResumeRescale(msgspec.Struct, frozen=True, tag="resume"):
-    """Go on after a pause."""
+    """Continue after a pause."""
 
 
 class CancelRescale(msgspec.Struct, frozen=True, tag="cancel"):
-    """Stop where things are; or, rolling back, return to the assignment of before."""
+    """Stop at the current assignment; with ``roll_back``, return to the previous one."""
 
     roll_back: bool = False
 

@@ -1,4 +1,4 @@
-"""What a pipeline is doing at one moment: the one picture that HTTP, shell and Python show."""
+"""The status of a pipeline, as HTTP, the shell and Python show it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDED = frozenset({Phase.COMPLETED, Phase.STOPPED, Phase.FAILED})
 
 
 class StepUnderWay(msgspec.Struct, frozen=True):
-    """A step that is not committed yet, and for how long it has been under way."""
+    """An uncommitted step, and how long it has been running."""
 
     step: int
     revision: int
@@ -40,7 +40,7 @@ class StepUnderWay(msgspec.Struct, frozen=True):
 
 
 class RegionStatus(msgspec.Struct, frozen=True):
-    """Who owns a region's bins, and what its operators hold. ``bins`` is bin → worker."""
+    """A region's placement and the size of its state. ``bins`` is bin → worker."""
 
     region: str
     generation: int
@@ -53,7 +53,7 @@ class RegionStatus(msgspec.Struct, frozen=True):
 
 
 class OperatorStatus(msgspec.Struct, frozen=True):
-    """What an operator holds."""
+    """The size of an operator's state."""
 
     operator: str
     region: str
@@ -63,11 +63,11 @@ class OperatorStatus(msgspec.Struct, frozen=True):
 
 
 class SourceStatus(msgspec.Struct, frozen=True):
-    """What waits of a source: rows where it knows their number, else slices.
+    """The waiting input of a source: rows if it knows their number, else slices.
 
-    ``partitions`` is partition → worker, where Python tasks read it: a source is a region that
-    rescales. It is empty where the JVM reads, which splits the input as it likes. ``paused``:
-    nothing is asked of it until it is started.
+    ``partitions`` is partition → worker if Python tasks read it: such a source rescales like a
+    region. It is empty if the JVM reads, which splits the input itself. A ``paused`` source offers
+    no input until it is started.
     """
 
     source: str
@@ -78,7 +78,7 @@ class SourceStatus(msgspec.Struct, frozen=True):
 
 
 class SinkStatus(msgspec.Struct, frozen=True):
-    """How far a sink is."""
+    """The last published step of a sink, and its lag."""
 
     sink: str
     published: int
@@ -88,7 +88,7 @@ class SinkStatus(msgspec.Struct, frozen=True):
 class CheckpointStatus(msgspec.Struct, frozen=True):
     """A kept checkpoint. ``files`` and ``bytes`` are those that it names.
 
-    ``seconds`` is how long it took to make, where this coordinator has made it.
+    ``seconds`` is how long it took, if this coordinator took it.
     """
 
     step: int
@@ -100,7 +100,7 @@ class CheckpointStatus(msgspec.Struct, frozen=True):
 
 
 class CheckpointUnderWay(msgspec.Struct, frozen=True):
-    """A checkpoint that is being made: how far it is, and what it waits for."""
+    """The progress of a checkpoint, and what it waits for."""
 
     step: int | None
     files: int
@@ -109,14 +109,14 @@ class CheckpointUnderWay(msgspec.Struct, frozen=True):
 
 
 class RescaleStatus(msgspec.Struct, frozen=True):
-    """A live change of who owns which bins.
+    """The progress of a live rescale.
 
-    ``waiting`` are the bins still at their old owner (the whitelist), ``in_hand_over`` those
-    between two owners (the hold), by region. ``moved_…`` counts what was handed over, ``left_…``
-    what waits; ``copied_bytes`` were copied to the homes of new owners. ``steps`` were taken, the
-    longest of them in ``longest_seconds``; ``usual_seconds`` is what a step took before,
-    ``budget_…`` what one may spend on moving, None without a bound. ``seconds_left``
-    is a forecast, for steps that follow each other without a pause.
+    ``waiting`` counts the bins still at their old owner (the whitelist), ``in_hand_over`` those
+    between two owners (the hold), by region. ``moved_…`` is what was handed over, ``left_…`` what
+    waits; ``copied_bytes`` were copied to the homes of new owners. It has taken ``steps`` so far,
+    the longest ``longest_seconds``; ``usual_seconds`` is what a step took before. ``budget_…`` is
+    what a step may spend on moving, None if unlimited. ``seconds_left`` is a forecast for steps
+    without pauses between them.
     """
 
     number: int
@@ -142,7 +142,7 @@ class RescaleStatus(msgspec.Struct, frozen=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """The node as it was last heard of."""
+    """The node as of its last report."""
 
     boot: str
     application: str
@@ -152,14 +152,13 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A pipeline at one moment.
+    """The status of a pipeline.
 
     ``step`` is the last committed step, ``published`` the last that all sinks have. ``waiting_for``
-    says in one sentence what keeps it from going on, where something does. ``triggers`` counts
-    why steps were taken, ``replaying`` is the step that a replay will end at. ``workers`` have bins
-    of any region; ``rescales`` are the last ones that are over. ``homes`` adds up what the steps of
-    this coordinator have read and copied. ``members`` are the processes that take part: their names
-    and indices stay over restarts.
+    says in a sentence what blocks the pipeline, if anything. ``triggers`` counts steps by reason.
+    ``replaying`` is the step at which a replay ends. ``workers`` own bins of any region.
+    ``rescales`` are the last finished ones. ``homes`` sums what this coordinator's steps read and
+    copied. ``members`` are the processes of the pipeline: their names and indices survive restarts.
     """
 
     phase: Phase
@@ -194,5 +193,5 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> dict[str, int]:
-        """How many keys each operator holds."""
+        """The number of keys of each operator."""
         return {each.operator: each.keys for each in self.operators}

@@ -11,7 +11,7 @@ from anabranch.protocol.rescale_history import (
     FinishedRescale,
     MovedTotals,
     RescaleOutcome,
-    remembered,
+    append_finished,
 )
 from anabranch.protocol.rescale_requests import (
     Assign,
@@ -73,7 +73,7 @@ def _start(rescale: Rescale, request: TargetRequest, placement: Sequence[Assignm
         entry = FinishedRescale(
             rescale.number, phase.request, RescaleOutcome.REPLACED, moved_of(phase)
         )
-        history = remembered(history, entry)
+        history = append_finished(history, entry)
         origin = _origin(phase)
     return replace(
         rescale,

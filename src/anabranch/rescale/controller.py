@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.protocol.rescale_history import FinishedRescale, remembered
+from anabranch.protocol.rescale_history import FinishedRescale, append_finished
 from anabranch.records.placed import Assignment
 from anabranch.records.shares import members, reassigned
 from anabranch.rescale.costs import CostModel
@@ -138,7 +138,7 @@ def history_with_settled(
     entry = FinishedRescale(
         rescale.number, phase.request, phase.outcome, phase.moved, members(placement)
     )
-    return remembered(rescale.history, entry)
+    return append_finished(rescale.history, entry)
 
 
 def is_pending(rescale: Rescale) -> bool:

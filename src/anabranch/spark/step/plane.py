@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.errors import AnabranchError
 from anabranch.messages import Report
-from anabranch.protocol.data_plane import RunAgain
+from anabranch.protocol.data_plane import RetryStep
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.shares import members
@@ -103,7 +103,7 @@ class SparkPlane:
                 rows = query.frame.collect()
         except (PySparkException, Py4JError) as error:
             if INDETERMINATE in str(error):
-                raise RunAgain("an executor was lost between two shuffles") from error
+                raise RetryStep("an executor was lost between two shuffles") from error
             raise self._explain(plan, error) from error
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
