@@ -56,7 +56,7 @@ from anabranch.protocol.status import (
 from anabranch.records.placed import OperatorShape
 from anabranch.records.profiles import ProfileRequest
 from anabranch.rescale.forecast import Forecast
-from anabranch.task.profiling import Watched
+from anabranch.task.profiling import TaskProfiler
 from anabranch.task.queries import LIMIT_SECONDS, STEP
 from tests.http.little_rescale import LittleRescale
 
@@ -232,11 +232,11 @@ class Little:
             return _refused("The pipeline is paused", "Start it first.")
         if time.monotonic() >= until:
             return Answered(step=self.step, waiting=True)
-        watched = Watched(request.kind, REGION, request.worker)
-        with watched.looking():
+        profiler = TaskProfiler(request.kind, REGION, request.worker)
+        with profiler.measure():
             adding_up(self.step)
-        assert watched.profile is not None
-        return Answered(step=self.step, profiles=(watched.profile,))
+        assert profiler.profile is not None
+        return Answered(step=self.step, profiles=(profiler.profile,))
 
     def _unfit(self, asked: Operation) -> Answered | None:
         if self.phase in ENDED and not isinstance(asked, ShutDownPipeline):

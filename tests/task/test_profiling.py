@@ -14,7 +14,7 @@ from anabranch.errors import DeadlinePassed, OperationRefused
 from anabranch.records.profiles import MOST_ENTRIES, ProfileKind
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, PAUSE, ScriptedSource
-from anabranch.task.profiling import Watched
+from anabranch.task.profiling import TaskProfiler
 from tests.node.engine import Engine
 from tests.node.shop import program
 
@@ -29,15 +29,15 @@ def square(number: int) -> int:
     return number * number
 
 
-def looked_at(kind: ProfileKind | None) -> Watched:
-    return Watched(kind, "by-customer", 3)
+def profiler_of(kind: ProfileKind | None) -> TaskProfiler:
+    return TaskProfiler(kind, "by-customer", 3)
 
 
 def test_time_is_told_function_by_function() -> None:
-    watched = looked_at(ProfileKind.TIME)
-    with watched.looking():
+    profiler = profiler_of(ProfileKind.TIME)
+    with profiler.measure():
         spin(500)
-    found = watched.profile
+    found = profiler.profile
     assert found is not None
     assert (found.group, found.worker, found.kind) == ("by-customer", 3, "time")
     called = {each.function: each for each in found.functions}
@@ -55,12 +55,12 @@ def test_time_is_told_function_by_function() -> None:
 
 def test_memory_is_told_line_by_line() -> None:
     kept: list[bytearray] = []
-    watched = looked_at(ProfileKind.HEAP)
-    with watched.looking():
+    profiler = profiler_of(ProfileKind.HEAP)
+    with profiler.measure():
         spare = bytearray(3_000_000)
         del spare
         kept.extend(bytearray(100_000) for _ in range(10))
-    found = watched.profile
+    found = profiler.profile
     assert found is not None
     assert found.memory is not None
     largest = found.lines[0]
@@ -72,44 +72,44 @@ def test_memory_is_told_line_by_line() -> None:
 
 
 def test_there_is_an_end_to_what_is_told() -> None:
-    watched = looked_at(ProfileKind.TIME)
+    profiler = profiler_of(ProfileKind.TIME)
     functions: list[Any] = []
     exec(
         "\n".join(f"def f{n}(): pass\nfound.append(f{n})" for n in range(150)), {"found": functions}
     )
-    with watched.looking():
+    with profiler.measure():
         for function in functions:
             function()
-    assert watched.profile is not None
-    assert len(watched.profile.functions) == MOST_ENTRIES
-    assert watched.profile.left_out >= 50
+    assert profiler.profile is not None
+    assert len(profiler.profile.functions) == MOST_ENTRIES
+    assert profiler.profile.left_out >= 50
 
 
 @pytest.mark.parametrize("kind", [None, *ProfileKind])
 def test_nothing_is_left_of_the_looking_also_where_a_task_fails(kind: ProfileKind | None) -> None:
     before = sys.getprofile()
-    watched = looked_at(kind)
-    with pytest.raises(ZeroDivisionError), watched.looking():
+    profiler = profiler_of(kind)
+    with pytest.raises(ZeroDivisionError), profiler.measure():
         spin(3 // 0)
-    assert watched.profile is None
+    assert profiler.profile is None
     assert sys.getprofile() is before
     assert not tracemalloc.is_tracing()
 
 
 def test_nobody_looks_unless_asked() -> None:
-    watched = looked_at(None)
-    with watched.looking():
+    profiler = profiler_of(None)
+    with profiler.measure():
         spin(3)
-    assert watched.profile is None
+    assert profiler.profile is None
 
 
 def test_tracing_that_was_on_before_stays_on() -> None:
     tracemalloc.start()
     try:
-        watched = looked_at(ProfileKind.HEAP)
-        with watched.looking():
+        profiler = profiler_of(ProfileKind.HEAP)
+        with profiler.measure():
             spin(3)
-        assert watched.profile is not None
+        assert profiler.profile is not None
         assert tracemalloc.is_tracing()
     finally:
         tracemalloc.stop()
@@ -147,9 +147,9 @@ def calls_in_a_step(engine: Engine, worker: int) -> int:
 
 
 def test_a_running_pipeline_is_looked_at_and_comes_to_the_same(tmp_path: Path) -> None:
-    plain, watched = MemorySink(), MemorySink()
+    plain, profiled = MemorySink(), MemorySink()
     pipeline_of(tmp_path / "plain", plain, STEPS).finish()
-    engine = pipeline_of(tmp_path / "watched", watched, STEPS)
+    engine = pipeline_of(tmp_path / "profiled", profiled, STEPS)
     engine.until(lambda status: status.step >= 2)
     engine._allow(STEPS)
     calls = sum(calls_in_a_step(engine, worker) for worker in (0, 1))
@@ -162,4 +162,4 @@ def test_a_running_pipeline_is_looked_at_and_comes_to_the_same(tmp_path: Path) -
     with pytest.raises(DeadlinePassed, match=r"No step has come .* within 0 s"):
         engine.pipeline.profile(timeout=0)
     engine.finish()
-    assert watched.rows() == plain.rows()
+    assert profiled.rows() == plain.rows()

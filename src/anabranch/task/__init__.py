@@ -1,1 +1,1 @@
-"""What runs in executors for a region or a reader, and what is pickled for it."""
+"""Tasks: what runs in executors for a region or a reader, and what is pickled for it."""

@@ -1,4 +1,4 @@
-"""What all tasks of a step are told: one control for each, with the state that it begins with."""
+"""The controls of a step: one for each task, with its messages and its initial state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def controls_of(
     first: int,
     tags: FileTags = (),
 ) -> list[Control]:
-    """The controls of the levels from ``first`` on; ``seating`` has the seats of every level."""
+    """The controls of the tasks in levels from ``first`` on; ``seating`` covers every level."""
     by_operator = {state.operator: state for state in states}
     return [
         Control(
@@ -37,7 +37,7 @@ def controls_of(
             plan.step,
             plan.revision,
             tags if _sees_files(program, level) else (),
-            _behind(program, level, seating),
+            _next_partitions(program, level, seating),
             plan.profile_of(group.region, worker),
         )
         for level in program.physical.levels[first:]
@@ -46,14 +46,14 @@ def controls_of(
     ]
 
 
-def _behind(program: Program, level: Level, seating: Sequence[Seats]) -> int | None:
-    """How many partitions are behind the exchange that follows a level, if one does."""
+def _next_partitions(program: Program, level: Level, seating: Sequence[Seats]) -> int | None:
+    """The partitions of the exchange after a level, if there is one."""
     following = program.physical.levels[level.number + 1 : level.number + 2]
     return next((seating[each.number].partitions for each in following if each.exchange), None)
 
 
 def _sees_files(program: Program, level: Level) -> bool:
-    """Whether rows come to a level straight from a source, or from the user's Spark code."""
+    """Whether a level gets rows directly from a source or from the user's Spark code."""
     physical = program.physical
     sources = {source.id for source in physical.sources()}
     return any(e.producer in sources or physical.is_transform(e.producer) for e in level.inputs)

@@ -1,4 +1,4 @@
-"""Looking at a task while it works: where its time goes, or what it holds in memory."""
+"""Profiles a task: where its time goes, or what it holds in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -21,73 +21,61 @@ from anabranch.records.profiles import (
     TaskProfile,
 )
 
-Entry = TypeVar("Entry")
 
-
-class Watched:
-    """A task that may be looked at; ``profile`` is there when it has come to its end."""
+class TaskProfiler:
+    """Profiles a task if requested; ``profile`` is set when the task has succeeded."""
 
     def __init__(self, kind: ProfileKind | None, group: str, worker: int) -> None:
-        """None: nobody looks."""
+        """``kind`` None: profile nothing."""
         self._kind = kind
         self._group = group
         self._worker = worker
         self.profile: TaskProfile | None = None
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Look at what happens within. A user's own profiler, where one is on, stays on."""
+    def measure(self) -> Iterator[None]:
+        """Profile the block. Leaves a user's own profiler on."""
+        if self._kind is None:
+            yield
+            return
         started = time.perf_counter()
-        match self._kind:
-            case None:
-                yield
-                return
-            case ProfileKind.TIME:
-                with _timed() as functions:
-                    yield
-                found = TaskProfile(
-                    ProfileKind.TIME,
-                    self._group,
-                    self._worker,
-                    time.perf_counter() - started,
-                    functions=_first(functions),
-                    left_out=_beyond(functions),
-                )
-            case ProfileKind.HEAP:
-                with _traced() as (lines, used):
-                    yield
-                found = TaskProfile(
-                    ProfileKind.HEAP,
-                    self._group,
-                    self._worker,
-                    time.perf_counter() - started,
-                    lines=_first(lines),
-                    memory=used[0],
-                    left_out=_beyond(lines),
-                )
-        self.profile = found
+        functions: list[FunctionTime] = []
+        lines: list[LineMemory] = []
+        memory: list[MemoryUse] = []
+        is_time = self._kind is ProfileKind.TIME
+        with _timed(functions) if is_time else _traced(lines, memory):
+            yield
+        self.profile = TaskProfile(
+            self._kind,
+            self._group,
+            self._worker,
+            time.perf_counter() - started,
+            tuple(functions[:MOST_ENTRIES]),
+            tuple(lines[:MOST_ENTRIES]),
+            memory[0] if memory else None,
+            max(len(functions) + len(lines) - MOST_ENTRIES, 0),
+        )
 
 
 @contextmanager
-def _timed() -> Iterator[list[FunctionTime]]:
-    """The functions that are called within, those that take longest first."""
-    found: list[FunctionTime] = []
+def _timed(found: list[FunctionTime]) -> Iterator[None]:
+    """Add the functions called in the block, slowest first."""
     profiler = cProfile.Profile()
     try:
         profiler.enable()
     except ValueError:
-        # From Python 3.12 on there is one at a time: somebody else's is on.
-        yield found
+        # Python 3.12 and later allow one profiler at a time, and another one is on.
+        yield
         return
     try:
-        yield found
+        yield
     finally:
         profiler.disable()
     found += [_function(entry) for entry in profiler.getstats()]
     found.sort(key=lambda each: each.own_seconds, reverse=True)
 
 
-def _function(entry: Any) -> FunctionTime:  # noqa: ANN401  (what cProfile gives has no public name)
+def _function(entry: Any) -> FunctionTime:  # noqa: ANN401  (cProfile has no public type for it)
     code = entry.code
     if isinstance(code, str):
         name, file, line = code, "", 0
@@ -97,16 +85,14 @@ def _function(entry: Any) -> FunctionTime:  # noqa: ANN401  (what cProfile gives
 
 
 @contextmanager
-def _traced() -> Iterator[tuple[list[LineMemory], list[MemoryUse]]]:
-    """The lines whose objects are held at the end, the largest first, and the bytes of all."""
-    lines: list[LineMemory] = []
-    used: list[MemoryUse] = []
+def _traced(lines: list[LineMemory], memory: list[MemoryUse]) -> Iterator[None]:
+    """Add the lines whose objects survive the block, largest first, and the process's memory."""
     ours = not tracemalloc.is_tracing()
     if ours:
         tracemalloc.start()
     tracemalloc.reset_peak()
     try:
-        yield lines, used
+        yield
         held, most = tracemalloc.get_traced_memory()
         snapshot = tracemalloc.take_snapshot()
     finally:
@@ -119,12 +105,4 @@ def _traced() -> Iterator[tuple[list[LineMemory], list[MemoryUse]]]:
     pool = pa.default_memory_pool()
     resident = psutil.Process().memory_info().rss
     arrow_most = pool.max_memory() or pool.bytes_allocated()
-    used.append(MemoryUse(resident, pool.bytes_allocated(), arrow_most, held, most))
-
-
-def _first(entries: list[Entry]) -> tuple[Entry, ...]:
-    return tuple(entries[:MOST_ENTRIES])
-
-
-def _beyond(entries: list[Entry]) -> int:
-    return max(len(entries) - MOST_ENTRIES, 0)
+    memory.append(MemoryUse(resident, pool.bytes_allocated(), arrow_most, held, most))

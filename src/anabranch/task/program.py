@@ -1,4 +1,4 @@
-"""A dataflow ready to run: typed, lowered, with its operators built."""
+"""Programs: dataflows ready to run, typed and lowered, with their operators built."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from anabranch.records.layout import Layout
 from anabranch.sources.python_data_source import PLACES, PythonDataSource
 
 SURVIVORS = (MapBatchesNode, StatefulMapNode, StatefulBatchesNode, ProcessNode)
-"""The operators that can go on after a failure of the user's code."""
+"""The operators that can continue after a failure of the user's code."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What every process of a pipeline knows of it. Pickled once, loaded once per process."""
+    """The dataflow as every process of a pipeline has it. Pickled once, loaded once per process."""
 
     typed: Typed
     bins: int
@@ -48,13 +48,13 @@ class Program:
 
     @cached_property
     def orderings(self) -> dict[int, Ordering]:
-        """The order in which operators want their rows, by node, of those that say it."""
+        """The row order that operators require, by node; only those that require one."""
         found = ((node.id, ordering_of(self.typed, node)) for node in self.typed.graph.stateful())
         return {id: ordering for id, ordering in found if ordering is not None}
 
     @cached_property
     def endings(self) -> tuple[str, ...]:
-        """The operators that want to know of the end of the input, in the order of the graph."""
+        """The operators that handle the end of the input, in graph order."""
         return tuple(
             node.name
             for node in self.typed.graph.stateful()
@@ -63,7 +63,7 @@ class Program:
 
     @cached_property
     def partitions(self) -> dict[str, int]:
-        """How many partitions each source has that Python tasks read: the bins of its region."""
+        """The number of partitions of each source that Python tasks read: its region's bins."""
         found = {}
         for node in self.physical.sources():
             if isinstance(node.source, PythonDataSource):
@@ -74,13 +74,13 @@ class Program:
 
     @cached_property
     def surviving(self) -> frozenset[str]:
-        """The operators that go on after a failure, which becomes a dead letter."""
+        """The operators whose failures become dead letters."""
         nodes = [n for n in self.typed.graph.nodes if isinstance(n, SURVIVORS)]
         return frozenset(node.name for node in nodes if node.on_error == "dead-letter")
 
     @cached_property
     def functions(self) -> dict[str, MapBatches]:
-        """The functions over batches, by name."""
+        """The ``map_batches`` functions by name."""
         return {
             node.name: MapBatches(node.name, node.function, self.typed.schema(node.id))
             for node in self.typed.graph.nodes
@@ -89,7 +89,7 @@ class Program:
 
     @cached_property
     def states(self) -> dict[str, tuple[StateShape, str]]:
-        """Every state by its name, with the operator that keeps it."""
+        """Every state by name, with its operator."""
         return {
             shape.name: (shape, operator.name)
             for operator in self.operators.values()
@@ -113,15 +113,15 @@ class Program:
         return {node.name: node for node in self.physical.sinks()}
 
     def boundary(self, level: int) -> Boundary:
-        """What lies before a level."""
+        """The boundary before a level."""
         return Boundary(self.physical, self.physical.levels[level])
 
     def region_of(self, state: str) -> str:
-        """The region that a state is in."""
+        """The region of a state."""
         regions = self.physical.regions
         _, operator = self.states[state]
         return next(region.name for region in regions if operator in region.operators)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what was said, not what follows from it."""
+        """Pickle the inputs, not what is derived from them."""
         return (Program, (self.typed, self.bins))

@@ -1,7 +1,7 @@
-"""What a worker does in a step: run its operators, write what they changed, stage, report.
+"""A worker's task in a step: run its operators, write their changes, stage output, report.
 
-Everything is written under names of this attempt alone, so an attempt that is repeated, overtaken
-or forgotten leaves files that nobody names, and nothing else.
+All file names are unique to the attempt, so a repeated or abandoned attempt leaves nothing but
+files that no commit names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from anabranch.runs.region_state import RegionState
 from anabranch.runs.rows import Groups
 from anabranch.sinks.staging import RowsToStage as StagedRows
 from anabranch.sinks.staging import stage
-from anabranch.task.profiling import Watched
+from anabranch.task.profiling import TaskProfiler
 from anabranch.task.program import Program
 from anabranch.task.task_state import TimedState, all_keys, shares_of_keys
 from anabranch.task.task_times import TaskTimes
@@ -55,7 +55,7 @@ from anabranch.task.worker_home import Homes, WorkerHome
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """Which attempt of which task this is: what its files are named after; and the step's clock."""
+    """The task's attempt, which names its files, and the step's clock."""
 
     step: int
     revision: int
@@ -63,7 +63,7 @@ class TaskPlace:
     clock_ns: int = 0
 
     def file_name(self, room: str, operator: str, extension: str) -> str:
-        """A name in the store that no other attempt can have."""
+        """A name in the store that no other attempt uses."""
         a = self.attempt
         stem = f"{self.step:012d}-{self.revision}-{a.group}-{a.level}-{a.worker}-{a.attempt}"
         return f"{room}/{operator}/{stem}.{extension}"
@@ -71,7 +71,7 @@ class TaskPlace:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """A task's report, and the rows it emits, by their producer."""
+    """A task's report, and the rows it emits, by producer."""
 
     report: Report
     emitted: dict[int, Rows]
@@ -88,14 +88,14 @@ class RegionTask:
         place: TaskPlace,
         homes: Homes | None = None,
     ) -> None:
-        """Nothing is read yet. Without ``homes``, state is read in the store."""
+        """Read nothing yet. Without ``homes``, state is read from the store."""
         self._program = program
         self._store = store
         self._control = control
         self._place = place
         self._loads = {m.operator: m for m in control.messages if isinstance(m, Load)}
         self._ending = {m.operator for m in control.messages if isinstance(m, End)}
-        self._homely = WorkerHome(homes, store, control, place.step)
+        self._home = WorkerHome(homes, store, control, place.step)
         self._times = TaskTimes()
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
@@ -107,24 +107,24 @@ class RegionTask:
     def run(
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
     ) -> TaskResult:
-        """Run the operators over the rows that arrived (by their consumer), and write."""
+        """Run the operators over the arrived rows (by consumer), and write."""
         control = self._control
-        watched = Watched(control.profile, control.group, control.worker)
-        with watched.looking():
+        profiler = TaskProfiler(control.profile, control.group, control.worker)
+        with profiler.measure():
             emitted, staged = self._work(arrived)
-        return TaskResult(self._report(consumed, staged, watched.profile), emitted)
+        return TaskResult(self._report(consumed, staged, profiler.profile), emitted)
 
     def _work(
         self, arrived: Mapping[int, Sequence[Rows]]
     ) -> tuple[dict[int, Rows], tuple[StagedFile, ...]]:
-        with self._times.moving("acquire", self._homely):
-            self._homely.acquire()
+        with self._times.moving("acquire", self._home):
+            self._home.acquire()
         waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
         emitted: dict[int, Rows] = {}
         leaving = self._program.physical.emitting(self._control.level)
         for node_id in self._group().operators:
             parts = waiting.pop(node_id, None)
-            output = self._operator(node_id, self._together(node_id, parts))
+            output = self._run_operator(node_id, self._concat_inputs(node_id, parts))
             if output is None:
                 continue
             for consumer in self._program.physical.direct.get(node_id, ()):
@@ -133,14 +133,14 @@ class RegionTask:
                 emitted[node_id] = output
         self._after_data()
         staged = self._stage()
-        with self._times.moving("prefetch", self._homely):
-            self._homely.after_data()
+        with self._times.moving("prefetch", self._home):
+            self._home.after_data()
         return emitted, staged
 
-    def _together(self, node_id: int, parts: Sequence[Rows] | None) -> Rows | None:
-        """The rows of all inputs, with as many order digits as they can have.
+    def _concat_inputs(self, node_id: int, parts: Sequence[Rows] | None) -> Rows | None:
+        """The rows of all inputs, padded to the operator's maximum of order digits.
 
-        Whether an input has rows depends on the placement, so the digits must not (R9).
+        The digits must not depend on which inputs have rows: the placement decides that (R9).
         """
         if not parts:
             return None
@@ -148,8 +148,8 @@ class RegionTask:
         digits = self._program.physical.given[node_id]
         return rows if rows.order is None else replace(rows, order=rows.order.padded(digits))
 
-    def _operator(self, node_id: int, rows: Rows | None) -> Rows | None:
-        """Run one operator; gives its output, None where it has none."""
+    def _run_operator(self, node_id: int, rows: Rows | None) -> Rows | None:
+        """Run one operator; returns its output, if any."""
         node = self._program.physical.node(node_id)
         match node:
             case SinkNode():
@@ -157,22 +157,22 @@ class RegionTask:
                     self._sink(node, rows)
                 return None
             case MapBatchesNode():
-                return None if rows is None else self._mapped(node, rows)
+                return None if rows is None else self._run_map(node, rows)
             case Relay():
                 return rows
             case _:
-                return self._stateful(node_id, rows)
+                return self._run_stateful(node_id, rows)
 
-    def _mapped(self, node: MapBatchesNode, rows: Rows) -> Rows:
+    def _run_map(self, node: MapBatchesNode, rows: Rows) -> Rows:
         with self._times.spent("operator"):
-            return self._program.functions[node.name].run(rows, self._dead(node.name))
+            return self._program.functions[node.name].run(rows, self._failures_of(node.name))
 
-    def _dead(self, operator: str) -> list[RowFailure] | None:
-        """Where an operator puts what it cannot process; None where that ends the step."""
+    def _failures_of(self, operator: str) -> list[RowFailure] | None:
+        """The list for an operator's failed rows; None if a failure fails the step."""
         return self._failures if operator in self._program.surviving else None
 
     def count(self, place: str, rows: Rows) -> None:
-        """Count rows that arrived."""
+        """Count arrived rows."""
         with self._times.spent("count"):
             self._tallies.append(tally(place, rows, self._program.bins))
 
@@ -181,7 +181,7 @@ class RegionTask:
         return next(group for group in level.groups if group.name == self._control.group)
 
     def _inputs(self) -> dict[int, int]:
-        """How many inputs each operator has: those that begin the region come united, as one."""
+        """The number of inputs of each operator; those from the exchange arrive as one."""
         physical, own = self._program.physical, self._group().operators
         edges = physical.levels[self._control.level].inputs
         begun = {edge.consumer for edge in edges if edge.distributes}
@@ -190,7 +190,7 @@ class RegionTask:
         return {node: max((node in begun) + within[node], 1) for node in own}
 
     def _after_data(self) -> None:
-        """Let the messages that come after the data pass; then write what waited for them."""
+        """Deliver the messages that come after the data, then write the state that awaits them."""
         for node_id in self._group().operators:
             for message, view in self._passage.after_data(node_id):
                 if node_id in self._process_steps:
@@ -206,8 +206,10 @@ class RegionTask:
             with self._times.spent("messages"):
                 self._passage.mark_handled(node_id, message, process_step.handle(message, view))
 
-    def _attended(self, node_id: int, operator: ProcessOperator, rows: Rows | None) -> Rows | None:
-        """Run an operator that handles some of the messages; it is written after the last one."""
+    def _run_process(
+        self, node_id: int, operator: ProcessOperator, rows: Rows | None
+    ) -> Rows | None:
+        """Run an operator that handles messages; its state is written after the last one."""
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         views = self._views(states)
         ending = None
@@ -225,7 +227,7 @@ class RegionTask:
                 views,
                 key,
                 self._program.bins,
-                self._dead(operator.name),
+                self._failures_of(operator.name),
             )
             self._process_steps[node_id] = (process_step, states)
             for message, view in self._passage.before_data(node_id):
@@ -233,7 +235,7 @@ class RegionTask:
             return process_step.run(self._program.physical.digits[node_id])
 
     def _moving(self, operator: ProcessOperator) -> Groups | None:
-        """The keys of bins that come or go and that the operator has saved something of."""
+        """The keys with saved state in bins that arrive or leave."""
         if operator.saved is None:
             return None
         bins = BinSet()
@@ -242,21 +244,22 @@ class RegionTask:
                 bins |= message.bins
         return all_keys([self._open(operator.saved.state, bins)], self._place.clock_ns, bins)
 
-    def _stateful(self, node_id: int, rows: Rows | None) -> Rows | None:
-        """Run an operator over its rows, if there are any, and write what changed or is due."""
+    def _run_stateful(self, node_id: int, rows: Rows | None) -> Rows | None:
+        """Run an operator over its rows, if any, and write its changes and due merges."""
         operator = self._program.operators[node_id]
         ordering = self._program.orderings.get(node_id)
         if rows is not None and len(rows) and ordering is not None:
             rows = ordering.apply(rows)
         if isinstance(operator, ProcessOperator) and self._passage.handled_by(operator):
-            return self._attended(node_id, operator, rows)
+            return self._run_process(node_id, operator, rows)
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         output: Rows | None = None
         changes: dict[str, StateChanges] = {}
         if rows is not None and len(rows):
             views = self._views(states)
             with self._times.spent("operator"):
-                output, changes = run_operator(operator, rows, views, self._dead(operator.name))
+                failures = self._failures_of(operator.name)
+                output, changes = run_operator(operator, rows, views, failures)
             self._times.seconds["operator"] -= sum(view.spent for view in views.values())
         elif isinstance(operator, ProcessOperator) and operator.name in self._ending:
             with self._times.spent("operator"):
@@ -278,20 +281,19 @@ class RegionTask:
     def _end(
         self, node_id: int, operator: ProcessOperator, states: Mapping[str, RegionState]
     ) -> tuple[Rows | None, dict[str, StateChanges]]:
-        """Tell all keys of an operator that the input has ended. No rows come in such a step.
+        """End all keys of an operator. Such a step has no input rows.
 
-        Some bins at a time: their keys and what they keep are objects, and those of all bins
-        together may be too many.
+        A few bins at a time, to bound the number of Python objects for keys and values.
         """
         views = self._views(states)
-        digits, dead = self._program.physical.digits[node_id], self._dead(operator.name)
+        digits, failures = self._program.physical.digits[node_id], self._failures_of(operator.name)
         output: list[Rows] = []
         changes: dict[str, list[StateChanges]] = {}
         for bins in shares_of_keys(np.sum([state.live for state in states.values()], axis=0)):
             groups = all_keys(list(states.values()), self._place.clock_ns, bins)
             if groups is None:
                 continue
-            made, changed = operator.end(groups, views, digits, dead)
+            made, changed = operator.end(groups, views, digits, failures)
             output.append(made)
             for name, change in changed.items():
                 changes.setdefault(name, []).append(change)
@@ -308,11 +310,11 @@ class RegionTask:
             self._program.bins,
             self._control.owned if bins is None else bins,
             load.live,
-            files=self._homely.files,
+            files=self._home.files,
         )
 
     def _write(self, state_name: str, state: RegionState, changes: StateChanges | None) -> None:
-        """Write what changed, or only what is due for merging."""
+        """Write changes and due merges."""
         if changes is None and not self._loads[state_name].runs:
             return
         name = self._place.file_name("run", state_name, "arrow")
@@ -323,9 +325,9 @@ class RegionTask:
             name,
             found=found,
             now_ns=self._place.clock_ns,
-            still=self._homely.held,
-            # Copies and merges of one step would make it the longest of a rescale.
-            bursts=not self._homely.is_moving,
+            still=self._home.held,
+            # Both copies and merges would make this the longest step of a rescale.
+            bursts=not self._home.is_moving,
         )
         if change is None:
             return
@@ -345,10 +347,12 @@ class RegionTask:
             self._sink(letters, rows)
         elif not isinstance(node.sink, DroppedRows):
             values = with_step(rows.values, self._place.step) if node.letters else rows.values
-            self._to_stage.setdefault(node.name, []).append(_plain(values))
+            # The schema's metadata does not belong to the output.
+            plain = values.replace_schema_metadata(None)
+            self._to_stage.setdefault(node.name, []).append(plain)
 
     def _stage(self) -> tuple[StagedFile, ...]:
-        """One file for each sink that has rows, however many ways they came."""
+        """Stage one file for each sink with rows."""
         letters = self._program.typed.graph.dead_letters()
         if self._failures and letters is not None:
             self._sink(letters, Rows(dead_letters(self._failures, self._place.step)))
@@ -380,8 +384,8 @@ class RegionTask:
             registered=tuple(
                 each.by_bin(name) for each, _ in self._process_steps.values() if each.registered
             ),
-            homes=self._homely.use(),
-            copied=self._homely.copied,
+            homes=self._home.use(),
+            copied=self._home.copied,
             profile=profile,
             answers=tuple(
                 PartAnswer(m.part, self._group().region or "", self._control.worker, m.body)
@@ -393,8 +397,3 @@ class RegionTask:
     def _names(self) -> dict[int, str]:
         node = self._program.physical.node
         return {id: getattr(node(id), "name", f"relay {id}") for id in self._group().operators}
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """The rows without the metadata that came with their schema."""
-    return table.replace_schema_metadata(None)

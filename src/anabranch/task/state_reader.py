@@ -1,7 +1,7 @@
-"""Reading state that was committed: at one step, from files that never change.
+"""Reads committed state at one step, from immutable files.
 
-A snapshot is a list of files. Nobody holds them: a file that a later step does not need is removed
-when its time is over, and who comes later is told ``SnapshotExpired``.
+A snapshot only lists files and does not hold them: files that later steps do not need are removed
+after the grace period. Later reads raise ``SnapshotExpired``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from anabranch.records.placed import Assignment, OperatorState
 from anabranch.records.run_list import files
 from anabranch.runs import region_state
 
-#: How much of the runs is read at a time.
+#: How many bytes of runs are read at a time.
 PART_BYTES = 16 << 20
 
 
@@ -53,11 +53,11 @@ class Snapshot:
 
     @property
     def operators(self) -> list[str]:
-        """The names of all operators that keep state."""
+        """The names of all operators with state."""
         return [state.operator for state in self.states]
 
     def view(self, operator: str) -> StateView:
-        """How to read one operator; ``UnknownOperator`` if there is none of that name."""
+        """The view of one operator's state. Raises ``UnknownOperator``."""
         for state in self.states:
             if state.operator == operator:
                 workers = self.workers.get(state.shape.region, (0,) * self.bins)
@@ -79,19 +79,19 @@ def snapshot_of(
     states: tuple[OperatorState, ...],
     placement: Sequence[Assignment],
 ) -> Snapshot:
-    """The state as a commit describes it."""
+    """The snapshot of a commit."""
     return Snapshot(step, clock_ns, bins, states, {a.region: a.workers for a in placement})
 
 
 def read_view(view: StateView, store: Path, bins: BinSet) -> Iterator[pa.RecordBatch]:
-    """The rows of these bins under the columns that readers see, a few bins at a time."""
+    """The rows of these bins with the columns that readers see, a few bins at a time."""
     for table in _scanned(view, store, bins):
         for batch in table.to_batches():
             yield view.reader_rows(batch)
 
 
 def read_table(view: StateView, store: Path) -> pa.Table:
-    """An operator's whole state: key columns, then state columns, under the user's names."""
+    """An operator's whole state: key columns, then state columns, by the user's names."""
     every = BinSet.every(view.bins)
     tables = [_state(view, store, BinSet()).scan(view.clock_ns), *_scanned(view, store, every)]
     rows = pa.concat_tables(tables)
@@ -100,7 +100,7 @@ def read_table(view: StateView, store: Path) -> pa.Table:
 
 
 def _scanned(view: StateView, store: Path, bins: BinSet) -> Iterator[pa.Table]:
-    """What a scan gives, in parts of whole bins that fit in memory well."""
+    """Scan the rows in parts of whole bins that fit in memory."""
     try:
         sizes = _state(view, store, bins).bytes_per_bin()
         for part in _parts(bins, sizes.tolist()):
@@ -117,7 +117,7 @@ def _state(view: StateView, store: Path, bins: BinSet) -> region_state.RegionSta
 
 
 def _parts(bins: BinSet, sizes: Sequence[int]) -> Iterator[BinSet]:
-    """Neighbouring bins that hold something, as many as are read together."""
+    """Group non-empty bins into parts of about ``PART_BYTES``."""
     held: list[int] = []
     size = 0
     for number in bins:
@@ -132,7 +132,7 @@ def _parts(bins: BinSet, sizes: Sequence[int]) -> Iterator[BinSet]:
 
 
 def missing_or_expired(error: SnapshotExpired, now: Snapshot) -> AnabranchError:
-    """The error as it is; but a file that even the last step lists is not old, it is lost."""
+    """The error, or ``MissingRun`` if the last step still lists the file: then it is lost."""
     if error.where is None or not now.lists(error.where):
         return error
     return MissingRun(
@@ -143,17 +143,17 @@ def missing_or_expired(error: SnapshotExpired, now: Snapshot) -> AnabranchError:
 
 
 def steps_of(directory: Path) -> list[int]:
-    """The steps that the journal still has, oldest first: commits and checkpoints.
+    """The steps with a commit or checkpoint in the journal, oldest first.
 
-    After a rewind they are those of the newest branch, and what it comes from.
+    After a rewind: those of the newest branch and its ancestors.
     """
     return sorted(_kept_steps(_journal(directory)))
 
 
 def read_snapshot(directory: Path, step: int | None = None) -> Snapshot:
-    """The state after a step from the journal: the last one unless told otherwise.
+    """The state after a step, by default the last, from the journal.
 
-    Reads only, also beside the process that runs the pipeline.
+    Changes nothing, and works beside the process that runs the pipeline.
     """
     journal = _journal(directory)
     bins = decode_identity(journal.read(IdentityName()).body).bins
@@ -177,7 +177,7 @@ def read_snapshot(directory: Path, step: int | None = None) -> Snapshot:
 
 
 def _kept_steps(journal: Journal) -> dict[int, CommitName | CheckpointName]:
-    """Where the state of each step stands that can be seen: in its commit, or a checkpoint."""
+    """The entry that holds the state of each visible step: a commit or a checkpoint."""
     found: dict[int, CommitName | CheckpointName] = {}
     for stretch in lineage(journal, newest_branch(journal)):
         names: list[CommitName | CheckpointName] = [
@@ -191,7 +191,7 @@ def _kept_steps(journal: Journal) -> dict[int, CommitName | CheckpointName]:
 
 
 def _repaired(journal: Journal, step: int) -> tuple[OperatorState, ...] | None:
-    """The state of a step by its newest repair; None if it needed none."""
+    """The state of a step from its newest repair, if any."""
     for stretch in lineage(journal, newest_branch(journal)):
         if stretch.sees(step):
             for name in reversed(journal.repairs(stretch.branch)):

@@ -1,4 +1,4 @@
-"""The state of operators as a task works with it: looked up under the step's clock, key by key."""
+"""Operator state as a task reads it: at the step's clock, with timing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from anabranch.runs.rows import Groups, LookupResult, group_keys
 from anabranch.runs.sorted_rows import hash_column
 
 KEYS_AT_ONCE = 1 << 16
-"""About how many keys are told of the end of the input at a time."""
+"""About how many keys are ended at a time."""
 
 
 class TimedState:
-    """An operator's state at the clock of the step; measures the time spent looking up."""
+    """An operator's state at the clock of the step; measures the time of look-ups."""
 
     def __init__(
         self, state: RegionState, now_ns: int, step: int, seconds: dict[str, float]
     ) -> None:
-        """What is spent goes to ``seconds``, and is in ``spent`` too."""
+        """Add the time of look-ups to ``seconds["lookup"]`` and to ``spent``."""
         self._state = state
         self._now_ns = now_ns
         self._step = step
@@ -44,12 +44,12 @@ class TimedState:
         return self._step
 
     def lookup(self, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Mask, pa.RecordBatch]:
-        """Whether each key has state, and the columns of it."""
+        """Whether each key has state, and its columns."""
         with self._timed():
             return self._state.lookup(hashes, keys, self._now_ns)
 
     def find(self, hashes: Hashes, keys: pa.RecordBatch) -> LookupResult:
-        """The same, with expiry."""
+        """The state of the keys, with expiry."""
         with self._timed():
             return self._state.find(hashes, keys, self._now_ns)
 
@@ -70,7 +70,7 @@ class TimedState:
 
 
 def shares_of_keys(live: Index) -> Iterator[BinSet]:
-    """Parts of the bins with about so many keys that they may be objects at once."""
+    """Split the bins into parts of about ``KEYS_AT_ONCE`` keys."""
     first, held = 0, 0
     for last, count in enumerate(live.tolist(), start=1):
         held += count
@@ -80,7 +80,7 @@ def shares_of_keys(live: Index) -> Iterator[BinSet]:
 
 
 def all_keys(states: Sequence[RegionState], now_ns: int, bins: BinSet) -> Groups | None:
-    """The keys that have something in any of the states; None where there are none."""
+    """The keys with an entry in any of the states; None if there are none."""
     keys = states[0].layout.keys
     table = pa.concat_tables([state.keys(now_ns, bins) for state in states]).combine_chunks()
     if not table.num_rows:

@@ -1,4 +1,4 @@
-"""How long a task spends on what."""
+"""Measures what a task spends its time on."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import contextmanager
 from anabranch.task.worker_home import WorkerHome
 
 HANDLING = "handling"
-"""What moving costs whatever is moved, as a part of a step."""
+"""The part of a step for the fixed cost of moving bins, independent of their size."""
 
 
 class TaskTimes:
-    """The seconds of a task by what they were spent on, as its report has them."""
+    """The seconds of a task by activity, as in its report."""
 
     def __init__(self) -> None:
-        """Nothing was spent yet."""
+        """Start with no time spent."""
         self.seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager
     def spent(self, what: str) -> Iterator[None]:
-        """Time it, also where it fails."""
+        """Time the block, even if it raises."""
         started = time.perf_counter()
         try:
             yield
@@ -31,9 +31,9 @@ class TaskTimes:
 
     @contextmanager
     def moving(self, what: str, home: WorkerHome) -> Iterator[None]:
-        """Time what a worker does with its home: what depends on how much is moved, and the rest.
+        """Time the use of a home, with fixed costs apart.
 
-        Rounds of a rescale are made smaller for the first only.
+        Only the other costs, which depend on how much is moved, shrink the rounds of a rescale.
         """
         before = home.handling_seconds
         with self.spent(what):

@@ -1,4 +1,4 @@
-"""What a worker does with its home in a step, as its control row says."""
+"""A worker's use of its home in a step, as its control says."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from anabranch.records.home_use import HomeUse
 from anabranch.runs.state_files import StateFiles, StoreFiles
 
 HOMES = "home"
-"""Where homes are in a pipeline's directory, unless told otherwise."""
+"""The default directory of homes, in the pipeline's directory."""
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """Where workers have their homes: below this directory of every host.
+    """The directory of homes on every host.
 
-    All workers of a host share one, or each is ``isolated`` in its own: then copying is real on
-    one machine too.
+    All workers of a host share one home, or each is ``isolated`` in its own, so that moving bins
+    copies state even on one machine.
     """
 
     directory: str
@@ -47,9 +47,9 @@ class Homes:
 
 
 def homes_of(store: Path, directory: str | None, *, isolated: bool) -> Homes | None:
-    """The homes of a pipeline; None where state is read in the store.
+    """The homes of a pipeline; None if state is read from the store.
 
-    Isolated workers live in the pipeline's own directory, unless told otherwise.
+    By default, the homes of isolated workers are in the pipeline's directory.
     """
     if directory is None and not isolated:
         return None
@@ -57,9 +57,9 @@ def homes_of(store: Path, directory: str | None, *, isolated: bool) -> Homes | N
 
 
 def tidy_homes(homes: Homes, workers: Collection[int]) -> None:
-    """Remove the homes on this host whose workers are none of these: nobody told them to go.
+    """Remove the isolated homes on this host of all workers but these.
 
-    Such homes are left when a pipeline ends and is started again with fewer workers.
+    Such homes are left over when a pipeline is restarted with fewer workers.
     """
     if not homes.isolated:
         return
@@ -72,11 +72,11 @@ def tidy_homes(homes: Homes, workers: Collection[int]) -> None:
 class WorkerHome:
     """A worker's state files in one task: at home if it has one, else in the store.
 
-    The home is no part of the result: whatever is missing there is read from the store.
+    The home is only a cache: whatever it lacks is read from the store.
     """
 
     def __init__(self, homes: Homes | None, store: Path, control: Control, step: int) -> None:
-        """Nothing is read yet."""
+        """Read nothing yet."""
         self._control = control
         self._step = step
         self._isolated = homes is not None and homes.isolated
@@ -89,14 +89,14 @@ class WorkerHome:
         self.copied: tuple[BinCopied, ...] = ()
 
     def acquire(self) -> None:
-        """See that what has arrived is complete, before the first row (R2)."""
+        """Complete the state of arrived bins before the first row (R2)."""
         arrived = _bins(self._told(Acquire))
         if self._home is not None and arrived:
             for load in self._told(Load):
                 self._home.complete(load.runs, arrived, self._step - 1)
 
     def after_data(self) -> None:
-        """Copy what is to arrive, and remove what nobody needs: the whole home, for the last."""
+        """Prefetch bins that will arrive, and remove unneeded files; all of them at shutdown."""
         home = self._home
         if home is None:
             return
@@ -108,7 +108,7 @@ class WorkerHome:
             self.copied += self._copy_ahead(home, order)
         coming = _bins(self._told(Prefetch))
         for load in self._told(Load):
-            # Others may need what this worker does not, where they live together.
+            # In a shared home, other workers may need what this one does not.
             needed = (
                 self._control.owned | coming if self._isolated else BinSet.every(len(load.live))
             )
@@ -116,11 +116,11 @@ class WorkerHome:
 
     @property
     def handling_seconds(self) -> float:
-        """What moving has cost so far that would have cost as much for a single bin."""
+        """The fixed cost of moving so far, independent of the number of bins."""
         return 0.0 if self._home is None else self._home.handling_seconds
 
     def use(self) -> HomeUse:
-        """What was read and copied so far."""
+        """The bytes read and copied so far."""
         if self._home is None:
             return HomeUse()
         counted = self._home.counters
