@@ -23,15 +23,12 @@ class CalledNode(Protocol):
 
     def order(self, leader: int, order: NodeOrder) -> None:
         """Give an order."""
-        ...
 
     def take(self, leader: int, step: int) -> tuple[Input, ...]:
         """Take the input of the offer for a step."""
-        ...
 
     def result(self, leader: int, step: int, revision: int) -> StepResult:
         """Fetch the result of the last step."""
-        ...
 
 
 def make_call(node: CalledNode | None, leader: int, effect: Give | Take | Fetch) -> Event | None:

@@ -9,14 +9,7 @@ from anabranch.coordinator.closing import deadline_failure
 from anabranch.coordinator.effects import Effect, Fetch, Give, Take
 from anabranch.coordinator.events import TimePassed
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.phases import (
-    Closing,
-    Idle,
-    Meeting,
-    Opening,
-    Stepping,
-    Taking,
-)
+from anabranch.coordinator.phases import Closing, Idle, Meeting, Opening, Stepping, Taking
 from anabranch.coordinator.triggers import next_trigger_at
 from anabranch.protocol.node import (
     CheckOrder,

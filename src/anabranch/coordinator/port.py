@@ -35,27 +35,21 @@ class Coordinator(Protocol):
 
     def status(self) -> Status:
         """What the pipeline is doing now."""
-        ...
 
     def info(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded; None before its first report."""
-        ...
 
     def ask(self, operation: Operation, seconds: float | None) -> Answered:
         """Request an operation, and wait up to ``seconds`` for its outcome."""
-        ...
 
     def forecast(self, request: TargetRequest) -> Forecast:
         """Predict a rescale without changing anything. Raises ``OperationRefused``."""
-        ...
 
     def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
         """The rows of one SQL query over the state at the last committed step."""
-        ...
 
     def steps(self, seconds: float) -> Iterator[StepDone | None]:
         """Every committed step from now on; None after each ``seconds`` without one.
 
         Ends with the pipeline. A slow caller misses steps.
         """
-        ...

@@ -18,14 +18,7 @@ from anabranch.coordinator.effects import (
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.parts.rescale import rescale_of
-from anabranch.coordinator.phases import (
-    Identifying,
-    Idle,
-    Meeting,
-    Opening,
-    Planning,
-    Stepping,
-)
+from anabranch.coordinator.phases import Identifying, Idle, Meeting, Opening, Planning, Stepping
 from anabranch.coordinator.plans import commit_order, is_ours, open_order, revise_plan, step_order
 from anabranch.coordinator.starting import (
     LOST_STATE,

@@ -19,12 +19,7 @@ from anabranch.coordinator.plans import (
     step_done,
     step_order,
 )
-from anabranch.coordinator.recovering import (
-    reassign_bins,
-    reopen,
-    restore_parts,
-    start_plan,
-)
+from anabranch.coordinator.recovering import reassign_bins, reopen, restore_parts, start_plan
 from anabranch.coordinator.starting import LOST_STATE
 from anabranch.coordinator.triggers import PendingInput, Trigger, step_trigger
 from anabranch.protocol.node import (

@@ -22,7 +22,6 @@ class DataPlane(Protocol):
 
         Raises the cause of a failure, or ``RetryStep``.
         """
-        ...
 
 
 @runtime_checkable
@@ -35,7 +34,6 @@ class PreparablePlane(DataPlane, Protocol):
         Only a hint: another step may come instead, or this one later or with other state.
         Thread-safe.
         """
-        ...
 
 
 @runtime_checkable
@@ -44,4 +42,3 @@ class Cancellable(DataPlane, Protocol):
 
     def cancel(self) -> None:
         """Make ``run`` raise soon. Thread-safe and idempotent, even when nothing runs."""
-        ...

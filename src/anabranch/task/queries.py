@@ -40,8 +40,6 @@ class Queries(Protocol):
 
     def run(self, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits) -> pa.Table:
         """The rows of a query over the state committed when it starts."""
-        ...
 
     def frame(self, snapshot: Snapshot, operator: str) -> Any:  # noqa: ANN401
         """An operator's state as a lazy DataFrame: it reads the files when it is used."""
-        ...

@@ -27,11 +27,7 @@ from anabranch.journal.journal import CheckpointName, CommitName, IdentityName, 
 from anabranch.journal.lineage import decoded, lineage, newest_branch
 from anabranch.plan.state_view import StateView, is_user_column, user_name
 from anabranch.records.bins import BinSet
-from anabranch.records.commit import (
-    decode_checkpoint,
-    decode_commit,
-    decode_repair,
-)
+from anabranch.records.commit import decode_checkpoint, decode_commit, decode_repair
 from anabranch.records.leader import decode_identity
 from anabranch.records.placed import Assignment, OperatorState
 from anabranch.records.run_list import files

@@ -14,14 +14,7 @@ from anabranch.journal.journal import (
     Journal,
     PlanName,
 )
-from anabranch.journal.lineage import (
-    Stretch,
-    decoded,
-    lineage,
-    newest_branch,
-    origin_of,
-    owner_of,
-)
+from anabranch.journal.lineage import Stretch, decoded, lineage, newest_branch, origin_of, owner_of
 from anabranch.protocol.node import Output
 from anabranch.records.commit import (
     Checkpoint,

@@ -51,13 +51,7 @@ from anabranch.journal.journal import (
     Taken,
     Trimmed,
 )
-from anabranch.journal.lineage import (
-    decoded,
-    lineage,
-    newest_branch,
-    origin_of,
-    stands_at,
-)
+from anabranch.journal.lineage import decoded, lineage, newest_branch, origin_of, stands_at
 from anabranch.protocol.failures import failure_of
 from anabranch.records.commit import Checkpoint, decode_checkpoint, decode_commit, decode_repair
 from anabranch.records.entries import Body, encode
