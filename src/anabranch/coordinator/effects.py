@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+
 from anabranch.protocol.node import Failure, NodeOrder
 from anabranch.records.commit import Checkpoint, Commit, Repair
 from anabranch.records.home_use import HomeUse
@@ -17,20 +19,17 @@ from anabranch.records.profiles import TaskProfile
 from anabranch.rescale.step_summary import StepMoved
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(msgspec.Struct, frozen=True):
     """Become the leader; with ``take_over`` even if another one lives. Outcome: ``Led``."""
 
     take_over: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReadJournal:
+class ReadJournal(msgspec.Struct, frozen=True):
     """Read the journal. Outcome: ``JournalRead``."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindNode:
+class FindNode(msgspec.Struct, frozen=True):
     """Find the node by its address in the directory, or start one, and listen to it.
 
     Its reports become ``NodeReported``, its end ``NodeLost``.
@@ -39,32 +38,28 @@ class FindNode:
     peer: str = NODE
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceNode:
+class ReplaceNode(msgspec.Struct, frozen=True):
     """Kill the node and start another one. Outcomes as for ``FindNode``."""
 
     why: str
     peer: str = NODE
 
 
-@dataclass(frozen=True, slots=True)
-class Give:
+class Give(msgspec.Struct, frozen=True):
     """Give a peer an order. The peer reports the outcome."""
 
     order: NodeOrder
     to: str = NODE
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(msgspec.Struct, frozen=True):
     """Take the input of the offer for a step. Outcome: ``InputTaken``."""
 
     step: int
     to: str = NODE
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(msgspec.Struct, frozen=True):
     """Fetch the result of a step. Outcome: ``ResultFetched``."""
 
     step: int
@@ -72,70 +67,61 @@ class Fetch:
     to: str = NODE
 
 
-@dataclass(frozen=True, slots=True)
-class WriteIdentity:
+class WriteIdentity(msgspec.Struct, frozen=True):
     """Write the directory's identity, which the driver draws. Outcome: ``IdentityWritten``."""
 
     dataflow: str
     bins: int
 
 
-@dataclass(frozen=True, slots=True)
-class WritePlan:
+class WritePlan(msgspec.Struct, frozen=True):
     """Make a plan durable. Outcome: ``PlanWritten``."""
 
     branch: int
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCommit:
+class WriteCommit(msgspec.Struct, frozen=True):
     """Commit a step. Outcome: ``CommitWritten``."""
 
     branch: int
     commit: Commit
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCheckpoint:
+class WriteCheckpoint(msgspec.Struct, frozen=True):
     """Write a checkpoint. Outcome: ``CheckpointWritten``."""
 
     checkpoint: Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRepair:
+class WriteRepair(msgspec.Struct, frozen=True):
     """Make the result of a replay durable. Outcome: ``RepairWritten``."""
 
     branch: int
     repair: Repair
 
 
-@dataclass(frozen=True, slots=True)
-class WritePublished:
+class WritePublished(msgspec.Struct, frozen=True):
     """Record that every sink has the output up to a step."""
 
     branch: int
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class MakeBranch:
+class MakeBranch(msgspec.Struct, frozen=True):
     """Make a new branch that starts at a checkpoint. Outcome: ``BranchMade``."""
 
     checkpoint: Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class ReadStep:
+class ReadStep(msgspec.Struct, frozen=True):
     """Read the plan and the commit of a step. Outcome: ``StepRead``."""
 
     branch: int
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Trim:
+class Trim(msgspec.Struct, frozen=True):
     """Fold entries below a step into a segment; remove all checkpoints but those to keep.
 
     Outcome: ``JournalTrimmed``.
@@ -166,15 +152,13 @@ class StepDone:
     homes: HomeUse = field(default_factory=HomeUse)
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(msgspec.Struct, frozen=True):
     """Show a committed step to watchers."""
 
     done: StepDone
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Answer a request by its number; with ``failure`` it was refused or failed."""
 
     number: int
@@ -183,8 +167,7 @@ class Answer:
     profiles: tuple[TaskProfile, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EndPipeline:
+class EndPipeline(msgspec.Struct, frozen=True):
     """End the pipeline: completed, stopped, or failed."""
 
     failure: Failure | None = None

@@ -5,8 +5,9 @@ An event has already happened. Outcomes of effects are events too, including fai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from anabranch.coordinator.effects import Effect
 from anabranch.coordinator.journal_view import JournalView
@@ -17,145 +18,125 @@ from anabranch.records.leader import NODE, Identity, Member
 from anabranch.records.plan import Input, Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """The time of an event: monotonic seconds, and the wall clock."""
 
     seconds: float
     clock_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """The process has started."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True):
     """The time at which the machine wanted to wake has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Led:
+class Led(msgspec.Struct, frozen=True):
     """This coordinator leads; leaders with lower numbers can no longer commit."""
 
     leader: int
     members: tuple[Member, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRead:
+class JournalRead(msgspec.Struct, frozen=True):
     """The journal has been read."""
 
     journal: JournalView
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReported:
+class NodeReported(msgspec.Struct, frozen=True):
     """A report of the node has arrived."""
 
     report: NodeReport
     peer: str = NODE
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLost:
+class NodeLost(msgspec.Struct, frozen=True):
     """The node's process has ended or does not answer."""
 
     failure: Failure
     peer: str = NODE
 
 
-@dataclass(frozen=True, slots=True)
-class InputTaken:
+class InputTaken(msgspec.Struct, frozen=True):
     """The input of an offer, now fixed."""
 
     step: int
     inputs: tuple[Input, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ResultFetched:
+class ResultFetched(msgspec.Struct, frozen=True):
     """The result of a step that the node has run."""
 
     result: StepResult
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityWritten:
+class IdentityWritten(msgspec.Struct, frozen=True):
     """The directory has this identity, no matter who wrote it."""
 
     identity: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class PlanWritten:
+class PlanWritten(msgspec.Struct, frozen=True):
     """A plan is durable: ours, or one that was written first."""
 
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class CommitWritten:
+class CommitWritten(msgspec.Struct, frozen=True):
     """A step is committed, by us or by another coordinator that was first."""
 
     commit: Commit
     ours: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointWritten:
+class CheckpointWritten(msgspec.Struct, frozen=True):
     """A checkpoint is durable."""
 
     checkpoint: Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class JournalTrimmed:
+class JournalTrimmed(msgspec.Struct, frozen=True):
     """The journal is trimmed and holds no other checkpoints than these."""
 
     checkpoints: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StepRead:
+class StepRead(msgspec.Struct, frozen=True):
     """The plan and the commit of a step to replay."""
 
     plan: Plan
     commit: Commit
 
 
-@dataclass(frozen=True, slots=True)
-class RepairWritten:
+class RepairWritten(msgspec.Struct, frozen=True):
     """The result of a replay is durable."""
 
     repair: Repair
 
 
-@dataclass(frozen=True, slots=True)
-class BranchMade:
+class BranchMade(msgspec.Struct, frozen=True):
     """A new branch is durable."""
 
     journal: JournalView
 
 
-@dataclass(frozen=True, slots=True)
-class EffectFailed:
+class EffectFailed(msgspec.Struct, frozen=True):
     """An effect has failed."""
 
     effect: Effect
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderFenced:
+class LeaderFenced(msgspec.Struct, frozen=True):
     """Another coordinator has taken over and fenced this one."""
 
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A user's request, to be answered by its number."""
 
     number: int

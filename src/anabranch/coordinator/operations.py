@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from anabranch.protocol.rescale_requests import RescaleRequest
 from anabranch.records.profiles import ProfileRequest
 
 
-@dataclass(frozen=True, slots=True)
-class StartPipeline:
+class StartPipeline(msgspec.Struct, frozen=True):
     """Resume after a pause. Answered at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class PausePipeline:
+class PausePipeline(msgspec.Struct, frozen=True):
     """Plan no more steps. Answered at once; the running step is finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartSource:
+class StartSource(msgspec.Struct, frozen=True):
     """Resume a paused source where it stopped. Answered at once."""
 
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class PauseSource:
+class PauseSource(msgspec.Struct, frozen=True):
     """Read no more from a source. Answered at once; everything else continues.
 
     The next step or two still read what it has already offered, and it still learns of commits.
@@ -38,8 +35,7 @@ class PauseSource:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShutDownPipeline:
+class ShutDownPipeline(msgspec.Struct, frozen=True):
     """Finish the running step, publish, take a checkpoint, and end. Answered at the end.
 
     Fails if the checkpoint fails, or if no sink makes progress for long. ``at_once`` gives up the
@@ -49,13 +45,11 @@ class ShutDownPipeline:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TakeCheckpoint:
+class TakeCheckpoint(msgspec.Struct, frozen=True):
     """Take a checkpoint of the last committed step. Answered when it is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadCheckpoint:
+class LoadCheckpoint(msgspec.Struct, frozen=True):
     """Rewind to a kept checkpoint; later steps stay behind in their own branch.
 
     Refused if a sink has published later steps and cannot take them back, unless duplicates are
@@ -66,8 +60,7 @@ class LoadCheckpoint:
     accept_duplicates: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RescalePipeline:
+class RescalePipeline(msgspec.Struct, frozen=True):
     """Change which workers own which bins while rows flow; or pause, resume or cancel a change.
 
     Answered when a commit includes the request, so that it survives a crash. The change then takes
@@ -77,8 +70,7 @@ class RescalePipeline:
     request: RescaleRequest
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileWorker:
+class ProfileWorker(msgspec.Struct, frozen=True):
     """Profile the tasks of a worker in the next step that reads input.
 
     Answered with the profiles when that step is committed; they are not stored. Refused during a

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.protocol.node import Closed, Done, NodeReport, Open, Running
@@ -15,25 +16,21 @@ LOST_STATE = frozenset({"store.missing_run", "store.corrupt_run"})
 """Codes of failures that mean lost state; replay from a checkpoint may restore it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(msgspec.Struct, frozen=True):
     """The node is at the journal's last commit: continue with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitFor:
+class WaitFor(msgspec.Struct, frozen=True):
     """The node runs, or has run, the journal's uncommitted plan: wait for the result."""
 
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Reopen:
+class Reopen(msgspec.Struct, frozen=True):
     """The node is elsewhere, or has nothing open: open the last commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(msgspec.Struct, frozen=True):
     """The node has loaded another dataflow: start another process."""
 
     why: str
