@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -786,7 +785,9 @@ def test_a_repair_number_grows() -> None:
 
 def test_a_checkpoint_of_the_last_commit_itself_needs_no_replay() -> None:
     bench = Bench()
-    kept = replace(journal(7), checkpoints=(checkpoint(7),), replayable=8, states=state(70))
+    kept = msgspec.structs.replace(
+        journal(7), checkpoints=(checkpoint(7),), replayable=8, states=state(70)
+    )
     bench.begin(kept)
     bench.opened = order_of(bench.report(Closed()), OpenOrder).number
     order = order_of(bench.report(Closed(), failed_open=LOST), OpenOrder)

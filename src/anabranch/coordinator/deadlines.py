@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from anabranch.coordinator import closing, recovering, stepping
 from anabranch.coordinator.closing import deadline_failure

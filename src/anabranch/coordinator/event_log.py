@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from anabranch.coordinator import effects as effect_kinds
 from anabranch.coordinator import events as event_kinds
 from anabranch.coordinator.effects import Effect, Give
@@ -34,8 +36,7 @@ _OUTCOMES: dict[type, type] = {
 """The effect whose outcome an event is."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventEntry:
+class EventEntry(msgspec.Struct, frozen=True):
     """One handled event. ``cause`` is the number of another entry."""
 
     number: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from anabranch.protocol.node import Output
 from anabranch.records.commit import Checkpoint, Commit
@@ -11,8 +11,7 @@ from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
-class JournalView:
+class JournalView(msgspec.Struct, frozen=True):
     """What the journal says about the pipeline.
 
     ``commit`` is the newest of the branch (made up from a checkpoint if only that was copied),
@@ -30,7 +29,7 @@ class JournalView:
     states: tuple[OperatorState, ...] = ()
     plan: Plan | None = None
     outputs: tuple[Output, ...] = ()
-    published: dict[str, int] = field(default_factory=dict)
+    published: dict[str, int] = {}
     checkpoints: tuple[Checkpoint, ...] = ()
     replayable: int = 1
     repairs: int = 0

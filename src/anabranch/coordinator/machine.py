@@ -7,7 +7,8 @@ the time. The driver performs the effects; every outcome, failures included, ret
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from anabranch.coordinator import closing, deadlines, recovering, requests, stepping
 from anabranch.coordinator.assembly import new_memory

@@ -5,8 +5,9 @@ Every phase that waits for another process knows since when.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from anabranch.coordinator.triggers import Trigger
 from anabranch.protocol.node import Failure, OpenOrder, StepResult
@@ -14,48 +15,40 @@ from anabranch.records.commit import Checkpoint, Commit
 from anabranch.records.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
-class NotBegun:
+class NotBegun(msgspec.Struct, frozen=True):
     """Nothing has happened yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leading:
+class Leading(msgspec.Struct, frozen=True):
     """The coordinator is trying to become the leader."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingJournal:
+class ReadingJournal(msgspec.Struct, frozen=True):
     """The journal is being read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(msgspec.Struct, frozen=True):
     """The node is being found or started."""
 
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Identifying:
+class Identifying(msgspec.Struct, frozen=True):
     """The identity of a new directory is being written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True):
     """The node opens state."""
 
     order: OpenOrder
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(msgspec.Struct, frozen=True):
     """No step is running."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taking:
+class Taking(msgspec.Struct, frozen=True):
     """The input of the next step is being taken."""
 
     step: int
@@ -63,16 +56,14 @@ class Taking:
     trigger: Trigger
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
+class Planning(msgspec.Struct, frozen=True):
     """A plan is being made durable."""
 
     plan: Plan
     trigger: Trigger
 
 
-@dataclass(frozen=True, slots=True)
-class Stepping:
+class Stepping(msgspec.Struct, frozen=True):
     """The node runs a step. In a replay, ``replayed`` is its commit.
 
     ``given`` is when the order was last given; without a reaction it is repeated.
@@ -87,8 +78,7 @@ class Stepping:
     given: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Committing:
+class Committing(msgspec.Struct, frozen=True):
     """A step's commit is being made durable.
 
     ``seconds`` is the step's duration; ``numbers`` are the requests that become durable with it.
@@ -102,36 +92,31 @@ class Committing:
     numbers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Recalling:
+class Recalling(msgspec.Struct, frozen=True):
     """The plan and the commit of a step to replay are being read."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Repairing:
+class Repairing(msgspec.Struct, frozen=True):
     """The result of a replay is being made durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Branching:
+class Branching(msgspec.Struct, frozen=True):
     """A branch is being made, to rewind to a checkpoint."""
 
     checkpoint: Checkpoint
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(msgspec.Struct, frozen=True):
     """The node publishes committed output and closes; then the pipeline ends."""
 
     since: float
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """The pipeline is over."""
 
     failure: Failure | None = None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.coordinator.closing import fail_pipeline
 from anabranch.coordinator.effects import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from anabranch.coordinator.closing import close, fail_pipeline, refuse_requests, refuse_waiting
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit

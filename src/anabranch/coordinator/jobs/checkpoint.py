@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.coordinator.closing import deadline_failure
 from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
@@ -32,8 +35,7 @@ KEPT_STEPS = 16
 """The journal keeps at least this many of the last steps for inspection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delayed:
+class Delayed(msgspec.Struct, frozen=True):
     """A checkpoint has failed ``tries`` times. Unless a user asks, it is retried at ``again_at``.
 
     ``failure`` is the reason of the last try.
@@ -44,8 +46,7 @@ class Delayed:
     again_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpointing:
+class Checkpointing(msgspec.Struct, frozen=True):
     """A checkpoint of a committed step in progress, and the requests that wait for it."""
 
     checkpoint: Checkpoint

@@ -7,8 +7,11 @@ checkpoint is read first. If it is damaged, the request is refused and the pipel
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.coordinator.closing import deadline_failure, fail_pipeline, refusal, refuse_waiting
 from anabranch.coordinator.effects import Answer, Effect, Give, MakeBranch
@@ -25,8 +28,7 @@ if TYPE_CHECKING:
     from anabranch.coordinator.memory import Memory
 
 
-@dataclass(frozen=True, slots=True)
-class Verifying:
+class Verifying(msgspec.Struct, frozen=True):
     """The node reads the files of the checkpoint to load. No step runs meanwhile.
 
     ``opened`` is what the node had open when it got the order: on reopening it forgets the order.

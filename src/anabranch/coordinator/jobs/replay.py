@@ -6,10 +6,11 @@ with a repair entry, which replaces the state at the last commit and nothing els
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.coordinator.closing import fail_pipeline
 from anabranch.coordinator.divergence import differences
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from anabranch.coordinator.memory import Memory
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """A replay in progress, from a checkpoint to the last commit."""
 
     from_step: int

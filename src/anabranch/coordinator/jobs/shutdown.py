@@ -6,8 +6,11 @@ Nothing is lost: everything committed stays, and the next start continues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.coordinator.closing import close, fail_pipeline
 from anabranch.coordinator.effects import Effect
@@ -23,8 +26,7 @@ TRIES = 5
 """How often the last checkpoint is tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShutdownProgress:
+class ShutdownProgress(msgspec.Struct, frozen=True):
     """The progress of a shutdown: ``began`` is its start, with the state that ``opened`` names.
 
     ``progress_at`` is when a sink last published, ``published`` the step each had then. ``tries``
