@@ -26,42 +26,65 @@ def handle_overdue(memory: Memory, now: float) -> list[Effect]:
     """Repeat orders that are due, and act on missed deadlines."""
     effects = _repeat_orders(memory, now)
     effects += memory.checkpoint.handle(memory, TimePassed(), now)
-    overdue = _overdue(memory, now)
-    return effects if overdue is None else [*effects, *overdue]
+    return effects + _overdue(memory, now)
 
 
-def _overdue(memory: Memory, now: float) -> list[Effect] | None:
+def _overdue(memory: Memory, now: float) -> list[Effect]:
+    deadline, silence = _phase_deadline(memory), _silence_deadline(memory)
+    if deadline is not None and now >= deadline:
+        return _on_deadline(memory, now)
+    if isinstance(memory.phase, Idle) and (
+        refused := memory.load.handle(memory, TimePassed(), now)
+    ):
+        return refused
+    if silence is not None and now >= silence:
+        return recovering.replace_node(memory, now, "it has not reported anything")
+    return []
+
+
+def _on_deadline(memory: Memory, now: float) -> list[Effect]:
+    limits = memory.settings.deadlines
+    match memory.phase:
+        case Meeting():
+            late = deadline_failure("The node was", limits.start_node)
+            return closing.fail_pipeline(memory, late, now)
+        case Closing(_, failure):
+            late = deadline_failure("The node's sources and sinks were", limits.close)
+            return closing.end(memory, failure or late)
+        case Opening():
+            late = deadline_failure("State was", limits.open)
+            return closing.fail_pipeline(memory, late, now)
+        case Taking():
+            return recovering.replace_node(memory, now, "it does not hand out its input")
+        case Stepping(cancelled=None) as phase:
+            return stepping.cancel(memory, phase, now)
+        case Stepping():
+            return recovering.replace_node(memory, now, "it does not cancel a step")
+    return []
+
+
+def _phase_deadline(memory: Memory) -> float | None:
     limits = memory.settings.deadlines
     match memory.phase:
         case Meeting(since):
-            if now >= since + limits.start_node:
-                late = deadline_failure("The node was", limits.start_node)
-                return closing.fail_pipeline(memory, late, now)
-            return None
-        case Closing(since, failure):
-            if now >= since + limits.close:
-                late = deadline_failure("The node's sources and sinks were", limits.close)
-                return closing.end(memory, failure or late)
-            return None
+            return since + limits.start_node
+        case Closing(since):
+            return since + limits.close
         case Opening(_, since):
-            if now >= since + limits.open:
-                late = deadline_failure("State was", limits.open)
-                return closing.fail_pipeline(memory, late, now)
+            return since + limits.open
         case Taking(_, since):
-            if now >= since + limits.take:
-                return recovering.replace_node(memory, now, "it does not hand out its input")
-        case Stepping() as phase:
-            if phase.cancelled is None and now >= phase.since + limits.step:
-                return stepping.cancel(memory, phase, now)
-            if phase.cancelled is not None and now >= phase.cancelled + limits.cancel:
-                return recovering.replace_node(memory, now, "it does not cancel a step")
-        case Idle():
-            refused = memory.load.handle(memory, TimePassed(), now)
-            if refused:
-                return refused
-    if memory.node.report is not None and now >= memory.node.heard + limits.silence:
-        return recovering.replace_node(memory, now, "it has not reported anything")
+            return since + limits.take
+        case Stepping(_, since, cancelled=None):
+            return since + limits.step
+        case Stepping(cancelled=float(cancelled)):
+            return cancelled + limits.cancel
     return None
+
+
+def _silence_deadline(memory: Memory) -> float | None:
+    if memory.node.report is None or isinstance(memory.phase, Meeting | Closing):
+        return None
+    return memory.node.heard + memory.settings.deadlines.silence
 
 
 def _repeat_orders(memory: Memory, now: float) -> list[Effect]:
@@ -128,35 +151,18 @@ def stop_at_once(memory: Memory, now: float) -> list[Effect]:
 
 def wakes_at(memory: Memory) -> float | None:
     """The time of the next deadline, retry or trigger."""
-    limits = memory.settings.deadlines
-    times: list[float] = []
-    match memory.phase:
-        case Meeting(since):
-            times.append(since + limits.start_node)
-        case Closing(since):
-            times.append(since + limits.close)
-        case Opening(_, since):
-            times.append(since + limits.open)
-        case Taking(_, since):
-            times.append(since + limits.take)
-        case Stepping(_, since, cancelled=None):
-            times.append(since + limits.step)
-        case Stepping(cancelled=float(cancelled)):
-            times.append(cancelled + limits.cancel)
-        case Idle() if memory.load.verifying is None and memory.stop.down is None:
-            look = next_trigger_at(stepping.pending_input(memory), memory.settings)
-            if look is not None and _may_step(memory):
-                times.append(look)
-    if memory.node.report is not None and not isinstance(memory.phase, Meeting | Closing):
-        times.append(memory.node.heard + limits.silence)
-    if memory.node.again_at is not None:
-        times.append(memory.node.again_at)
+    found = [_phase_deadline(memory), _silence_deadline(memory), memory.node.again_at]
+    if isinstance(memory.phase, Idle) and _may_step(memory):
+        found.append(next_trigger_at(stepping.pending_input(memory), memory.settings))
+    times = [time for time in found if time is not None]
     times += [time for job in memory.jobs for time in job.wakes_at(memory)]
     times += memory.parts.wakes_at()
     return min(times, default=None)
 
 
 def _may_step(memory: Memory) -> bool:
+    if memory.load.verifying is not None or memory.stop.down is not None:
+        return False
     if memory.paused or memory.load.queue or memory.stop.request is not None:
         return False
     return not stepping.is_complete(memory) and stepping.backpressure(memory) is None

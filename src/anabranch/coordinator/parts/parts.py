@@ -56,9 +56,7 @@ class Parts:
 
     def from_commit(self, commit: Commit | None) -> Parts:
         """The parts as of a commit; a part that the commit lacks gets its initial value."""
-        if commit is None:
-            return Parts.initial(self.kinds)
-        return replace(self, values={part.name: _decode_value(part, commit) for part in self.kinds})
+        return replace(self, values={part.name: part.of(commit) for part in self.kinds})
 
     def from_plan(self, plan: Plan) -> Parts:
         """The parts with the values from which an uncommitted plan was made.
@@ -132,10 +130,5 @@ def _raw(value: msgspec.Struct | object) -> msgspec.Raw:
     return msgspec.Raw(_encode(value))
 
 
-def _decode_value(part: AnyPart, commit: Commit) -> Any:  # noqa: ANN401  (each part has its own type)
-    raw = commit.parts.get(part.name)
-    return part.initial() if raw is None else msgspec.json.decode(raw, type=part.value_type)
-
-
-def _decode_planned(part: AnyPart, found: PlannedPart | None) -> Any:  # noqa: ANN401
+def _decode_planned(part: AnyPart, found: PlannedPart | None) -> Any:  # noqa: ANN401  (its own type)
     return None if found is None else msgspec.json.decode(found.planned, type=part.planned_type)

@@ -17,6 +17,7 @@ import msgspec
 from anabranch.coordinator.settings import Settings
 from anabranch.messages import Message
 from anabranch.protocol.node import StepResult
+from anabranch.records.commit import Commit
 from anabranch.records.placed import Assignment
 from anabranch.records.plan import Input, Plan
 from anabranch.rescale.loads import Loads
@@ -89,6 +90,14 @@ class Part(ABC, Generic[V, P]):
     @abstractmethod
     def initial(self) -> V:
         """The value before the first commit."""
+
+    def of(self, commit: Commit | None) -> V:
+        """The value at a commit; the initial one if the commit lacks the part."""
+        raw = None if commit is None else commit.parts.get(self.name)
+        if raw is None:
+            return self.initial()
+        value: V = msgspec.json.decode(raw, type=self.value_type)
+        return value
 
     @abstractmethod
     def after_commit(self, value: V, planned: P | None, context: CommitContext) -> V:

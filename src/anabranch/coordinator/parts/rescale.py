@@ -89,8 +89,7 @@ RESCALE = RescalePart()
 
 def rescale_of(commit: Commit | None) -> Rescale:
     """The progress of rescaling at a commit."""
-    raw = None if commit is None else commit.parts.get(PART)
-    return Rescale() if raw is None else msgspec.json.decode(raw, type=Rescale)
+    return RESCALE.of(commit)
 
 
 def helping_workers(moves: StepMoves) -> Pairs:

@@ -54,5 +54,4 @@ def positions_after(before: Iterable[Input], planned: Iterable[Input]) -> tuple[
 
 def positions_of(commit: Commit | None) -> tuple[Input, ...]:
     """The position of each source at a commit."""
-    raw = None if commit is None else commit.parts.get(SOURCES.name)
-    return () if raw is None else msgspec.json.decode(raw, type=SourcePositions).inputs
+    return SOURCES.of(commit).inputs
