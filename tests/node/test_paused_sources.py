@@ -12,6 +12,7 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import Fenced, OperationRefused
 from anabranch.protocol.node import CloseOrder, PausedSources, SourcesOrder
 from anabranch.protocol.status import Phase
+from anabranch.records.leader import NODE
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource
 from anabranch.task.program import Program
@@ -187,7 +188,7 @@ def test_a_coordinator_that_comes_back_to_a_node_that_lives_finds_it_paused(
         first.abandon()
     again = Engine(made, tmp_path)
     again.node.close(exiting=True)
-    monkeypatch.setattr(again.driver, "_nodes", first.node)
+    monkeypatch.setattr(again.driver._links[NODE], "_nodes", first.node)
     again.start()
     again.until(lambda status: status.phase is Phase.RUNNING and read(rows, "right") == ALL)
     assert [each.paused for each in again.pipeline.status().sources] == [True, False]

@@ -20,6 +20,7 @@ from anabranch.messages import (
     Load,
     Message,
     Prefetch,
+    Question,
     ScaleDown,
     ScaleUp,
     Shutdown,
@@ -100,6 +101,7 @@ def test_messages_come_in_the_only_order() -> None:
         ScaleDown("by-name", 3, BINS),
         COLLECT,
         Prefetch("by-name", 3, BINS, 100),
+        Question("counter", b"7"),
         Barrier(9),
         Shutdown(1),
     )
