@@ -39,6 +39,7 @@ from anabranch.testing.cluster.rules import RuleBroken
 from anabranch.testing.plane.memory_plane import MemoryPlane
 from anabranch.testing.plane.step_memo import DoneStep
 from anabranch.testing.simulation import Simulation
+from tests.simulation.coordinator_bugs import COORDINATOR_BUGS
 from tests.simulation.rescale_bugs import RESCALE_BUGS
 
 Patch = pytest.MonkeyPatch
@@ -188,12 +189,16 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         replay_with_other_slices,
         query_on_a_removed_file,
         merge_that_drops_a_newer_row,
+        *COORDINATOR_BUGS,
         *RESCALE_BUGS,
     )
 }
 
 
 FOUND_BY = {
+    "a_part_is_lost_on_rewind": r"R4: step \d+ reads",
+    "an_answer_is_counted_twice": r"R8: coordinator-\d+ answers request \d+ twice",
+    "an_order_to_a_replaced_peer_is_obeyed": r"a query of step \d+ fails",
     "a_source_partition_is_read_by_both": "R4: ",
     "acknowledge_before_commit": "R5: ",
     "acquire_after_the_data": "R2: ",

@@ -32,6 +32,7 @@ from anabranch.coordinator.events import (
     PlanWritten,
     RepairWritten,
 )
+from anabranch.coordinator.operations import REWIND
 from anabranch.coordinator.phases import Ended
 from anabranch.errors import AnabranchError
 from anabranch.protocol.failures import failure_of
@@ -115,6 +116,8 @@ class Coordination:
             case Announce():
                 pass
             case Answer(number):
+                if number != REWIND and number not in each.waiting:
+                    raise Broken(f"R8: {each.name} answers request {number} twice")
                 each.waiting.discard(number)
             case EndPipeline():
                 each.ended = True
