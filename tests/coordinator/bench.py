@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from anabranch.coordinator.effects import Effect, Give
+from anabranch.coordinator.event_log import EventLog
 from anabranch.coordinator.events import (
     Begun,
     CommitWritten,
@@ -160,7 +161,7 @@ class Bench:
 
         Looked at in a copy, for the test may want something else to happen first.
         """
-        woken = copy.deepcopy(self.machine)
+        woken = copy.deepcopy(self.machine, {id(self.machine.log): EventLog()})
         woken.handle(self._now, TimePassed())
         wakes = woken.wakes_at()
         assert wakes is None or wakes > self.seconds, f"{woken.memory.phase} waits for the past"
