@@ -77,6 +77,10 @@ class Parts:
         """
         asked = [part for part in self.kinds if kept is None or part.placed]
         found = [(part, plan) for part in asked if (plan := part.plan(self.get(part), context))]
+        for part, plan in found:
+            # A revision plans these anew for its own workers; those of other parts would be lost.
+            addressed = plan.messages or plan.helping or plan.placement is not None
+            assert part.placed or not addressed, f"{part.name} addresses workers: not placed"
         placements = [plan.placement for _, plan in found if plan.placement is not None]
         assert len(placements) <= 1, "two parts place bins"
         nexts = [plan.helping_next for _, plan in found if plan.helping_next is not None]

@@ -78,8 +78,8 @@ class CommitContext:
 class Part(ABC, Generic[V, P]):
     """One committed part. Stateless: everything it knows is in the value passed to it.
 
-    ``placed`` parts plan the placement. When a plan is revised, they plan again; what the other
-    parts planned stays, because the result may depend on it.
+    ``placed`` parts plan the placement, and only they may address workers. When a plan is revised,
+    they plan again; what the other parts planned stays, because the result may depend on it.
     """
 
     name: ClassVar[str]
