@@ -24,11 +24,12 @@ test: setup ## the tests, doctests included, without the long runs
 
 soak: setup ## the long runs; their seeds are in the output
 	@$(PYTHON) -m pytest -m soak -s --timeout 14400
+	@$(PYTHON) scripts/mutants.py
 
 lint: setup ## ruff, mypy and the checks of the documents
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
-	@$(PYTHON) -m mypy --num-workers auto $(TYPED)
+	@$(PYTHON) -m mypy $(TYPED)
 	@$(PYTHON) scripts/check_docs.py
 
 format: setup ## let ruff put the code in order

@@ -54,7 +54,9 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--output", type=Path, help="where to write; a partial or quick run goes to .bench/"
     )
-    parser.add_argument("--work", type=Path, help="where data and state live meanwhile")
+    parser.add_argument(
+        "--work", type=Path, help="where data and state live meanwhile; made if missing"
+    )
     parser.add_argument(
         "--render", type=Path, metavar="RESULTS", help="write the report of an earlier run anew"
     )
@@ -102,11 +104,16 @@ def _default_output(asked: argparse.Namespace) -> Path:
     return DOCUMENT
 
 
+def work_directory(parent: Path) -> Path:
+    """A new directory in ``parent``, which is made if it is missing."""
+    parent.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="work-", dir=parent))
+
+
 def _run(sizes: Sizes, wanted: list[Case], asked: argparse.Namespace) -> Results:
     deadline = time.monotonic() + asked.budget_minutes * 60
     ENVIRONMENTS.mkdir(exist_ok=True)
-    parent = asked.work or ENVIRONMENTS
-    work = Path(tempfile.mkdtemp(prefix="work-", dir=parent))
+    work = work_directory(asked.work or ENVIRONMENTS)
     load = os.getloadavg()[0]
     try:
         _write_data(sizes, wanted, work / "data")

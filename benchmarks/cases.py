@@ -147,12 +147,7 @@ def _peers(sizes: Sizes) -> Iterator[Case]:
 
 
 def _ours(
-    sizes: Sizes,
-    workload: str,
-    subject: str,
-    stream: Stream,
-    operator: str,
-    column: str = "amount",
+    sizes: Sizes, workload: str, subject: str, stream: Stream, operator: str, column: str = "amount"
 ) -> Case:
     options: dict[str, Option] = {"operator": operator, "column": column}
     return Case(workload, subject, OURS, stream.name, stream.warm, sizes.case_seconds, options)

@@ -9,11 +9,7 @@ from pathlib import Path
 import anabranch as ab
 
 # A list is what one step reads. In earnest these would be two FileSources.
-PRICES = [
-    [("pen", 150), ("ink", 700)],
-    [("pen", 175)],
-    [("cap", 1200), ("ink", 650)],
-]
+PRICES = [[("pen", 150), ("ink", 700)], [("pen", 175)], [("cap", 1200), ("ink", 650)]]
 ORDERS = [
     [(1, "pen", 2), (2, "cap", 1), (3, "ink", 1)],
     [(4, "pen", 10), (5, "cap", 3)],

@@ -15,10 +15,7 @@ USERS, PAGES, PARTITIONS = 500, 4000, 4
 def visits(partition, start, end):
     """Visit number i of a partition: a user and a page that follow from both."""
     numbers = [(i * PARTITIONS + partition) * 2_654_435_761 % 2**32 for i in range(start, end)]
-    return {
-        "user": [n % USERS for n in numbers],
-        "page": [n // USERS % PAGES for n in numbers],
-    }
+    return {"user": [n % USERS for n in numbers], "page": [n // USERS % PAGES for n in numbers]}
 
 
 class FirstVisits(ab.Process):

@@ -20,13 +20,7 @@ from anabranch.spark.jvm import cache_classes
 from anabranch.spark.session import use_session
 from tests import jvm_archive
 from tests.http.little import ended_afterwards
-from tests.spreading import (
-    ON_SHARED_SPARK,
-    BySpark,
-    GiveWay,
-    check_names,
-    uses_shared_spark,
-)
+from tests.spreading import ON_SHARED_SPARK, BySpark, GiveWay, check_names, uses_shared_spark
 
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("anabranch", deadline=None)

@@ -14,10 +14,7 @@ from scripts.check_docs import problems
     [
         ("see [it](gone.md)", ["a.md:1: the link leads nowhere: gone.md"]),
         ("# One Two!\n[up](#one-two)", []),
-        (
-            "# One\n\n[up](#two)",
-            ["a.md:3: the link names a heading that is not there: #two"],
-        ),
+        ("# One\n\n[up](#two)", ["a.md:3: the link names a heading that is not there: #two"]),
         ("[web](https://example.org/x) and `[code](gone.md)`", []),
         ("```python\nx = 1\n```", []),
         ("```python\nx = 1\ny = = 2\n```", ["a.md:3: the example does not parse: invalid syntax"]),

@@ -1,16 +1,17 @@
 """Elastic, fault-tolerant, stateful stream processing for Python, on Spark."""
 
-from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.settings import Deadlines, Settings
-from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
 from anabranch.errors import (
     AnabranchError,
     BuildError,
+    ConnectorError,
     CoordinatorError,
     DirectoryError,
     NodeError,
     OperationError,
+    ProgressError,
     QueryError,
     RequestError,
     SinkError,
@@ -19,19 +20,26 @@ from anabranch.errors import (
     StepError,
     StoreError,
 )
-from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
-from anabranch.pipeline import Pipeline
-from anabranch.protocol.status import Phase, Status
-from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.run import run
-from anabranch.sinks.callback import CallbackSink
-from anabranch.sinks.file import FileSink
-from anabranch.sinks.memory import MemorySink
-from anabranch.sources.files import FileSource
-from anabranch.sources.generator import GeneratorSource
-from anabranch.sources.python_data_source import PythonDataSource
-from anabranch.sources.scripted import EOF, PAUSE, Fail, ScriptedSource
-from anabranch.sources.structured_stream import StructuredStreamSource
+
+if TYPE_CHECKING:
+    from anabranch.coordinator.effects import StepDone
+    from anabranch.coordinator.settings import Deadlines, Settings
+    from anabranch.dataflow.flow import Dataflow
+    from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
+    from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
+    from anabranch.pipeline import Pipeline
+    from anabranch.protocol.sinks import Retry
+    from anabranch.protocol.status import Phase, Status
+    from anabranch.rescale.rounds import MovePolicy, RescaleSettings
+    from anabranch.sinks.callback import CallbackSink
+    from anabranch.sinks.file import FileSink
+    from anabranch.sinks.memory import MemorySink
+    from anabranch.sources.files import FileSource
+    from anabranch.sources.generator import GeneratorSource
+    from anabranch.sources.python_data_source import PythonDataSource
+    from anabranch.sources.scripted import EOF, PAUSE, Fail, ScriptedSource
+    from anabranch.sources.structured_stream import StructuredStreamSource
 
 __version__ = "0.1.0"
 
@@ -42,6 +50,7 @@ __all__ = [
     "ArrivingState",
     "BuildError",
     "CallbackSink",
+    "ConnectorError",
     "CoordinatorError",
     "Dataflow",
     "Deadlines",
@@ -62,10 +71,12 @@ __all__ = [
     "Phase",
     "Pipeline",
     "Process",
+    "ProgressError",
     "PythonDataSource",
     "QueryError",
     "RequestError",
     "RescaleSettings",
+    "Retry",
     "ScriptedSource",
     "Settings",
     "SinkError",
@@ -80,3 +91,52 @@ __all__ = [
     "__version__",
     "run",
 ]
+
+# Every name is imported when it is first used: a command that needs none of them starts at once.
+# Two are here from the start: the errors, which cost nothing, and ``run``, which would otherwise be
+# hidden by the module of that name.
+_MODULES = {
+    "StepDone": "coordinator.effects",
+    "Deadlines": "coordinator.settings",
+    "Settings": "coordinator.settings",
+    "Dataflow": "dataflow.flow",
+    "ListState": "dataflow.handles",
+    "MapState": "dataflow.handles",
+    "Process": "dataflow.handles",
+    "ValueState": "dataflow.handles",
+    "ArrivingState": "messages",
+    "KeyRegister": "messages",
+    "LeavingState": "messages",
+    "NewShares": "messages",
+    "Pipeline": "pipeline",
+    "Retry": "protocol.sinks",
+    "Phase": "protocol.status",
+    "Status": "protocol.status",
+    "MovePolicy": "rescale.rounds",
+    "RescaleSettings": "rescale.rounds",
+    "CallbackSink": "sinks.callback",
+    "FileSink": "sinks.file",
+    "MemorySink": "sinks.memory",
+    "FileSource": "sources.files",
+    "GeneratorSource": "sources.generator",
+    "PythonDataSource": "sources.python_data_source",
+    "EOF": "sources.scripted",
+    "PAUSE": "sources.scripted",
+    "Fail": "sources.scripted",
+    "ScriptedSource": "sources.scripted",
+    "StructuredStreamSource": "sources.structured_stream",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(_import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not."""
+    return sorted({*globals(), *__all__})

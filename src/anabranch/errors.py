@@ -1,88 +1,30 @@
-"""The tree of all errors that Anabranch raises.
+"""The tree of all errors that Anabranch raises: below each branch, its kinds.
 
     AnabranchError
     ├── BuildError                the user's dataflow cannot run
-    │   ├── InvalidDataflow       dataflow.invalid
-    │   ├── InvalidAggregate      aggregate.invalid
-    │   ├── InvalidSchema         schema.invalid
-    │   └── FlowNotFound          build.flow_not_found
     ├── DirectoryError            the pipeline's directory does not match
-    │   ├── OtherDataflow         directory.other_dataflow
-    │   ├── ChangedDataflow       directory.changed_dataflow
-    │   ├── DirectoryInUse        directory.in_use
-    │   ├── FutureFormat          directory.future_format
-    │   ├── PastFormat            directory.past_format
-    │   └── NoPipeline            directory.no_pipeline
     ├── StoreError                files of the pipeline's store
-    │   ├── DiskFull              store.disk_full
-    │   ├── StoreUnavailable      store.unavailable
-    │   ├── NameTaken             store.name_taken
-    │   ├── MissingRun            store.missing_run
-    │   ├── CorruptRun            store.corrupt_run
-    │   ├── CorruptStaged         store.corrupt_staged
-    │   ├── MissingEntry          store.missing_entry
-    │   └── CorruptEntry          store.corrupt_entry
     ├── SourceError               input
-    │   ├── SourceUnavailable     source.unavailable
-    │   ├── FileChanged           source.file_changed
-    │   ├── FileGone              source.file_gone
-    │   ├── UnreadableFile        source.unreadable_file
-    │   ├── StreamFailed          source.stream_failed
-    │   └── ReadFailed            source.read_failed
     ├── SinkError                 output
-    │   ├── TargetTaken           sink.target_taken
-    │   ├── PublishFailed         sink.publish_failed
-    │   └── CallbackFailed        sink.callback
     ├── StepError                 a step that could not be committed
-    │   ├── UserFunctionFailed    step.user_function
-    │   ├── OutputMismatch        step.output_mismatch
-    │   ├── AttemptsDisagree      step.attempts_disagree
-    │   ├── Overflow              step.overflow
-    │   ├── StepTimeout           step.timeout
-    │   ├── StepDiverged          step.diverged
-    │   ├── StepCancelled         step.cancelled
-    │   └── StepFailed            step.failed
+    ├── ProgressError             capabilities and frontiers
     ├── QueryError                state that could not be read or queried
-    │   ├── InvalidQuery          query.invalid
-    │   ├── SeveralStatements     query.several_statements
-    │   ├── NotAQuery             query.not_a_query
-    │   ├── ForbiddenRelation     query.forbidden_relation
-    │   ├── ForbiddenFunction     query.forbidden_function
-    │   ├── UnknownOperator       query.unknown_operator
-    │   ├── UnknownStep           query.unknown_step
-    │   ├── SnapshotExpired       query.snapshot_expired
-    │   ├── QueryTimeout          query.timeout
-    │   ├── QueryTooLarge         query.too_large
-    │   └── QueryFailed           query.failed
     ├── RequestError              an HTTP call that was not carried out
-    │   ├── InvalidRequest        request.invalid
-    │   ├── UnknownPath           request.unknown
-    │   ├── Unauthorized          request.unauthorized
-    │   ├── Forbidden             request.forbidden
-    │   ├── RequestTooLarge       request.too_large
-    │   ├── RequestTooSlow        request.too_slow
-    │   └── TooManyRequests       request.too_many
+    ├── ConnectorError            connectors and gateways
     ├── OperationError            an operation that a pipeline did not carry out
-    │   └── OperationRefused      operation.refused
     ├── CoordinatorError          the coordinator as its clients see it
-    │   ├── CoordinatorUnreachable  coordinator.unreachable
-    │   ├── CoordinatorStarting   coordinator.starting
-    │   ├── TokenMissing          coordinator.token_missing
-    │   ├── TokenInvalid          coordinator.token_invalid
-    │   ├── AddressTaken          coordinator.address_taken
-    │   ├── DeadlinePassed        coordinator.deadline
-    │   └── Fenced                coordinator.fenced
     ├── NodeError                 the process that runs steps
-    │   └── NodeUnreachable       node.unreachable
-    └── SparkUnavailable          spark.unavailable
+    └── SparkUnavailable          Spark could not be started
 
-Catch by branch. Each class has a stable ``code``, which logs, the CLI and HTTP print too.
+Catch by branch. Each class has a stable ``code``, which logs, the CLI and HTTP print too;
+``docs/errors.md`` lists them with advice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 
@@ -93,6 +35,11 @@ class AnabranchError(Exception):
     """
 
     code: ClassVar[str] = "anabranch"
+
+    def __init_subclass__(cls, *, code: str | None = None) -> None:
+        """Set the code of a kind; without one it has that of its branch."""
+        if code is not None:
+            cls.code = code
 
     def __init__(self, what: str, *, where: str | None = None, do: str | None = None) -> None:
         """Keep the parts; ``__str__`` joins them."""
@@ -109,19 +56,11 @@ class AnabranchError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Support pickling: tasks raise these in other processes."""
-        return (_rebuild, (type(self), self.what, self.where, self.do))
+        return partial(type(self), where=self.where, do=self.do), (self.what,)
 
 
-def _rebuild(
-    kind: type[AnabranchError], what: str, where: str | None, do: str | None
-) -> AnabranchError:
-    return kind(what, where=where, do=do)
-
-
-class BuildError(AnabranchError):
+class BuildError(AnabranchError, code="build"):
     """The user's dataflow cannot run. Nothing was started."""
-
-    code = "build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +76,8 @@ class Problem:
         return f"{self.operator}: {self.what}. {self.do}"
 
 
-class InvalidDataflow(BuildError):
+class InvalidDataflow(BuildError, code="dataflow.invalid"):
     """The dataflow has problems; the message lists each on a line."""
-
-    code = "dataflow.invalid"
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         """Keep the problems, in graph order."""
@@ -163,433 +100,341 @@ class InvalidDataflow(BuildError):
         return (type(self), (self.name, self.problems))
 
 
-class InvalidAggregate(BuildError):
+class InvalidAggregate(BuildError, code="aggregate.invalid"):
     """The aggregate is not supported, or not for this argument type."""
 
-    code = "aggregate.invalid"
 
-
-class InvalidSchema(BuildError):
+class InvalidSchema(BuildError, code="schema.invalid"):
     """The schema text cannot be parsed."""
 
-    code = "schema.invalid"
 
-
-class FlowNotFound(BuildError):
+class FlowNotFound(BuildError, code="build.flow_not_found"):
     """No dataflow has this name, or its module cannot be imported."""
 
-    code = "build.flow_not_found"
 
-
-class DirectoryError(AnabranchError):
+class DirectoryError(AnabranchError, code="directory"):
     """The pipeline's directory does not match the pipeline. Nothing in it was changed."""
 
-    code = "directory"
 
-
-class OtherDataflow(DirectoryError):
+class OtherDataflow(DirectoryError, code="directory.other_dataflow"):
     """The directory belongs to a dataflow with another name."""
 
-    code = "directory.other_dataflow"
 
-
-class ChangedDataflow(DirectoryError):
+class ChangedDataflow(DirectoryError, code="directory.changed_dataflow"):
     """The dataflow no longer matches the state: an operator is gone or its state schema changed."""
 
-    code = "directory.changed_dataflow"
 
-
-class DirectoryInUse(DirectoryError):
+class DirectoryInUse(DirectoryError, code="directory.in_use"):
     """Another process is running this pipeline."""
 
-    code = "directory.in_use"
 
-
-class FutureFormat(DirectoryError):
+class FutureFormat(DirectoryError, code="directory.future_format"):
     """A file was written by a newer version of Anabranch."""
 
-    code = "directory.future_format"
 
-
-class PastFormat(DirectoryError):
+class PastFormat(DirectoryError, code="directory.past_format"):
     """An older version of Anabranch wrote the directory, in a format that has since changed."""
 
-    code = "directory.past_format"
 
-
-class NoPipeline(DirectoryError):
+class NoPipeline(DirectoryError, code="directory.no_pipeline"):
     """The directory holds no pipeline."""
 
-    code = "directory.no_pipeline"
+
+class DirectoryOpenToAll(DirectoryError, code="directory.open_to_all"):
+    """Everybody may write to the pipeline's directory, so its files cannot be trusted."""
 
 
-class StoreError(AnabranchError):
+class StoreError(AnabranchError, code="store"):
     """A file of the pipeline's store could not be written or read."""
 
-    code = "store"
 
-
-class DiskFull(StoreError):
+class DiskFull(StoreError, code="store.disk_full"):
     """The disk is full. The unfinished file was removed; nothing was committed."""
 
-    code = "store.disk_full"
 
-
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, code="store.unavailable"):
     """A directory is missing or read-only, or access is denied."""
 
-    code = "store.unavailable"
 
-
-class NameTaken(StoreError):
+class NameTaken(StoreError, code="store.name_taken"):
     """A file to be created already exists. It was left unchanged."""
 
-    code = "store.name_taken"
 
-
-class MissingRun(StoreError):
+class MissingRun(StoreError, code="store.missing_run"):
     """A committed run or blob is not in the store."""
 
-    code = "store.missing_run"
 
-
-class CorruptRun(StoreError):
+class CorruptRun(StoreError, code="store.corrupt_run"):
     """The bytes of a run or blob differ from those committed."""
 
-    code = "store.corrupt_run"
 
-
-class CorruptStaged(StoreError):
+class CorruptStaged(StoreError, code="store.corrupt_staged"):
     """The bytes of a staged output file differ from those committed."""
 
-    code = "store.corrupt_staged"
 
-
-class MissingEntry(StoreError):
+class MissingEntry(StoreError, code="store.missing_entry"):
     """A required journal entry is missing."""
 
-    code = "store.missing_entry"
 
-
-class CorruptEntry(StoreError):
+class CorruptEntry(StoreError, code="store.corrupt_entry"):
     """A journal entry is truncated or damaged."""
 
-    code = "store.corrupt_entry"
 
-
-class SourceError(AnabranchError):
+class SourceError(AnabranchError, code="source"):
     """Input could not be found or read."""
 
-    code = "source"
 
-
-class SourceUnavailable(SourceError):
+class SourceUnavailable(SourceError, code="source.unavailable"):
     """The location that a source reads from does not exist."""
 
-    code = "source.unavailable"
 
-
-class FileChanged(SourceError):
+class FileChanged(SourceError, code="source.file_changed"):
     """An input file changed after it was planned: its size or modification time differs."""
 
-    code = "source.file_changed"
 
-
-class FileGone(SourceError):
+class FileGone(SourceError, code="source.file_gone"):
     """A planned input file no longer exists."""
 
-    code = "source.file_gone"
 
-
-class UnreadableFile(SourceError):
+class UnreadableFile(SourceError, code="source.unreadable_file"):
     """An input file has a name that Spark cannot open."""
 
-    code = "source.unreadable_file"
 
-
-class StreamFailed(SourceError):
+class StreamFailed(SourceError, code="source.stream_failed"):
     """The streaming query that feeds a source failed."""
 
-    code = "source.stream_failed"
 
-
-class ReadFailed(SourceError):
+class ReadFailed(SourceError, code="source.read_failed"):
     """A source's own code failed while reading."""
 
-    code = "source.read_failed"
 
-
-class SinkError(AnabranchError):
+class SinkError(AnabranchError, code="sink"):
     """Output could not be published. It stays staged; nothing is lost."""
 
-    code = "sink"
 
-
-class TargetTaken(SinkError):
+class TargetTaken(SinkError, code="sink.target_taken"):
     """The target of a sink already holds the output of another pipeline or sink."""
 
-    code = "sink.target_taken"
 
-
-class PublishFailed(SinkError):
+class PublishFailed(SinkError, code="sink.publish_failed"):
     """A sink rejected the output of a committed step."""
 
-    code = "sink.publish_failed"
 
-
-class CallbackFailed(SinkError):
+class CallbackFailed(SinkError, code="sink.callback"):
     """The user's callback raised for a committed step."""
 
-    code = "sink.callback"
 
-
-class StepError(AnabranchError):
+class StepError(AnabranchError, code="step"):
     """A step could not be committed. Its plan stays in the journal and is retried on restart."""
 
-    code = "step"
 
-
-class UserFunctionFailed(StepError):
+class UserFunctionFailed(StepError, code="step.user_function"):
     """A user function raised."""
 
-    code = "step.user_function"
 
-
-class OutputMismatch(StepError):
+class OutputMismatch(StepError, code="step.output_mismatch"):
     """A user function returned a value that does not fit its schema."""
 
-    code = "step.output_mismatch"
 
-
-class AttemptsDisagree(StepError):
+class AttemptsDisagree(StepError, code="step.attempts_disagree"):
     """Tasks kept using different attempts of each other, or executors kept getting lost."""
 
-    code = "step.attempts_disagree"
 
-
-class Overflow(StepError):
+class Overflow(StepError, code="step.overflow"):
     """A number is out of range for its column's type."""
 
-    code = "step.overflow"
 
-
-class StepTimeout(StepError):
+class StepTimeout(StepError, code="step.timeout"):
     """A step exceeded its time limit and was cancelled."""
 
-    code = "step.timeout"
 
-
-class StepDiverged(StepError):
+class StepDiverged(StepError, code="step.diverged"):
     """A replayed step gave a different result from the first run."""
 
-    code = "step.diverged"
 
-
-class StepCancelled(StepError):
+class StepCancelled(StepError, code="step.cancelled"):
     """The step was cancelled on request."""
 
-    code = "step.cancelled"
 
-
-class StepFailed(StepError):
+class StepFailed(StepError, code="step.failed"):
     """Spark could not run the step for a reason of its own."""
 
-    code = "step.failed"
+
+class ProgressError(AnabranchError, code="progress"):
+    """A capability was used for what it does not allow."""
 
 
-class QueryError(AnabranchError):
+class EarlierTime(ProgressError, code="progress.earlier_time"):
+    """Output was to have an earlier time than its capability."""
+
+
+class OtherOutput(ProgressError, code="progress.other_output"):
+    """A capability was used for an output that it does not belong to."""
+
+
+class CapabilityReleased(ProgressError, code="progress.released"):
+    """A capability was used after its release, or that of received rows after their processing."""
+
+
+class InvalidTopology(ProgressError, code="progress.topology"):
+    """A graph of operators has a loop, lacks a port, or has two operators of one name."""
+
+
+class QueryError(AnabranchError, code="query"):
     """State could not be read or queried. The pipeline is not affected."""
 
-    code = "query"
 
-
-class InvalidQuery(QueryError):
+class InvalidQuery(QueryError, code="query.invalid"):
     """Spark cannot parse or analyze the query."""
 
-    code = "query.invalid"
 
-
-class SeveralStatements(QueryError):
+class SeveralStatements(QueryError, code="query.several_statements"):
     """The text holds more than one statement."""
 
-    code = "query.several_statements"
 
-
-class NotAQuery(QueryError):
+class NotAQuery(QueryError, code="query.not_a_query"):
     """The statement does something other than return rows."""
 
-    code = "query.not_a_query"
 
-
-class ForbiddenRelation(QueryError):
+class ForbiddenRelation(QueryError, code="query.forbidden_relation"):
     """The query reads something other than state: a file, a table, an external relation."""
 
-    code = "query.forbidden_relation"
 
-
-class ForbiddenFunction(QueryError):
+class ForbiddenFunction(QueryError, code="query.forbidden_function"):
     """The query calls a function with outside effects, or one that is not built into Spark."""
 
-    code = "query.forbidden_function"
 
-
-class UnknownOperator(QueryError):
+class UnknownOperator(QueryError, code="query.unknown_operator"):
     """No stateful operator has this name."""
 
-    code = "query.unknown_operator"
 
-
-class UnknownStep(QueryError):
+class UnknownStep(QueryError, code="query.unknown_step"):
     """The step is not committed."""
 
-    code = "query.unknown_step"
 
-
-class SnapshotExpired(QueryError):
+class SnapshotExpired(QueryError, code="query.snapshot_expired"):
     """The files of this older step have been removed."""
 
-    code = "query.snapshot_expired"
 
-
-class QueryTimeout(QueryError):
+class QueryTimeout(QueryError, code="query.timeout"):
     """The query exceeded its time limit and was cancelled."""
 
-    code = "query.timeout"
 
-
-class QueryTooLarge(QueryError):
+class QueryTooLarge(QueryError, code="query.too_large"):
     """The result exceeds its limit of rows or bytes."""
 
-    code = "query.too_large"
+
+class ExpressionTooLarge(QueryError, code="query.expression_too_large"):
+    """An expression of the query would build a value that is too large."""
 
 
-class QueryFailed(QueryError):
+class QueriesStuck(QueryError, code="query.stuck"):
+    """Earlier queries never returned, and hold too many threads."""
+
+
+class QueryFailed(QueryError, code="query.failed"):
     """Spark accepted the query but could not run it."""
 
-    code = "query.failed"
 
-
-class RequestError(AnabranchError):
+class RequestError(AnabranchError, code="request"):
     """An HTTP call was not carried out. It changed nothing."""
 
-    code = "request"
 
-
-class InvalidRequest(RequestError):
+class InvalidRequest(RequestError, code="request.invalid"):
     """The call's parameters, body or headers are invalid."""
 
-    code = "request.invalid"
 
-
-class UnknownPath(RequestError):
+class UnknownPath(RequestError, code="request.unknown"):
     """There is no such call."""
 
-    code = "request.unknown"
 
-
-class Unauthorized(RequestError):
+class Unauthorized(RequestError, code="request.unauthorized"):
     """The token of the call is missing or wrong."""
 
-    code = "request.unauthorized"
 
-
-class Forbidden(RequestError):
+class Forbidden(RequestError, code="request.forbidden"):
     """The call comes from another origin, or uses another host name."""
 
-    code = "request.forbidden"
 
-
-class RequestTooLarge(RequestError):
+class RequestTooLarge(RequestError, code="request.too_large"):
     """The call's body exceeds the size limit."""
 
-    code = "request.too_large"
+
+class RequestTooSlow(RequestError, code="request.too_slow"):
+    """The head or the body of the call did not arrive in time."""
 
 
-class RequestTooSlow(RequestError):
-    """The call's body did not arrive in time."""
-
-    code = "request.too_slow"
+class TooManyRequests(RequestError, code="request.too_many"):
+    """The limit of concurrent calls of this kind, or of connections, is reached."""
 
 
-class TooManyRequests(RequestError):
-    """The limit of concurrent calls of this kind is reached."""
-
-    code = "request.too_many"
+class ConnectorError(AnabranchError, code="connector"):
+    """A connector and a gateway do not understand each other. Other connections go on."""
 
 
-class OperationError(AnabranchError):
+class WireError(ConnectorError, code="connector.wire"):
+    """The other side sent something that is no frame of the connector protocol."""
+
+
+class FrameTooLarge(ConnectorError, code="connector.frame_too_large"):
+    """The other side announced a frame above the limit."""
+
+
+class OutOfTurn(ConnectorError, code="connector.out_of_turn"):
+    """A frame was sent when the protocol does not allow it."""
+
+
+class OperationError(AnabranchError, code="operation"):
     """A pipeline did not carry out an operation."""
 
-    code = "operation"
 
-
-class OperationRefused(OperationError):
+class OperationRefused(OperationError, code="operation.refused"):
     """The pipeline cannot do this now. Nothing was changed."""
 
-    code = "operation.refused"
 
-
-class CoordinatorError(AnabranchError):
+class CoordinatorError(AnabranchError, code="coordinator"):
     """The coordinator is unreachable or cannot answer."""
 
-    code = "coordinator"
 
-
-class CoordinatorUnreachable(CoordinatorError):
+class CoordinatorUnreachable(CoordinatorError, code="coordinator.unreachable"):
     """No coordinator answers: no pipeline is running there, or its process is unreachable."""
 
-    code = "coordinator.unreachable"
 
-
-class CoordinatorStarting(CoordinatorError):
+class CoordinatorStarting(CoordinatorError, code="coordinator.starting"):
     """The coordinator is not connected to its node yet and cannot answer."""
 
-    code = "coordinator.starting"
 
-
-class TokenMissing(CoordinatorError):
+class TokenMissing(CoordinatorError, code="coordinator.token_missing"):
     """Listening beyond loopback requires a token, and none is set."""
 
-    code = "coordinator.token_missing"
 
-
-class TokenInvalid(CoordinatorError):
+class TokenInvalid(CoordinatorError, code="coordinator.token_invalid"):
     """The token is empty, or has characters that are not allowed in a header."""
 
-    code = "coordinator.token_invalid"
 
-
-class AddressTaken(CoordinatorError):
+class AddressTaken(CoordinatorError, code="coordinator.address_taken"):
     """The coordinator cannot listen at this address."""
 
-    code = "coordinator.address_taken"
 
-
-class DeadlinePassed(CoordinatorError):
+class DeadlinePassed(CoordinatorError, code="coordinator.deadline"):
     """A wait exceeded its deadline."""
 
-    code = "coordinator.deadline"
 
-
-class Fenced(CoordinatorError):
+class Fenced(CoordinatorError, code="coordinator.fenced"):
     """Another coordinator has taken over. This one can no longer commit anything."""
 
-    code = "coordinator.fenced"
 
-
-class NodeError(AnabranchError):
+class NodeError(AnabranchError, code="node"):
     """The node, which runs steps, did not carry out a request."""
 
-    code = "node"
+
+class JvmDied(NodeError, code="node.jvm_died"):
+    """Spark's Java virtual machine ended while the node lived. Nothing committed is lost."""
 
 
-class NodeUnreachable(NodeError):
+class NodeUnreachable(NodeError, code="node.unreachable"):
     """The node does not answer, or lacks what was requested."""
 
-    code = "node.unreachable"
 
-
-class SparkUnavailable(AnabranchError):
-    """Spark could not be started. Nothing ran."""
-
-    code = "spark.unavailable"
+class SparkUnavailable(AnabranchError, code="spark.unavailable"):
+    """Spark could not be started, or its Python cannot run tasks. Nothing ran."""

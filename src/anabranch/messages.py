@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from anabranch.records.bins import BinSet
+from anabranch.records.bin_set import BinSet
 from anabranch.records.home_use import HomeUse
 from anabranch.records.profiles import ProfileKind, TaskProfile
 from anabranch.records.run_list import RunList
@@ -30,23 +30,23 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     live: tuple[int, ...]
 
 
-class Acquire(msgspec.Struct, frozen=True, tag="acquire"):
+class BinsMessage(msgspec.Struct, frozen=True):
+    """A message about bins of a region; ``generation`` is that of their assignment."""
+
+    region: str
+    generation: int
+    bins: BinSet
+
+
+class Acquire(BinsMessage, frozen=True, tag="acquire"):
     """Take over bins: this worker has their state of the step before ahead of its first row (R2).
 
     An operator with state outside its handles takes it with ``ArrivingState.take_state``.
     """
 
-    region: str
-    generation: int
-    bins: BinSet
 
-
-class Hold(msgspec.Struct, frozen=True, tag="hold"):
+class Hold(BinsMessage, frozen=True, tag="hold"):
     """Do not compact these bins: their next owner is copying them."""
-
-    region: str
-    generation: int
-    bins: BinSet
 
 
 class Interrogate(msgspec.Struct, frozen=True, tag="interrogate"):
@@ -75,27 +75,20 @@ class ScaleDown(msgspec.Struct, frozen=True, tag="scale_down"):
     can_stay: BinSet
 
 
-class Collect(msgspec.Struct, frozen=True, tag="collect"):
+class Collect(BinsMessage, frozen=True, tag="collect"):
     """Hand over bins: after the data of this step, another worker owns their state.
 
     Operators with state outside their handles hand it over with ``LeavingState.add_state``.
     """
 
-    region: str
-    generation: int
-    bins: BinSet
 
-
-class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
+class Prefetch(BinsMessage, frozen=True, tag="prefetch"):
     """Copy the files of bins that will arrive, as of the step before, to this worker's home.
 
     It is sent in every step until they are acquired, so that only the last step is left to copy.
     ``allowance`` is how many bytes of large values the step may copy; None is unlimited.
     """
 
-    region: str
-    generation: int
-    bins: BinSet
     allowance: int | None = None
 
 
@@ -162,7 +155,6 @@ class KeyRegister(Protocol):
 
     def add_keys(self, keys: Iterable[Any]) -> None:
         """Register keys; a key that is registered again counts once."""
-        ...
 
 
 class NewShares(Protocol):
@@ -174,11 +166,9 @@ class NewShares(Protocol):
     @property
     def fewer(self) -> bool:
         """Whether there are going to be fewer workers."""
-        ...
 
     def can_stay(self, key: object) -> bool:
         """Whether a key of this step stays where it is; ``KeyError`` for another key."""
-        ...
 
 
 class LeavingState(Protocol):
@@ -187,11 +177,9 @@ class LeavingState(Protocol):
     @property
     def keys(self) -> tuple[Any, ...]:
         """The keys that leave and have something saved."""
-        ...
 
     def add_state(self, key: object, state: bytes) -> None:
         """What to hand over of a key, in place of what was saved; the last word counts."""
-        ...
 
 
 class ArrivingState(Protocol):
@@ -202,7 +190,6 @@ class ArrivingState(Protocol):
 
         What is taken is the taker's to apply: ``load`` is not called for these keys in this step.
         """
-        ...
 
 
 FileTags: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]

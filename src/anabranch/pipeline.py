@@ -24,7 +24,7 @@ from anabranch.coordinator.operations import (
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import DeadlinePassed, SnapshotExpired
-from anabranch.node.inline import InlineNode
+from anabranch.node.threads import ThreadedNode
 from anabranch.protocol import rescale_requests as requests
 from anabranch.protocol.failures import error_of
 from anabranch.protocol.rescale_history import FinishedRescale
@@ -43,7 +43,7 @@ class Pipeline:
     """A pipeline that runs in threads of this process."""
 
     def __init__(
-        self, directory: Path, driver: Driver, node: InlineNode, settings: Settings
+        self, directory: Path, driver: Driver, node: ThreadedNode, settings: Settings
     ) -> None:
         """The caller starts ``driver``."""
         self._directory = directory
@@ -245,16 +245,16 @@ class Pipeline:
         queries = self._node.queries
         if queries is None:
             return self.state_table(operator)
-        frame: DataFrame = queries.frame(self._node.snapshot, operator)
+        frame: DataFrame = queries.frame(self._node.core.snapshot, operator)
         return frame
 
     def state_table(self, operator: str) -> pa.Table:
         """An operator's state at the last committed step as an Arrow table, read without Spark."""
-        snapshot = self._node.snapshot
+        snapshot = self._node.core.snapshot
         try:
             return read_table(snapshot.view(operator), self._directory)
         except SnapshotExpired as error:
-            raise missing_or_expired(error, self._node.snapshot) from error
+            raise missing_or_expired(error, self._node.core.snapshot) from error
 
     def _rescale(
         self, request: TargetRequest, dry_run: bool, timeout: float | None

@@ -1,40 +1,30 @@
-"""Run a dataflow: the only module that chooses implementations."""
+"""Run a dataflow: the only module that chooses implementations.
+
+It imports them when it needs them: ``import anabranch`` loads this module.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch.coordinator.driver import Driver, Nodes
-from anabranch.coordinator.driver.journal_writer import JournalWriter
-from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.machine import Machine
-from anabranch.coordinator.operations import LoadCheckpoint
-from anabranch.coordinator.settings import Settings
-from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.validate import validate
-from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.leadership import Leadership
-from anabranch.node.core import NodeCore
-from anabranch.node.flow_code import code_of, load_flow
-from anabranch.node.inline import InlineNode
-from anabranch.node.process import NodeCommand, NodeProcess
-from anabranch.node.threads import ThreadedNode
-from anabranch.pipeline import Pipeline
-from anabranch.records.bins import bin_bits
-from anabranch.records.leader import Member
-from anabranch.store.files import ensure_directory
-from anabranch.task.program import Program
-from anabranch.task.worker_home import Homes, homes_of
-
 if TYPE_CHECKING:
+    from anabranch.coordinator.driver import Driver, Nodes
+    from anabranch.coordinator.effects import StepDone
+    from anabranch.coordinator.operations import LoadCheckpoint
+    from anabranch.coordinator.settings import Settings
+    from anabranch.dataflow.flow import Dataflow
     from anabranch.http.serving import Served
+    from anabranch.journal.leadership import Leadership
+    from anabranch.node.process import NodeProcess
+    from anabranch.node.threads import ThreadedNode
+    from anabranch.pipeline import Pipeline
+    from anabranch.task.worker_home import Homes
 
 BINS = 256
 
@@ -59,9 +49,10 @@ def run(
     """Start a dataflow and return its handle.
 
     Running it again with the same ``directory`` continues exactly where it stopped, with any
-    number of ``workers``. It uses this process's Spark if there is one; otherwise it starts Spark
-    on ``master`` (default ``local[*]``) with ``spark_conf``. Settings of ``spark_conf`` that can
-    change at run time apply in either case. ``bins`` is fixed when the directory is created.
+    number of ``workers``; None keeps those that it had, and gives a new one 2. It uses this
+    process's Spark if there is one; otherwise it starts Spark on ``master`` (default ``local[*]``)
+    with ``spark_conf``. Settings of ``spark_conf`` that can change at run time apply in either
+    case. ``bins`` is fixed when the directory is created.
     ``workers`` and ``isolate_workers`` override the settings of these names. ``rewind`` goes back
     to a kept checkpoint first, as ``Pipeline.load`` does. ``take_over`` fences the process that
     runs the pipeline and replaces it. ``watch`` is called with every committed step.
@@ -69,6 +60,9 @@ def run(
     Raises ``InvalidDataflow`` with all problems of the dataflow, and ``DirectoryError`` if the
     directory belongs to something else; then nothing was started.
     """
+    from anabranch.coordinator.operations import LoadCheckpoint
+    from anabranch.coordinator.settings import Settings
+
     chosen = settings or Settings()
     if workers is not None:
         chosen = replace(chosen, workers=workers)
@@ -106,27 +100,24 @@ def start_pipeline(
     ``publishing <sink>``, ``published``; where Spark writes the files of a sink also ``written``,
     ``decided``, ``placed`` and ``told <sink>``.
     """
+    from anabranch.pipeline import Pipeline
+    from anabranch.task.worker_home import homes_of
+
     directory = directory.absolute()
-    node = InlineNode(
-        build_node(
-            flow,
-            directory=directory,
-            bins=bins,
-            master=master,
-            spark_conf=spark_conf,
-            grace_seconds=settings.grace_seconds,
-            homes=homes_of(directory, settings.homes, isolated=settings.isolate_workers),
-            reached=reached,
-        )
+    if not take_over:
+        _leadership(directory).check_free()
+    node = build_node(
+        flow,
+        directory=directory,
+        bins=bins,
+        master=master,
+        spark_conf=spark_conf,
+        grace_seconds=settings.grace_seconds,
+        homes=homes_of(directory, settings.homes, isolated=settings.isolate_workers),
+        reached=reached,
     )
     driver = _driver(
-        directory,
-        settings,
-        node,
-        take_over=take_over,
-        rewind=rewind,
-        watch=watch,
-        reached=reached,
+        directory, settings, node, take_over=take_over, rewind=rewind, watch=watch, reached=reached
     )
     driver.start()
     pipeline = Pipeline(directory, driver, node, settings)
@@ -160,17 +151,23 @@ def serve(
     Unless ``inline``, the node is a separate process: it outlives this one for a while, and a
     restarted coordinator finds it and continues.
     """
-    # ``run`` serves nothing.
-    from anabranch.http.guard import check_access  # noqa: PLC0415
-    from anabranch.http.serving import served  # noqa: PLC0415
+    from anabranch.coordinator.operations import LoadCheckpoint
+    from anabranch.http.guard import check_access
+    from anabranch.http.serving import served
+    from anabranch.http.token import forget_token_variable
+    from anabranch.node.flow_code import code_of, load_flow
+    from anabranch.node.process import NodeCommand, NodeProcess
+    from anabranch.store.access import open_directory
+    from anabranch.task.worker_home import homes_of
 
     check_access(host, token)
+    forget_token_variable()
     path = directory.absolute()
-    ensure_directory(path)
+    open_directory(path)
     request = None if rewind is None else LoadCheckpoint(rewind, accept_duplicates)
-    nodes: InlineNode | NodeProcess
+    nodes: ThreadedNode | NodeProcess
     if inline:
-        node = build_node(
+        nodes = build_node(
             load_flow(flow),
             directory=path,
             bins=bins,
@@ -179,7 +176,6 @@ def serve(
             grace_seconds=settings.grace_seconds,
             homes=homes_of(path, settings.homes, isolated=settings.isolate_workers),
         )
-        nodes = InlineNode(node)
     else:
         command = NodeCommand(
             flow,
@@ -215,12 +211,20 @@ def _driver(
     watch: Callable[[StepDone], None] | None,
     reached: Reached = lambda point, step: None,
 ) -> Driver:
+    from anabranch.coordinator.driver import Driver
+    from anabranch.coordinator.machine import Machine
+
     machine = Machine(
         settings, code=code, take_over=take_over, directory=str(directory), rewind=rewind
     )
-    leading = ThisProcess(directory)
-    records = JournalWriter(leading.leadership.journal, lambda: secrets.token_hex(16))
-    return Driver(machine, records, leading, nodes, watch, reached)
+    return Driver(machine, _leadership(directory), nodes, watch, reached)
+
+
+def _leadership(directory: Path) -> Leadership:
+    from anabranch.journal.file_directory import FileDirectory
+    from anabranch.journal.leadership import Leadership
+
+    return Leadership(FileDirectory(directory / "journal"))
 
 
 def build_node(
@@ -233,28 +237,40 @@ def build_node(
     code: str | None = None,
     grace_seconds: float = 120.0,
     homes: Homes | None = None,
-    reached: Callable[[str, int], None] = lambda point, step: None,
+    reached: Reached = lambda point, step: None,
 ) -> ThreadedNode:
     """Build a node for a dataflow, with Spark, in this process. It opens nothing yet.
 
     ``code`` identifies the dataflow, by default the hash of the pickled dataflow. Raises
     ``InvalidDataflow`` with all problems of the dataflow.
     """
-    # Imported here so that a coordinator with a separate node starts fast, without Spark.
-    from anabranch.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
-    from anabranch.spark.code import save_program  # noqa: PLC0415
-    from anabranch.spark.frames import SparkFrames  # noqa: PLC0415
-    from anabranch.spark.queries.query import SparkQueries  # noqa: PLC0415
-    from anabranch.spark.session import open_session  # noqa: PLC0415
-    from anabranch.spark.sources.opening import SparkSources, with_schemas  # noqa: PLC0415
-    from anabranch.spark.step.plane import SparkPlane  # noqa: PLC0415
+    from anabranch.dataflow.validate import validate
+    from anabranch.http.token import forget_token_variable
+    from anabranch.node.core import NodeCore
+    from anabranch.node.preflight import check_before_spark
+    from anabranch.node.threads import ThreadedNode
+    from anabranch.records.bin_set import bin_bits
+    from anabranch.spark.analyzer import SparkAnalyzer
+    from anabranch.spark.code import dump_code, save_program
+    from anabranch.spark.frames import SparkFrames
+    from anabranch.spark.jvm import on_jvm_death
+    from anabranch.spark.queries.query import SparkQueries
+    from anabranch.spark.session import open_session, running_session
+    from anabranch.spark.sources.opening import SparkSources, with_schemas
+    from anabranch.spark.step.plane import SparkPlane
+    from anabranch.store.access import check_not_open_to_all, open_directory
+    from anabranch.task.program import Program
 
     bin_bits(bins)
+    path = Path(directory).absolute()
+    check_not_open_to_all(path)
+    forget_token_variable()
+    running = running_session() is not None
+    check_before_spark(flow.graph(), path, dump_code, is_running=running)
     spark = open_session(master, spark_conf)
     typed = validate(with_schemas(flow.graph(), spark), SparkAnalyzer(spark))
     program = Program(typed, bins)
-    path = Path(directory).absolute()
-    ensure_directory(path)
+    open_directory(path)
     pickled = save_program(path, program)
     sources = SparkSources(spark, path)
     core = NodeCore(
@@ -271,24 +287,4 @@ def build_node(
         pickled=pickled,
         reached=reached,
     )
-    return ThreadedNode(core, SparkQueries(spark, path))
-
-
-class ThisProcess:
-    """This process as the leader of a pipeline."""
-
-    def __init__(self, directory: Path) -> None:
-        self.leadership = Leadership(FileDirectory(directory / "journal"))
-
-    def lead(self, take_over: bool) -> int:
-        """Become the leader; ``DirectoryInUse`` if another process leads."""
-        return self.leadership.lead(take_over, socket.gethostname(), os.getpid(), time.time_ns())
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """Who takes part, by the entry of the leader."""
-        return self.leadership.members
-
-    def release(self) -> None:
-        """Give up leadership."""
-        self.leadership.release()
+    return ThreadedNode(core, SparkQueries(spark, path), on_jvm_death)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import conductor
+from benchmarks.__main__ import work_directory
 from benchmarks.cases import Case
 from benchmarks.conductor import conduct, run_case
 from benchmarks.measure import Batch
@@ -92,3 +93,9 @@ def test_when_the_budget_is_used_up_the_rest_is_left_out(tmp_path: Path) -> None
     found = conduct([case, case], tmp_path, tmp_path, late, lambda result, _: told.append(result))
     assert found == told
     assert {each.failure for each in found} == {"left out: the time budget was used up"}
+
+
+def test_the_directory_to_work_in_is_made(tmp_path: Path) -> None:
+    found = work_directory(tmp_path / "new" / "place")
+    assert found.is_dir()
+    assert found.parent == tmp_path / "new" / "place"

@@ -100,10 +100,7 @@ def test_the_demo_by_its_command(tmp_path: Path) -> None:
     assert re.search(r"\b3,000 so far\b", steps[-1])
     assert re.search(r"bins by-customer 64, by-tier 64$", steps[-1])
     settled = [line for line in lines if line.startswith("At ")]
-    assert [line.split(":")[0] for line in settled] == [
-        "At 6 workers",
-        "At 1 worker",
-    ]
+    assert [line.split(":")[0] for line in settled] == ["At 6 workers", "At 1 worker"]
     assert all(re.search(r" [1-9]\d* bins, [\d,]+ keys, .* moved, ", line) for line in settled)
     assert "Finished" in lines
     assert "running totals written" in ran.stdout
@@ -122,7 +119,7 @@ def test_a_wrong_result_is_found_told_loudly_and_ends_with_1(
         now = (orders + 1, spent + order.amount if orders != 1 else spent)
         return (key.customer, *now, order.amount), now
 
-    monkeypatch.setattr(demo_flow, "add", forgetful)
+    monkeypatch.setattr(demo_flow, "add_order", forgetful)
     out = io.StringIO()
     code = run_demo(DemoOptions(2_000, 1, 2, None), Console(file=out, width=200))
     assert code == 1

@@ -15,10 +15,7 @@ import pytest
 from anabranch.cli.demo import check as demo_check
 from anabranch.cli.demo.check import Comparison, check_result, tier_of
 
-ORDERS = [
-    [("ada", 60_000), ("bob", 100), ("ada", 50_000)],
-    [("bob", 200), ("ada", 2_000_000)],
-]
+ORDERS = [[("ada", 60_000), ("bob", 100), ("ada", 50_000)], [("bob", 200), ("ada", 2_000_000)]]
 # customer, orders, spent, amount; two files of output in the first step
 TOTALS: dict[str, list[tuple[Any, ...]]] = {
     "step-000000000001-0": [("ada", 1, 60_000, 60_000), ("ada", 2, 110_000, 50_000)],

@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import app as cli
-from anabranch.cli.doctor.checks import Verdict
+from anabranch.cli.doctor.checks import Verdict, ok
 from anabranch.cli.doctor.directory_checks import directory_checks, room_check, sync_check
 from anabranch.cli.doctor.machine_checks import GIB, cores_check, memory_check, scratch_check
 from anabranch.cli.doctor.package_checks import package_check, python_check, satisfies
+from anabranch.cli.doctor.spark_checks import archive_check
 
 
 def diagnosed(*arguments: str, code: int = 0) -> dict[str, tuple[str, str, str | None]]:
@@ -141,6 +142,17 @@ def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
     assert (check.verdict, check.what) == (Verdict.FAIL, f"{tmp_path / 'file'} is not a directory")
 
 
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [(0o700, "OK"), (0o770, "OK"), (0o755, "WARN"), (0o777, "FAIL")]
+)
+def test_a_pipeline_that_others_may_use_is_told(tmp_path: Path, mode: int, verdict: str) -> None:
+    assert "access" not in [check.name for check in directory_checks(tmp_path)]
+    (tmp_path / "journal").mkdir()
+    tmp_path.chmod(mode)
+    (check,) = [check for check in directory_checks(tmp_path) if check.name == "access"]
+    assert check.verdict == verdict
+
+
 def test_a_directory_that_takes_no_files() -> None:
     *_, check = directory_checks(Path("/proc"))
     assert check.verdict is Verdict.FAIL
@@ -212,3 +224,22 @@ def test_spark_starts_and_runs_a_job(tmp_path: Path) -> None:
     last = json.loads(ran.stdout)[-1]
     assert (last["name"], last["verdict"]) == ("spark", "OK")
     assert "starts in" in last["what"]
+
+
+def test_the_archive_of_classes_is_told_of(tmp_path: Path) -> None:
+    archive = tmp_path / "spark.jsa"
+    assert archive_check(None).verdict is Verdict.OK
+    missing = archive_check(archive)
+    assert (missing.verdict, missing.what.split(":")[0]) == (Verdict.OK, "not made yet")
+    archive.with_suffix(".failed").write_text("No space left on device\n")
+    failed = archive_check(archive)
+    assert failed.verdict is Verdict.WARN
+    assert failed.what == "could not be made: No space left on device"
+    assert failed.do is not None
+    assert "-m anabranch.spark.class_archive" in failed.do
+    tmp_path.chmod(0o700)
+    archive.write_bytes(b"x" * 2048)
+    archive.chmod(0o600)
+    assert archive_check(archive) == ok("class archive", f"{archive}, 2.0 KiB")
+    archive.chmod(0o622)
+    assert archive_check(archive).verdict is Verdict.WARN

@@ -43,9 +43,11 @@ from anabranch.http.feed import TimedStep
 from anabranch.http.profile_text import NOT_YET
 from anabranch.http.schemas import ProfileAnswer
 from anabranch.http.server import Server
-from anabranch.protocol.node import Failure
+from anabranch.protocol.node import Failure, SinkRetry
 from anabranch.protocol.status import (
     CheckpointUnderWay,
+    NoStep,
+    NoStepReason,
     OperatorStatus,
     Phase,
     SinkStatus,
@@ -91,9 +93,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def failure(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    *arguments: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str]:
     """How the program ends, and what it says on stderr; stdout stays empty."""
     monkeypatch.setattr(sys, "argv", ["anabranch", *arguments])
@@ -179,10 +179,7 @@ def test_pause_and_start_of_a_source(running: Running) -> None:
 
 @pytest.mark.parametrize("name", ["number", "", "a/b", "../pause", "?x"])
 def test_a_source_that_is_not_there_ends_with_the_code_of_a_refusal(
-    running: Running,
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    running: Running, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ("--directory", str(running.directory), "--source", name)
     for verb in ("pause", "start"):
@@ -322,12 +319,13 @@ def test_texts_of_others_are_shown_as_they_are(
         checkpoint=CheckpointUnderWay(4, 10, 3, HOSTILE),
         operators=(OperatorStatus(HOSTILE, HOSTILE, 1, 1, 1),),
         sources=(SourceStatus(HOSTILE, 7),),
-        sinks=(SinkStatus(HOSTILE, 1, 0),),
+        sinks=(SinkStatus(HOSTILE, 1, 0, SinkRetry(Failure("sink", HOSTILE), 1, 1.0, 1.0)),),
+        node_lost=Failure("node.jvm_died", HOSTILE),
         queued=(HOSTILE,),
     )
     monkeypatch.setattr(running.little, "status", lambda: status)
     shown = running("status")
-    assert (shown.count(HARMLESS), "\x1b" in shown, "\x9b" in shown) == (9, False, False)
+    assert (shown.count(HARMLESS), "\x1b" in shown, "\x9b" in shown) == (11, False, False)
     assert HARMLESS in status_line(status)
     console = Console(force_terminal=True, width=200, file=io.StringIO())
     console.print(picture(status, [TimedStep(StepDone(1, 1, 1, 0.5, {}), 1.0)], 2.0, "http://x:1"))
@@ -389,6 +387,11 @@ def test_everything_that_keeps_a_pipeline_waiting_is_shown() -> None:
         checkpoint=CheckpointUnderWay(4, 10, 3, "the step under way"),
         queued=("load 2",),
         failure=Failure("store.disk_full", "No space", do="Make room."),
+        node_lost=Failure("node.jvm_died", "The JVM has ended"),
+        sinks=(
+            SinkStatus("away", 3, 1, SinkRetry(Failure("sink.callback", "No"), 11, 95.2, 21.4)),
+            SinkStatus("over", 2, 2, SinkRetry(Failure("sink.callback", "Never"), 1, 0.0, None)),
+        ),
     )
     console.print(status_picture(status))
     shown = console.export_text()
@@ -398,5 +401,28 @@ def test_everything_that_keeps_a_pipeline_waiting_is_shown() -> None:
         "checkpoint: 3 of 10 files, waits for the step under way",
         "queued: load 2",
         "[store.disk_full] No space. Make room.",
+        "the node was replaced: [node.jvm_died] The JVM has ended",
+        "failing for 95 s (11 tries), next try in 21 s: [sink.callback] No",
+        "failing for 0 s (1 try), given up: [sink.callback] Never",
     ):
         assert text in shown
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "shown"),
+    [
+        (Phase.RUNNING, NoStepReason.INPUT, True),
+        (Phase.RECOVERING, NoStepReason.REPLAY, True),
+        (Phase.PAUSED, NoStepReason.PAUSED, False),
+        (Phase.COMPLETED, NoStepReason.ENDED, False),
+    ],
+)
+def test_why_no_step_runs_is_shown_unless_the_phase_says_it(
+    phase: Phase, reason: NoStepReason, shown: bool
+) -> None:
+    console = Console(record=True, width=120, file=io.StringIO())
+    found = NoStep(reason, "A [reason] of its own")
+    console.print(
+        status_picture(msgspec.structs.replace(Little().status(), phase=phase, no_step=found))
+    )
+    assert ("no step: A [reason] of its own" in console.export_text()) == shown

@@ -20,8 +20,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import anabranch as ab
-from anabranch.cli import serving
-from anabranch.cli.run import NodeKind, RunOptions, Serving, register
+from anabranch.cli.run import Serving, register
 from anabranch.cli.run_view import RunView, line, picture
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.operations import Operation, ShutDownPipeline
@@ -42,15 +41,13 @@ from tests.http.raw import until
 class LittleServing:
     """A little coordinator with its server, as the command wants it."""
 
-    def __init__(
-        self, little: Little, options: RunOptions, tell: Callable[[StepDone], None]
-    ) -> None:
+    def __init__(self, little: Little, given: dict[str, Any]) -> None:
         self.little = little
         self._steps = little.steps(0.05)
-        threading.Thread(target=self._listen, args=(tell,), daemon=True).start()
-        self._server = Server(
-            Application(little.begin(), options.token), options.host, options.port, options.token
-        ).start()
+        threading.Thread(target=self._listen, args=(given["watch"],), daemon=True).start()
+        token: str | None = given["token"]
+        application = Application(little.begin(), token)
+        self._server = Server(application, given["host"], given["port"], token).start()
         self.closed = False
 
     def _listen(self, tell: Callable[[StepDone], None]) -> None:
@@ -97,15 +94,20 @@ class Brief(Little):
         return found
 
 
-def application(
-    little: Little, served: list[tuple[RunOptions, LittleServing]] | None = None
-) -> typer.Typer:
-    def serve(options: RunOptions, tell: Callable[[StepDone], None]) -> Serving:
-        serving = LittleServing(little, options, tell)
+Given = tuple[dict[str, Any], LittleServing]
+
+
+def application(little: Little, served: list[Given] | None = None) -> typer.Typer:
+    def serve(flow: str, **given: Any) -> Serving:
+        serving = LittleServing(little, given)
         if served is not None:
-            served.append((options, serving))
+            served.append(({"flow": flow, **given}, serving))
         return serving
 
+    return application_of(serve)
+
+
+def application_of(serve: Callable[..., Serving]) -> typer.Typer:
     app = typer.Typer(pretty_exceptions_enable=False)
     app.callback()(lambda: None)
     register(app, serve)
@@ -118,7 +120,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def test_options_are_read(tmp_path: Path) -> None:
-    served: list[tuple[RunOptions, LittleServing]] = []
+    served: list[Given] = []
     little = Little()
     threading.Timer(0.3, little.ask, (ShutDownPipeline(), 0)).start()
     options = {
@@ -143,8 +145,9 @@ def test_options_are_read(tmp_path: Path) -> None:
     given = ["orders.py:flow", *(part for pair in options.items() for part in pair), *flags]
     code, text = run(application(little, served), given)
     assert code == 0, text
-    ((run_options, serving),) = served
-    assert run_options == RunOptions(
+    ((given_on, serving),) = served
+    del given_on["watch"]
+    assert given_on == dict(
         flow="orders.py:flow",
         directory=tmp_path / "state",
         settings=Settings(
@@ -160,19 +163,19 @@ def test_options_are_read(tmp_path: Path) -> None:
         ),
         bins=64,
         master="local[4]",
-        conf=(("spark.driver.memory", "2g"),),
+        spark_conf={"spark.driver.memory": "2g"},
         host="127.0.0.1",
         port=0,
         token="t",
         take_over=True,
         rewind=7,
         accept_duplicates=True,
-        node=NodeKind.INLINE,
+        inline=True,
     )
     assert serving.closed
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, *options: str) -> Settings:
+def chosen(directory: Path, *options: str) -> Settings:
     """The settings that a pipeline is served with when ``anabranch run`` has these options."""
     settings: list[Settings] = []
 
@@ -180,36 +183,30 @@ def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, *options: str) -> S
         settings.append(given["settings"])
         raise UserFunctionFailed("not served")
 
-    monkeypatch.setattr(serving, "serve", serve)
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.callback()(lambda: None)
-    register(app, serving.serve_flow)
     with pytest.raises(UserFunctionFailed):
-        run(app, ["f.py:flow", "--directory", str(directory), *options])
+        run(application_of(serve), ["f.py:flow", "--directory", str(directory), *options])
     return settings[0]
 
 
-def test_the_usual_options_are_the_usual_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert chosen(monkeypatch, tmp_path) == Settings()
+def test_the_usual_options_are_the_usual_settings(tmp_path: Path) -> None:
+    assert chosen(tmp_path) == Settings()
 
 
-def test_a_step_may_take_as_long_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = chosen(monkeypatch, tmp_path, "--step-seconds", "7200")
+def test_a_step_may_take_as_long_as_told(tmp_path: Path) -> None:
+    found = chosen(tmp_path, "--step-seconds", "7200")
     assert found == Settings(deadlines=ab.Deadlines(step=7200))
 
 
 @pytest.mark.parametrize(("seconds", "grace"), [("0", 120), ("30", 120), ("60", 120), ("300", 360)])
 def test_files_stay_for_as_long_as_a_query_may_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str, grace: float
+    tmp_path: Path, seconds: str, grace: float
 ) -> None:
-    found = chosen(monkeypatch, tmp_path, "--query-seconds", seconds)
+    found = chosen(tmp_path, "--query-seconds", seconds)
     assert found == Settings(query_seconds=float(seconds), grace_seconds=grace)
 
 
 def test_bins_that_are_no_power_of_two_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    served: list[tuple[RunOptions, LittleServing]] = []
+    served: list[Given] = []
     given = ["f.py:flow", "--directory", str(tmp_path), "--bins", "100"]
     code, text = run(application(Little(), served), given)
     assert (code, served) == (2, [])
@@ -228,7 +225,7 @@ def test_bins_that_are_no_power_of_two_are_refused_before_anything_starts(tmp_pa
 def test_a_token_that_no_call_could_bring_is_wrong_usage(
     tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str]
 ) -> None:
-    served: list[tuple[RunOptions, LittleServing]] = []
+    served: list[Given] = []
     given = ["run", "f.py:flow", "--directory", str(tmp_path), "--host", "0.0.0.0", *arguments]
     ran = CliRunner().invoke(application(Little(), served), given, env=environment)
     assert (ran.exit_code, served) == (2, [])
@@ -236,13 +233,13 @@ def test_a_token_that_no_call_could_bring_is_wrong_usage(
 
 
 def test_a_token_of_the_command_line_goes_before_that_of_the_environment(tmp_path: Path) -> None:
-    served: list[tuple[RunOptions, LittleServing]] = []
+    served: list[Given] = []
     little = Little()
     threading.Timer(0.3, little.ask, (ShutDownPipeline(), 0)).start()
     given = ["run", "f.py:flow", "--directory", str(tmp_path), "--token", "t"]
     ran = CliRunner().invoke(application(little, served), given, env={"ANABRANCH_TOKEN": ""})
     assert ran.exit_code == 0, ran.output
-    assert [options.token for options, _ in served] == ["t"]
+    assert [given["token"] for given, _ in served] == ["t"]
 
 
 def test_it_shows_lines_and_its_address_and_ends_with_the_pipeline(tmp_path: Path) -> None:

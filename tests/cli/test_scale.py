@@ -233,13 +233,7 @@ def test_a_bar_shows_bins_keys_time_longest_step_and_budget(tmp_path: Path) -> N
         assert (seen.number, seen.status.rescale) == (1, None)
         shown = console.export_text()
         assert re.search(r"\b[123]/4 bins", shown), shown
-        for text in (
-            "4 workers",
-            " keys ",
-            " s left",
-            "longest step 0.20 s",
-            "budget 1",
-        ):
+        for text in ("4 workers", " keys ", " s left", "longest step 0.20 s", "budget 1"):
             assert text in shown
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.coordinator.parts.parts import Parts
+from anabranch.coordinator.parts.parts import STANDARD, Parts
 from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.parts.sources import SOURCES, SourcePositions
-from anabranch.coordinator.parts.standard import STANDARD
 from anabranch.records.plan import Input, Plan, PlannedPart
 from anabranch.rescale.controller import Rescale
 from anabranch.rescale.step_moves import PART, StepMoves, moves_of

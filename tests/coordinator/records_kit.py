@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from anabranch.coordinator.driver.journal_writer import JournalEffect, JournalWriter
+from anabranch.coordinator.driver.journal_writer import JournalWriter
 from anabranch.coordinator.effects import (
+    JournalEffect,
     MakeBranch,
     ReadJournal,
     Trim,

@@ -70,6 +70,7 @@ from anabranch.protocol.node import (
     OpenOrder,
     Output,
     Running,
+    SinkRetry,
     StepFailure,
     StepOrder,
     SweepOrder,
@@ -320,9 +321,8 @@ def test_an_outcome_that_nobody_waits_for_raises_with_its_story() -> None:
     with pytest.raises(UnexpectedOutcome, match="CommitWritten in Idle") as caught:
         bench.send(CommitWritten(commit(8), ours=True))
     (entry,) = [each for each in caught.value.entries if each.event == "CommitWritten"]
-    causes = bench.machine.log.causes_of(entry.number)
-    assert [each.event for each in causes[-2:]] == ["ResultFetched", "CommitWritten"]
-    assert causes[-2].effects == ("WriteCommit",)
+    (cause,) = [each for each in caught.value.entries if each.number == entry.cause]
+    assert (cause.event, cause.effects) == ("ResultFetched", ("WriteCommit",))
 
 
 def test_outcomes_that_come_late_are_taken_for_that() -> None:
@@ -372,6 +372,44 @@ def test_too_much_unpublished_output_stops_the_steps_and_names_the_sink() -> Non
     assert "'out'" in (pipeline_status(bench.machine.memory, 0.0).waiting_for or "")
     going = bench.report(Open(9), offer=bench.offer(10), published={"out": 8})
     assert going == [Take(10)]
+
+
+def test_the_sink_that_fails_is_named_with_its_error_and_not_one_that_is_as_far() -> None:
+    bench = Bench(Settings(max_unpublished_steps=1))
+    bench.open(journal(7))
+    bench.seconds = 20.0
+    bench.step(8)
+    retry = SinkRetry(Failure("sink.publish_failed", "The database is away"), 3, 12.0, 4.0)
+    behind = {"published": {"a": 7, "b": 7, "out": 8}, "sink_retries": {"b": retry}}
+    assert bench.report(Open(8), offer=bench.offer(9), **behind) == [], "no step is planned"
+    bench.seconds += 1.5
+    status = pipeline_status(bench.machine.memory, bench.seconds)
+    assert status.phase is Phase.RUNNING
+    assert status.waiting_for is not None
+    assert "sink 'b' has published up to step 7" in status.waiting_for
+    assert "failed 3 times in 12 seconds: [sink.publish_failed] The database" in status.waiting_for
+    told = {sink.sink: sink.retry for sink in status.sinks}
+    assert told == {
+        "a": None,
+        "out": None,
+        "b": msgspec.structs.replace(retry, seconds=13.5, next_seconds=2.5),
+    }
+    back = bench.report(Open(8), offer=bench.offer(9), published={"a": 8, "b": 8, "out": 8})
+    assert back == [Take(9)]
+
+
+def test_a_node_whose_jvm_died_is_replaced_and_the_status_says_why() -> None:
+    bench = Bench()
+    bench.open(journal(7))
+    died = Failure("node.jvm_died", "Spark's Java virtual machine has ended: killed by SIGKILL")
+    bench.report(Open(7), offer=bench.offer(8))
+    # A call that reaches the node before its loss is known fails nobody.
+    assert bench.send(EffectFailed(Take(8), died)) == []
+    assert bench.send(NodeLost(died)) == [FindNode()]
+    status = pipeline_status(bench.machine.memory, bench.seconds)
+    assert status.node_lost == died
+    assert status.waiting_for is not None
+    assert "[node.jvm_died] Spark's Java virtual machine has ended" in status.waiting_for
 
 
 def test_operators_are_told_of_the_end_one_a_step_then_all_is_over() -> None:
@@ -644,6 +682,22 @@ def test_a_checkpoint_that_could_not_be_trimmed_keeps_its_files_until_it_is() ->
     assert bench.send(JournalTrimmed((3, 5, 7))) == []
     order = order_of(bench.send(JournalTrimmed((5, 7))), SweepOrder)
     assert state(3) not in order.states
+
+
+def test_staged_output_stays_until_a_commit_says_that_it_is_published() -> None:
+    """Whoever comes after a crash goes by the last commit, and publishes again what it lacks."""
+    bench = Bench()
+    bench.open(journal(7))
+    bench.step(8)
+    bench.report(Open(8), published={"out": 8})
+    assert not bench.machine.memory.outputs
+    swept = sweep_order(bench.machine.memory)
+    assert swept is not None
+    assert [output.step for output in swept.outputs] == [8]
+    bench.step(9)
+    swept = sweep_order(bench.machine.memory)
+    assert swept is not None
+    assert [output.step for output in swept.outputs] == [9]
 
 
 def test_a_checkpoint_that_cannot_be_made_is_reported_and_steps_go_on() -> None:

@@ -22,7 +22,6 @@ from anabranch.coordinator.operations import (
     StartPipeline,
 )
 from anabranch.protocol.node import Closed, Done, Failure, Open, OpenOrder, StepOrder
-from anabranch.records.entries import encode
 from anabranch.records.plan import Input, Plan, decode_plan
 from anabranch.records.profiles import ProfileKind, ProfileRequest, TaskProfile
 from tests.coordinator.bench import Bench, commit, journal, order_of, plan, read, result
@@ -72,10 +71,10 @@ def test_the_next_plan_carries_the_request_and_its_commit_answers() -> None:
 
 
 def test_a_plan_without_a_request_does_not_mention_it() -> None:
-    body = encode(plan(8))
+    body = msgspec.json.encode(plan(8))
     assert b"profile" not in body
     requested = msgspec.structs.replace(plan(8), profile=HEAP)
-    assert decode_plan(encode(requested)) == requested
+    assert decode_plan(msgspec.json.encode(requested)) == requested
     assert decode_plan(body).profile is msgspec.UNSET
 
 
@@ -93,7 +92,7 @@ def test_one_request_a_step_and_equal_ones_together() -> None:
     bench = at_step_7()
     for number, request in ((1, TIME), (2, HEAP), (3, TIME)):
         bench.send(Asked(number, ProfileWorker(request)))
-    assert bench.machine.memory.profile.waiting == ((1, TIME), (2, HEAP), (3, TIME))
+    assert [number for number, _ in bench.machine.memory.profile.queue] == [1, 2, 3]
     first = planned(bench, 8)
     assert first.profile == TIME
     assert set(answers(committed(bench, first, FOUND))) == {1, 3}
@@ -148,7 +147,7 @@ def test_who_waits_when_a_pause_begins_is_told() -> None:
     assert found[2].failure is None
     assert found[1].failure is not None
     assert "was paused" in found[1].failure.what
-    assert bench.machine.memory.profile.waiting == ()
+    assert bench.machine.memory.profile.queue == []
 
 
 def test_who_waits_at_the_end_is_told() -> None:

@@ -24,7 +24,7 @@ from anabranch.coordinator.operations import (
     RescalePipeline,
     StartPipeline,
 )
-from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.parts.sources import positions_of
 from anabranch.coordinator.phases import Planning
 from anabranch.coordinator.rescaling import forecast_of
@@ -148,8 +148,8 @@ def test_a_request_is_durable_with_the_plan_that_was_made_from_it() -> None:
     second.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written,) = second.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
-    assert rescale_of(written.commit).number == 1
-    assert [m.end for m in rescale_of(written.commit).handing] == [
+    assert RESCALE.of(written.commit).number == 1
+    assert [m.end for m in RESCALE.of(written.commit).handing] == [
         m.end for m in moves_in(planned).collect
     ]
 
@@ -165,7 +165,7 @@ def test_what_moving_cost_a_step_sets_the_pace_of_the_next(cost: float, pace: fl
     bench.open(journal(7, commit=commit(7, workers=2)))
     bench.send(Asked(1, RescalePipeline(Scale(4))))
     made = run(bench, next_plan(bench, 8), parts=report(moving_seconds=cost))
-    phase = rescale_of(made).phase
+    phase = RESCALE.of(made).phase
     assert isinstance(phase, Moving)
     assert phase.migration.pace == pace
 
@@ -179,14 +179,14 @@ def test_a_start_with_fewer_workers_tells_those_that_have_no_bins_any_more() -> 
     assert Shutdown(1) in moves_in(planned).messages("by-name", 1)
     made = run(bench, planned)
     assert made.workers == 1
-    assert rescale_of(made).workers == (0,)
-    assert rescale_of(made).history[-1].outcome == "reopened"
+    assert RESCALE.of(made).workers == (0,)
+    assert RESCALE.of(made).history[-1].outcome == "reopened"
 
 
 def test_a_plan_for_another_number_of_workers_is_not_taken_over() -> None:
     """Somebody was started with one worker, planned and died: two are wanted, as before."""
     theirs = plan(8, 1, placement=(Assignment("by-name", 2, (0, 0, 0, 0)),), started_with=1)
-    bench = Bench()
+    bench = Bench(Settings(workers=2))
     bench.begin(journal(7, commit=commit(7, workers=2), plan=theirs))
     bench.opened = order_of(bench.report(Closed()), OpenOrder).number
     (written,) = bench.report(Open(7), published={"out": 7})
@@ -200,7 +200,7 @@ def test_a_step_that_has_run_for_another_number_of_workers_counts() -> None:
     """Bins are shared anew after it."""
     one = (Assignment("by-name", 2, (0, 0, 0, 0)),)
     theirs = plan(8, 1, placement=one, started_with=1)
-    bench = Bench(Settings(rescale=AT_ONCE))
+    bench = Bench(Settings(workers=2, rescale=AT_ONCE))
     bench.begin(journal(7, commit=commit(7, workers=2), plan=theirs))
     bench.opened = 5
     bench.report(Open(8), opened=5, done=Done(8, 1), published={"out": 7})
@@ -240,7 +240,7 @@ def reopened(bench: Bench) -> Plan:
 def test_bins_in_hand_over_outlive_a_start_with_another_number_of_workers() -> None:
     """Somebody was started with four workers, planned and died: bin 1 is still to be acquired."""
     made = commit(7, workers=2, parts=parts_with(positions(7), HANDED))
-    bench = Bench(Settings(rescale=AT_ONCE))
+    bench = Bench(Settings(workers=2, rescale=AT_ONCE))
     bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     planned = reopened(bench)
     assert planned.placement[0].workers == (0, 1, 1, 1)
@@ -250,7 +250,7 @@ def test_bins_in_hand_over_outlive_a_start_with_another_number_of_workers() -> N
 def test_bins_in_hand_over_outlive_a_node_that_runs_a_step_for_others() -> None:
     """The step for four workers was waited for, and its node was lost."""
     made = commit(7, workers=2, parts=parts_with(positions(7), HANDED))
-    bench = Bench(Settings(rescale=AT_ONCE))
+    bench = Bench(Settings(workers=2, rescale=AT_ONCE))
     bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     bench.opened = 5
     bench.report(Running(8, 0), published={"out": 7})
@@ -289,7 +289,7 @@ def test_a_request_after_a_start_with_other_workers_is_durable_with_its_plan() -
     assert isinstance(kept.phase, Interrogating)
     assert kept.phase.request == Scale(3)
     value = msgspec.json.decode(theirs.parts[PART].value, type=Rescale)
-    assert rescale_of(run(bench, theirs)).number == value.number
+    assert RESCALE.of(run(bench, theirs)).number == value.number
 
 
 def test_requests_are_judged_by_where_the_bins_are_after_a_start_with_other_workers() -> None:
@@ -304,7 +304,7 @@ def test_requests_are_judged_by_where_the_bins_are_after_a_start_with_other_work
 def test_who_asks_while_a_step_for_others_runs_is_told_that_it_was_not_heard() -> None:
     """Bins are shared anew after it, from what its commit says."""
     made = commit(7, workers=2)
-    bench = Bench(Settings(rescale=AT_ONCE))
+    bench = Bench(Settings(workers=2, rescale=AT_ONCE))
     bench.begin(journal(7, commit=made, plan=planned_with(4, made)))
     bench.opened = 5
     bench.report(Running(8, 0), published={"out": 7})
@@ -312,7 +312,7 @@ def test_who_asks_while_a_step_for_others_runs_is_told_that_it_was_not_heard() -
     bench.report(Open(8), done=Done(8, 0), published={"out": 7})
     (written, *_) = bench.send(ResultFetched(result(8)))
     assert isinstance(written, WriteCommit)
-    assert not isinstance(rescale_of(written.commit).phase, Interrogating)
+    assert not isinstance(RESCALE.of(written.commit).phase, Interrogating)
     bench.send(Asked(2, RescalePipeline(Scale(1))))
     found = answers(bench.send(CommitWritten(written.commit, ours=True)))
     assert {number: each and each.code for number, each in found.items()} == {
@@ -364,8 +364,8 @@ def test_a_step_that_is_finished_for_a_pause_answers_who_has_asked_before() -> N
     bench, made = asked_while_a_step_runs()
     assert answers(bench.send(Asked(2, PausePipeline()))) == {2: None}
     assert answers(bench.send(CommitWritten(made, ours=True))) == {1: None}
-    assert bench.machine.memory.rescale == rescale_of(made)
-    assert isinstance(rescale_of(made).phase, Interrogating)
+    assert bench.machine.memory.rescale == RESCALE.of(made)
+    assert isinstance(RESCALE.of(made).phase, Interrogating)
 
 
 def test_who_has_asked_too_late_for_the_step_before_a_pause_is_told_so() -> None:

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.coordinator.effects import Answer, Effect, EndPipeline, Give, ReplaceNode, Take
-from anabranch.coordinator.events import (
-    Asked,
-    BranchMade,
-    EffectFailed,
-    NodeLost,
-    TimePassed,
-)
+from anabranch.coordinator.events import Asked, BranchMade, EffectFailed, NodeLost, TimePassed
 from anabranch.coordinator.operations import (
     LoadCheckpoint,
     Operation,

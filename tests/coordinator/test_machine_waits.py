@@ -10,15 +10,7 @@ import pytest
 from anabranch.coordinator.effects import Answer, EndPipeline
 from anabranch.coordinator.events import Asked, CheckpointWritten, NodeLost, TimePassed
 from anabranch.coordinator.operations import LoadCheckpoint, ShutDownPipeline
-from anabranch.coordinator.phases import (
-    AnyPhase,
-    Closing,
-    Idle,
-    Meeting,
-    Opening,
-    Stepping,
-    Taking,
-)
+from anabranch.coordinator.phases import AnyPhase, Closing, Idle, Meeting, Opening, Stepping, Taking
 from anabranch.coordinator.settings import Deadlines, Settings
 from anabranch.protocol.node import (
     Checked,

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from anabranch.coordinator.driver.checkpoint_files import checkpoint_files
+from anabranch.coordinator.driver.checkpoint_copy import checkpoint_entries, checkpoint_files
 from anabranch.coordinator.effects import (
     MakeBranch,
     ReadJournal,
@@ -44,23 +44,29 @@ from tests.coordinator.records_kit import Office, checkpoint, commit, plan, stag
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
+def bare(tmp_path: Path) -> Office:
     return Office(tmp_path)
+
+
+@pytest.fixture
+def office(bare: Office) -> Office:
+    bare.identify()
+    return bare
 
 
 def outputs(*steps: int, branch: int = 0) -> tuple[Output, ...]:
     return tuple(Output(step, staged(branch, step), branch) for step in steps)
 
 
-def test_an_empty_directory_stands_at_nothing(office: Office) -> None:
-    assert office.view() == JournalView()
+def test_an_empty_directory_stands_at_nothing(bare: Office) -> None:
+    assert bare.view() == JournalView()
 
 
-def test_the_first_identity_counts(office: Office) -> None:
-    report = office.perform(WriteIdentity("orders", 2))
+def test_the_first_identity_counts(bare: Office) -> None:
+    report = bare.perform(WriteIdentity("orders", 2))
     assert report == IdentityWritten(Identity("drawn-0", "orders", 2))
-    assert office.perform(WriteIdentity("others", 4)) == report
-    assert office.view() == JournalView(identity=Identity("drawn-0", "orders", 2))
+    assert bare.perform(WriteIdentity("others", 4)) == report
+    assert bare.view() == JournalView(identity=Identity("drawn-0", "orders", 2))
 
 
 def test_plans_and_commits_are_adopted_from_whoever_was_first(office: Office) -> None:
@@ -270,7 +276,6 @@ def copied(office: Office, names: tuple[str, ...], to: Path) -> Office:
 def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
     office: Office, tmp_path: Path, branch: int
 ) -> None:
-    office.identify()
     for step in range(1, 5):
         office.step(step)
     if branch:
@@ -281,7 +286,8 @@ def test_a_copy_of_the_files_of_a_checkpoint_stands_there(
     office.step(5 if not branch else 4, branch=branch)
     whole = office.view()
 
-    names = checkpoint_files(kept)
+    entries = (f"journal/{name}" for name in checkpoint_entries(kept))
+    names = (*entries, *checkpoint_files(kept))
     text = f"{branch}-3"
     runs = (f"run/totals/{text}-0.blob", f"run/totals/{text}.arrow")
     assert set(names) == {
@@ -354,7 +360,6 @@ def test_a_branch_whose_checkpoint_is_damaged_stands_at_the_commit(office: Offic
 
 @pytest.mark.parametrize("entry", ["branch/1", "commit/1/000000000002", "identity"])
 def test_an_entry_that_cannot_be_done_without_is_told(office: Office, entry: str) -> None:
-    office.identify()
     office.step(1)
     office.rewind(office.keep(checkpoint(1)))
     office.step(2, branch=1)
@@ -368,7 +373,7 @@ def test_an_entry_that_cannot_be_done_without_is_told(office: Office, entry: str
 
 
 def test_a_retry_after_an_error_finds_its_own_entry(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    bare: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = files.sync_directory
     broken = True
@@ -380,18 +385,18 @@ def test_a_retry_after_an_error_finds_its_own_entry(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         sync(path)
 
-    office.step(1)
+    bare.step(1)
     monkeypatch.setattr(files, "sync_directory", fail_once)
-    report = office.perform(WriteCommit(0, commit(2)))
+    report = bare.perform(WriteCommit(0, commit(2)))
     assert isinstance(report, EffectFailed)
     assert report.effect == WriteCommit(0, commit(2))
-    assert office.perform(WriteCommit(0, commit(2))) == CommitWritten(commit(2), ours=True)
+    assert bare.perform(WriteCommit(0, commit(2))) == CommitWritten(commit(2), ours=True)
 
     broken = True
-    assert isinstance(office.perform(WriteIdentity("orders", 2)), EffectFailed)
-    report = office.perform(WriteIdentity("orders", 2))
+    assert isinstance(bare.perform(WriteIdentity("orders", 2)), EffectFailed)
+    report = bare.perform(WriteIdentity("orders", 2))
     assert isinstance(report, IdentityWritten)
-    assert office.view().identity == report.identity
+    assert bare.view().identity == report.identity
 
 
 def test_another_body_under_the_name_of_a_failed_one_is_not_taken_for_it(

@@ -17,6 +17,7 @@ from anabranch.coordinator.events import StepRead
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.protocol.node import Output
 from anabranch.records.commit import Checkpoint, Commit
+from anabranch.records.leader import Identity
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from tests.coordinator.records_kit import Office, plan, state
@@ -61,7 +62,7 @@ class Model:
     def expected(self) -> JournalView:
         unpublished = [c for c in self.line if max(self.published + 1, self.below) <= c.step]
         return JournalView(
-            identity=None,
+            identity=Identity("drawn-0", "orders", 2),
             branch=self.branch,
             commit=self.at,
             states=self.states,
@@ -179,6 +180,7 @@ def test_the_journal_says_what_happened(
     tmp_path_factory: pytest.TempPathFactory, story: list[Action]
 ) -> None:
     office, model = Office(tmp_path_factory.mktemp("story")), Model()
+    office.identify()
     for verb, number in story:
         VERBS[verb](office, model, number)
         assert office.view() == model.expected()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.coordinator.assembly import new_memory
 from anabranch.coordinator.effects import Trim
 from anabranch.coordinator.jobs.checkpoint import KEPT_STEPS
+from anabranch.coordinator.machine import new_memory
 from anabranch.coordinator.settings import Settings
 from anabranch.protocol.node import Output
 from tests.coordinator.bench import checkpoint, journal, staged

@@ -5,16 +5,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from anabranch.dataflow.aggregates import (
-    AggregateCall,
+from anabranch.dataflow.aggregates.parse import parse_aggregate
+from anabranch.dataflow.aggregates.refused import REFUSED
+from anabranch.dataflow.aggregates.rules import (
+    CALLABLE,
+    RULES,
     carried_columns,
     is_nullable,
-    parse_aggregate,
     refuse_collated,
     result_type,
 )
-from anabranch.dataflow.aggregates.refused import REFUSED
-from anabranch.dataflow.aggregates.rules import CALLABLE, RULES
+from anabranch.dataflow.aggregates.value import AggregateCall
 from anabranch.dataflow.types.schema import COLLATION
 from anabranch.errors import InvalidAggregate
 from anabranch.operators.aggregates.registry import FUNCTIONS
@@ -56,10 +57,7 @@ from anabranch.operators.aggregates.registry import FUNCTIONS
         ("last(a ignore nulls)", AggregateCall("last", ("a",), (True,))),
         ("last(a) IGNORE  NULLS", AggregateCall("last", ("a",), (True,))),
         ("any_value(a) respect nulls", AggregateCall("any_value", ("a",), (False,))),
-        (
-            "last(a) filter (where b) ignore nulls",
-            AggregateCall("last", ("a",), (True,), "b"),
-        ),
+        ("last(a) filter (where b) ignore nulls", AggregateCall("last", ("a",), (True,), "b")),
         ("listagg(a)", AggregateCall("listagg", ("a",), ("",))),
         ("string_agg(a, ', ')", AggregateCall("listagg", ("a",), (", ",))),
         ("listagg(distinct a, ';')", AggregateCall("listagg_distinct", ("a",), (";",))),
@@ -68,10 +66,7 @@ from anabranch.operators.aggregates.registry import FUNCTIONS
         ("percentile(a, array(0, 1))", AggregateCall("percentile", ("a",), ((0.0, 1.0),))),
         ("percentile_approx(a, 1)", AggregateCall("approx_percentile", ("a",), (1.0, 10000.0))),
         ("approx_percentile(a, 1, 50)", AggregateCall("approx_percentile", ("a",), (1.0, 50.0))),
-        (
-            "approx_count_distinct(a, 0.01)",
-            AggregateCall("approx_count_distinct", ("a",), (0.01,)),
-        ),
+        ("approx_count_distinct(a, 0.01)", AggregateCall("approx_count_distinct", ("a",), (0.01,))),
         ("count(*) filter (where a > 0)", AggregateCall("count", (), (), "a > 0")),
         ("sum(a)FILTER(WHERE(b))", AggregateCall("sum", ("a",), (), "(b)")),
         (
@@ -93,11 +88,7 @@ def test_known_aggregates_are_read(text: str, aggregate: AggregateCall) -> None:
         ("sum(a) filter (b)", "is not one aggregate function", "filter (where …)"),
         ("sum(a) filter (where b) + 1", "is not one aggregate function", "later select"),
         ("sum(a) over ()", '"over ()" in "sum(a) over ()" is not supported', "Drop it"),
-        (
-            "listagg(a) within group (order by b)",
-            '"within group (order by b)" in',
-            "in row order",
-        ),
+        ("listagg(a) within group (order by b)", '"within group (order by b)" in', "in row order"),
         (
             "HLL_sketch_agg(a)",
             'aggregate function "HLL_sketch_agg" in "HLL_sketch_agg(a)" is not supported',
@@ -303,10 +294,7 @@ def test_what_travels_is_computed_by_sql_and_null_where_the_filter_says_no() -> 
         ("if((x) is not null and (y) is not null, true, null)", b)
     ]
     assert squeezed("sum(x) filter (where c)", i) == [("if((c), (x), null)", i)]
-    assert squeezed("corr(y, x)", i, i) == [
-        ("cast((y) as double)", d),
-        ("cast((x) as double)", d),
-    ]
+    assert squeezed("corr(y, x)", i, i) == [("cast((y) as double)", d), ("cast((x) as double)", d)]
     assert squeezed("first(x) filter (where c)", i) == [
         ("if((c), (x), null)", i),
         ("coalesce((c), false)", b),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -88,19 +87,9 @@ def test_sinks_end_a_stream() -> None:
     assert stream.sink("out", sink()) is None  # type: ignore[func-returns-value]
 
 
-def test_the_picture_is_plain_values() -> None:
-    flow, stream = orders()
-    stream.where("true").sink("out", sink())
-    assert flow.graph().describe() == [
-        {"id": 0, "kind": "source", "name": "orders", "inputs": []},
-        {"id": 1, "kind": "where", "name": None, "inputs": [0]},
-        {"id": 2, "kind": "sink", "name": "out", "inputs": [1]},
-    ]
-
-
 def test_nodes_are_frozen() -> None:
     flow, _ = orders()
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         flow.graph().nodes[0].id = 3  # type: ignore[misc]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.dataflow.sql.constants import number, number_array, string, truth_value
+from anabranch.dataflow.aggregates.constant import number, number_array, string, truth_value
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.dataflow.functions import (
-    STATEFUL_MAP_SIGNATURE,
-    describe_function,
-    function_finding,
-)
+from anabranch.dataflow.functions import STATEFUL_MAP_SIGNATURE, describe_function, function_finding
 
 
 def three(key: Any, row: Any, state: Any) -> Any: ...

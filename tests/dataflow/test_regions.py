@@ -88,5 +88,5 @@ def places(typed: Typed, count: int) -> list[Step]:
     found = []
     for id in range(1, count + 1):
         assert (typed.key(id) is None) == (typed.region(id) is None)
-        found.append(Step(typed.region(id), typed.next_key(id) is not None))
+        found.append(Step(typed.region(id), typed.nodes[id].next_key is not None))
     return found

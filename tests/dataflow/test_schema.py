@@ -50,9 +50,7 @@ UTC = pa.timestamp("us", tz="UTC")
         ("struct<x:int,y date>", pa.struct([("x", pa.int32()), ("y", pa.date32())])),
         (
             "array<struct<x:int,y:map<string,double>>>",
-            pa.list_(
-                pa.struct([("x", pa.int32()), ("y", pa.map_(pa.string(), pa.float64()))]),
-            ),
+            pa.list_(pa.struct([("x", pa.int32()), ("y", pa.map_(pa.string(), pa.float64()))])),
         ),
         (
             "struct < `a b` : int not null >",

@@ -53,7 +53,7 @@ def keyed(stream: Stream, name: str = "by") -> Stream:
 def test_columns_are_those_of_the_function_and_the_region_ends() -> None:
     found, last = typed(lambda s: keyed(s).transform("t", renamed))
     assert found.schema(last).names == ["who", "amount", "at"]
-    assert (found.key(last), found.next_key(last), found.region(last)) == (None, None, None)
+    assert (found.key(last), found.nodes[last].next_key, found.region(last)) == (None, None, None)
     assert found.ordered(last)
 
 

@@ -7,7 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from anabranch.dataflow.aggregates import AggregateCall
+from anabranch.dataflow.aggregates.value import AggregateCall
 from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.types.schema import parse_schema
 from anabranch.dataflow.types.typed import Typed, TypedAggregate
@@ -68,7 +68,7 @@ def test_the_key_travels_beside_the_row_to_the_end_of_its_region(typed: Typed) -
 
 
 def test_a_key_waits_from_key_by_to_its_distribution(typed: Typed) -> None:
-    waiting = {id: typed.next_key(id) for id in range(14) if typed.next_key(id) is not None}
+    waiting = {id: key.schema() for id in range(14) if (key := typed.nodes[id].next_key)}
     assert waiting == {
         2: parse_schema("customer string not null, day date"),
         7: parse_schema("customer string"),
@@ -88,10 +88,7 @@ def test_state_and_aggregates_belong_to_their_operators_alone(typed: Typed) -> N
     assert aggregates == {
         10: (
             TypedAggregate(
-                "n",
-                AggregateCall("count"),
-                (),
-                pa.field("n", pa.int64(), nullable=False),
+                "n", AggregateCall("count"), (), pa.field("n", pa.int64(), nullable=False)
             ),
             TypedAggregate(
                 "last",

@@ -12,15 +12,7 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.stream import Stream
 from anabranch.dataflow.validate import validate
 from anabranch.errors import InvalidDataflow, InvalidSchema
-from tests.dataflow.fakes import (
-    FakeAnalyzer,
-    add,
-    arrow_source,
-    orders,
-    problems_of,
-    sink,
-    source,
-)
+from tests.dataflow.fakes import FakeAnalyzer, add, arrow_source, orders, problems_of, sink, source
 
 DOUBLE = pa.field("", pa.float64())
 ANALYZER = FakeAnalyzer(
@@ -98,10 +90,7 @@ PLAIN = [
         lambda s: s.where("amout"),
         ('where("amout") after source "orders"', 'there is no column "amout"'),
     ),
-    (
-        lambda s: s.where("  "),
-        ('where(" ") after source "orders"', "its condition is empty"),
-    ),
+    (lambda s: s.where("  "), ('where(" ") after source "orders"', "its condition is empty")),
     (
         lambda s: s.select("customer", "`amout`"),
         ('select("customer", "`amout`") after source "orders"', 'there is no column "amout"'),
@@ -167,6 +156,14 @@ PLAIN = [
         lambda s: s.key_distribute("by", "date(at)"),
         ('key of distribution "by"', 'the key "date(at)" has no name'),
     ),
+    (
+        lambda s: s.with_columns(**{"größe": "amount"}).key_distribute("by", "größe"),
+        ('key of distribution "by"', 'the name of the column "größe" is not a plain word'),
+    ),
+    (
+        lambda s: s.with_columns(**{"a.b": "amount"}).key_distribute("by", "a.b"),
+        ('key of distribution "by"', 'the name of the column "a.b" is not a plain word'),
+    ),
     (lambda s: s.key_distribute("by"), ('key of distribution "by"', "it has no key")),
     (
         lambda s: s.key_distribute("by", "customer", Customer="at"),
@@ -211,10 +208,7 @@ PLAIN = [
         lambda s: mapped(keyed(s).local().where("amount > 0")),
         ('stateful_map "running"', "it keeps state after local(), which ended the region"),
     ),
-    (
-        lambda s: keyed(s).aggregate("n"),
-        ('aggregate "n"', "it aggregates nothing"),
-    ),
+    (lambda s: keyed(s).aggregate("n"), ('aggregate "n"', "it aggregates nothing")),
     (
         lambda s: keyed(s).aggregate("n", customer="count(*)"),
         (
@@ -286,10 +280,7 @@ PLAIN = [
     ),
     (
         lambda s: mapped(keyed(s), state="_ab_n int"),
-        (
-            'stateful_map "running"',
-            'state column "_ab_n" starts with _ab_, which is reserved',
-        ),
+        ('stateful_map "running"', 'state column "_ab_n" starts with _ab_, which is reserved'),
     ),
     (
         lambda s: mapped(keyed(s)).where("amount"),
@@ -303,10 +294,7 @@ PLAIN = [
         lambda s: s.key_distribute("OUT", "customer"),
         ('sink "out"', 'its name is taken by distribution "OUT"'),
     ),
-    (
-        lambda s: s.key_distribute("", "customer"),
-        ('distribution ""', "it has no name"),
-    ),
+    (lambda s: s.key_distribute("", "customer"), ('distribution ""', "it has no name")),
     (
         lambda s: s.key_distribute("a/b", "customer"),
         ('distribution "a/b"', "the name 'a/b' cannot be a file name"),
@@ -522,10 +510,7 @@ def test_a_sink_may_refuse_the_rows() -> None:
             'column "_ab_order" starts with _ab_, which is reserved',
         ),
         (pa.schema([("", pa.int64())]), "a column has no name"),
-        (
-            pa.schema([("n", pa.uint64())]),
-            'column "n": type uint64 is not supported',
-        ),
+        (pa.schema([("n", pa.uint64())]), 'column "n": type uint64 is not supported'),
     ],
 )
 def test_a_sources_schema_is_checked(schema: object, what: str) -> None:

@@ -17,8 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from anabranch.errors import SnapshotExpired
+from anabranch.journal.entry_names import PlanName
 from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.journal import Journal, PlanName
+from anabranch.journal.journal import Journal
 from anabranch.records.bins import BinSet
 from anabranch.records.plan import decode_plan
 from anabranch.rescale.step_moves import moves_of

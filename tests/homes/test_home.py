@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -129,6 +130,13 @@ def test_what_a_worker_writes_it_has_at_home(tmp_path: Path) -> None:
     ).read_bytes()
     assert at_home(store, files).scan() == store.state().scan()
     assert (files.counters.misses, files.counters.moved) == (0, 0)
+
+
+def test_a_home_is_for_its_owner_alone(tmp_path: Path) -> None:
+    store = filled(tmp_path, steps=0)
+    store.step([Put((1,), ("a",))], create=HomeFiles(tmp_path / "homes" / "1", store.root).create)
+    assert stat.S_IMODE((tmp_path / "homes" / "1").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "homes").stat().st_mode) & 0o055 == 0o055
 
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "gone"])

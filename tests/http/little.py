@@ -295,8 +295,6 @@ class Little:
         return Answered(step=step)
 
     def _rescale(self, request: RescaleRequest, until: float) -> Answered:
-        if not self.step:
-            return _refused("There is no committed step yet", "Ask again after the first one.")
         try:
             self.rescale.ask(request)
         except OperationRefused as error:

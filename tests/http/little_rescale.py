@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator.assembly import new_memory
 from anabranch.coordinator.journal_view import JournalView
+from anabranch.coordinator.machine import new_memory
 from anabranch.coordinator.rescaling import forecast_of, rescale_status
 from anabranch.coordinator.settings import Settings
 from anabranch.protocol.rescale_history import FinishedRescale
@@ -16,8 +16,8 @@ from anabranch.rescale.controller import after_commit, is_moving, is_pending, pl
 from anabranch.rescale.forecast import Forecast
 from anabranch.rescale.loads import from_states
 from anabranch.rescale.migration import Reports
+from anabranch.rescale.moved_counts import StepMoved, moved_in
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
-from anabranch.rescale.step_summary import StepMoved, moved_in
 
 ONE_BIN_A_STEP = RescaleSettings(policy=MovePolicy.FLUID, prefetch=False)
 

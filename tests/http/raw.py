@@ -28,7 +28,7 @@ class Reply:
         assert (self.status, self.headers["content-type"]) == (status, "application/problem+json")
         found: dict[str, Any] = self.json()
         assert (found["status"], found["code"]) == (status, code)
-        assert all(found[name] for name in ("type", "title", "detail"))
+        assert all(found[name] for name in ("type", "title", "detail", "where", "do"))
         return found
 
 

@@ -281,6 +281,8 @@ def test_paths_and_methods_that_are_not_there(site: Site) -> None:
     reply = site.call("DELETE", "/status")
     reply.problem(405, "request.invalid")
     assert reply.headers["allow"] == "GET"
+    assert site.call("DELETE", "/scale").headers["allow"] == "GET, POST"
+    assert site.get("/input_endpoints/numbers/pause").headers["allow"] == "POST"
     site.get("/status/").problem(404, "request.unknown")
 
 

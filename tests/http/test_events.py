@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import closing
+from collections import Counter
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -92,6 +93,27 @@ def test_no_more_watch_than_may(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
         site.get("/events").problem(503, "request.too_many")
     # The one who has gone makes room.
     until(lambda: site.get("/events?most=1").status == 200)
+
+
+def test_of_many_at_once_as_many_watch_as_may(site: Site) -> None:
+    with ExitStack() as open_calls:
+        calls = [open_calls.enter_context(closing(site.connection())) for _ in range(60)]
+        for connection in calls:
+            connection.connect()
+        for connection in calls:
+            connection.request("GET", "/events")
+        statuses = Counter(connection.getresponse().status for connection in calls)
+    assert statuses == {200: feed.MOST_WATCHERS, 503: 60 - feed.MOST_WATCHERS}
+
+
+def test_who_leaves_before_the_first_byte_gives_the_place_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "MOST_WATCHERS", 1)
+    for _ in range(20):
+        with closing(site.connection()) as connection:
+            connection.request("GET", "/events")
+        until(lambda: site.get("/events?seconds=0.001").status == 200)
 
 
 def test_a_watcher_that_is_slow_misses_the_oldest_and_is_told() -> None:

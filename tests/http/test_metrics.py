@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.http.routes.metrics import Meter
+from anabranch.protocol.node import Failure, SinkRetry
 from anabranch.protocol.rescale_history import RescaleOutcome
-from anabranch.protocol.status import CheckpointStatus, Phase
-from anabranch.rescale.step_summary import StepMoved
+from anabranch.protocol.status import CheckpointStatus, Phase, SinkStatus
+from anabranch.rescale.moved_counts import StepMoved
 from tests.http.little import BINS, Little
 from tests.http.raw import Site, until
 
@@ -77,6 +79,15 @@ def test_the_standing_of_the_pipeline_is_shown() -> None:
     assert one(found, "checkpoint_clock") == 4
     assert one(found, "checkpoint_bytes") == 64
     assert one(found, "checkpoint_seconds") == 0.25
+
+
+def test_how_long_a_sink_has_failed_is_shown() -> None:
+    retry = SinkRetry(Failure("sink.callback", "Away"), 11, 95.0, 20.0)
+    sinks = (SinkStatus("out", 5, 0), SinkStatus("away", 2, 3, retry))
+    status = msgspec.structs.replace(Little().status(), sinks=sinks)
+    found = parsed(Meter().collect(status))
+    assert one(found, "sink_failing_seconds", sink="out") == 0
+    assert one(found, "sink_failing_seconds", sink="away") == 95
 
 
 def test_a_rescale_is_counted_as_it_goes() -> None:

@@ -51,7 +51,7 @@ def test_every_call_of_the_design_is_documented(api: Site) -> None:
         *(("post", f"/input_endpoints/{{source}}/{name}") for name in ("start", "pause")),
         *(("get", f"/{name}") for name in ("checkpoints", "stats", "metrics", "metadata")),
         *(("get", f"/{name}") for name in ("status", "events", "health")),
-        *(("get", f"/{name}") for name in ("dump_profile", "heap_profile")),
+        *(("post", f"/{name}") for name in ("dump_profile", "heap_profile")),
         *(("post", f"/scale/{name}") for name in ("pause", "resume", "cancel")),
         *(("get", "/scale"), ("post", "/scale"), ("post", "/rebalance"), ("post", "/query")),
     }

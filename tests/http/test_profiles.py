@@ -26,7 +26,7 @@ def stepping(site: Site) -> None:
 
 def test_where_the_time_goes(site: Site, little: Little) -> None:
     stepping(site)
-    reply = site.get("/dump_profile?worker=1&region=by-step")
+    reply = site.post("/dump_profile?worker=1&region=by-step")
     assert reply.status == 200
     answer = msgspec.json.decode(reply.body, type=ProfileAnswer)
     assert answer.done
@@ -39,7 +39,7 @@ def test_where_the_time_goes(site: Site, little: Little) -> None:
 
 def test_where_the_memory_is(site: Site, little: Little) -> None:
     stepping(site)
-    answer = msgspec.json.decode(site.get("/heap_profile").body, type=ProfileAnswer)
+    answer = msgspec.json.decode(site.post("/heap_profile").body, type=ProfileAnswer)
     (found,) = answer.profiles
     assert (found.kind, found.worker) == ("heap", 0)
     assert found.memory is not None
@@ -49,30 +49,40 @@ def test_where_the_memory_is(site: Site, little: Little) -> None:
 
 def test_as_text(site: Site) -> None:
     stepping(site)
-    reply = site.get("/dump_profile?format=text")
+    reply = site.post("/dump_profile?format=text")
     assert reply.headers["content-type"] == "text/plain; charset=utf-8"
     text = reply.body.decode()
     assert "worker 0" in text.splitlines()[0]
     assert "adding_up" in text
-    assert "resident" in site.get("/heap_profile?format=text").body.decode()
+    assert "resident" in site.post("/heap_profile?format=text").body.decode()
 
 
 def test_no_step_comes(site: Site) -> None:
     stepping(site)
-    reply = site.get("/dump_profile?seconds=0")
+    reply = site.post("/dump_profile?seconds=0")
     assert (reply.status, reply.json()["done"], reply.json()["profiles"]) == (202, False, [])
-    assert site.get("/dump_profile?seconds=0&format=text").body.decode() == NOT_YET
+    assert site.post("/dump_profile?seconds=0&format=text").body.decode() == NOT_YET
 
 
 def test_what_cannot_be_looked_at(site: Site) -> None:
     stepping(site)
-    site.get("/dump_profile?worker=9").problem(409, "operation.refused")
+    site.post("/dump_profile?worker=9").problem(409, "operation.refused")
     site.post("/pause")
-    site.get("/dump_profile").problem(409, "operation.refused")
-    site.get("/dump_profile?worker=-1").problem(400, "request.invalid")
-    site.get("/heap_profile?region=").problem(400, "request.invalid")
-    site.get("/heap_profile?format=pprof").problem(400, "request.invalid")
-    site.get("/heap_profile?regoin=by-step").problem(400, "request.invalid")
+    site.post("/dump_profile").problem(409, "operation.refused")
+    site.post("/dump_profile?worker=-1").problem(400, "request.invalid")
+    site.post("/heap_profile?region=").problem(400, "request.invalid")
+    site.post("/heap_profile?format=pprof").problem(400, "request.invalid")
+    site.post("/heap_profile?regoin=by-step").problem(400, "request.invalid")
+
+
+def test_a_profile_slows_a_step_so_it_is_not_had_by_looking(site: Site, little: Little) -> None:
+    for path in ("/dump_profile", "/heap_profile?worker=1"):
+        reply = site.get(path)
+        found = reply.problem(405, "request.invalid")
+        assert (found["detail"], found["do"]) == ("This call is not made by GET", "Use POST.")
+        assert found["where"] == f"GET {path.partition('?')[0]}"
+        assert reply.headers["allow"] == "POST"
+    assert little.asked == []
 
 
 def test_the_client_asks_for_both(site: Site) -> None:

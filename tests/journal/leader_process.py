@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.errors import AnabranchError
+from anabranch.journal.entry_names import CommitName
 from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.journal import CommitName, Taken
+from anabranch.journal.journal import Taken
 from anabranch.journal.leadership import Leadership
 
 

@@ -25,26 +25,21 @@ from anabranch.errors import (
     StoreUnavailable,
 )
 from anabranch.journal import file_directory
-from anabranch.journal.envelope import seal
-from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.journal import (
+from anabranch.journal.entry_names import (
     BranchName,
     CheckpointName,
     CommitName,
-    Entry,
     EntryName,
     IdentityName,
-    Journal,
     LeaderName,
-    Outcome,
     PlanName,
     PublishedName,
     RepairName,
     SegmentName,
-    Taken,
-    Trimmed,
-    Won,
 )
+from anabranch.journal.envelope import Entry, seal
+from anabranch.journal.file_directory import FileDirectory
+from anabranch.journal.journal import Journal, Outcome, Taken, Trimmed, Won
 from anabranch.journal.segments import Segment
 from anabranch.store import files
 from anabranch.store.disk import use_disk
@@ -368,7 +363,7 @@ def test_every_kind_has_its_list(book: Journal) -> None:
     assert [name.number for name in book.branches()] == [1, 9, 10]
     assert book.checkpoints() == (CheckpointName(3), CheckpointName(12))
     assert book.checkpoints(1) == (CheckpointName(4, branch=1),)
-    assert [(name.step, name.number) for name in book.repairs()] == [
+    assert [(name.step, name.revision) for name in book.repairs()] == [
         (2, 1),
         (3, 1),
         (3, 2),

@@ -18,8 +18,9 @@ import pytest
 
 from anabranch.errors import DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.journal import leadership as module
+from anabranch.journal.entry_names import CommitName, LeaderName, PlanName
 from anabranch.journal.file_directory import FileDirectory, FileLease
-from anabranch.journal.journal import CommitName, Journal, LeaderName, PlanName, Taken, Won
+from anabranch.journal.journal import Journal, Taken, Won
 from anabranch.journal.leadership import Leadership, check_leads
 from anabranch.records.leader import Leader, decode_leader
 from tests.journal import leader_process

@@ -13,13 +13,15 @@ from random import Random
 import pytest
 
 from anabranch.errors import AnabranchError, DirectoryInUse, Fenced, StoreError, StoreUnavailable
+from anabranch.journal.entry_names import CommitName
+from anabranch.journal.envelope import Entry
 from anabranch.journal.file_directory import FileDirectory, FileLease
-from anabranch.journal.journal import CommitName, Entry, Journal, Taken, Trimmed, Won
+from anabranch.journal.journal import Journal, Taken, Trimmed, Won
 from anabranch.journal.leadership import Leadership, check_leads, replaced_by
 from anabranch.journal.port import JournalDirectory, Lease
 from anabranch.store.disk import use_disk
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
-from anabranch.testing.memory_directory import MemoryDirectory
+from tests.journal.memory_directory import MemoryDirectory
 
 LARGE = bytes(range(256)) * 4096
 
@@ -143,11 +145,11 @@ def test_removing_is_idempotent_and_frees_the_name(directory: JournalDirectory) 
 
 def test_a_lease_is_claimed_by_one_until_it_is_let_go(directory: JournalDirectory) -> None:
     assert not directory.is_held(1)
-    assert not directory.has_lease(1)
+    assert 1 not in directory.leases()
     lease = claimed(directory, 1)
     assert (lease.number, lease.held, lease.stands()) == (1, True, True)
     assert directory.is_held(1)
-    assert directory.has_lease(1)
+    assert 1 in directory.leases()
     assert directory.claim(1) is None
     assert claimed(directory, 2).stands()
     lease.release()
@@ -155,7 +157,7 @@ def test_a_lease_is_claimed_by_one_until_it_is_let_go(directory: JournalDirector
     assert not lease.held
     assert not lease.stands()
     assert not directory.is_held(1)
-    assert not directory.has_lease(1)
+    assert 1 not in directory.leases()
     assert claimed(directory, 1).stands()
 
 
@@ -178,9 +180,9 @@ def test_a_killed_holder_is_not_in_the_way_and_its_lease_stays_until_it_is_fence
     dead.abandon()
     assert not dead.held
     assert not directory.is_held(1)
-    assert directory.has_lease(1)
+    assert 1 in directory.leases()
     claimed(directory, 2).fence()
-    assert not directory.has_lease(1)
+    assert 1 not in directory.leases()
 
 
 def test_nothing_is_written_under_a_lease_that_was_fenced(directory: JournalDirectory) -> None:

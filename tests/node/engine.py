@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.coordinator.driver import Driver
-from anabranch.coordinator.driver.journal_writer import JournalWriter
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.settings import Settings
+from anabranch.journal.file_directory import FileDirectory
+from anabranch.journal.leadership import Leadership
 from anabranch.node.core import NodeCore
-from anabranch.node.inline import InlineNode
 from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
 from anabranch.protocol.status import Status
 from anabranch.records.plan import Plan
-from anabranch.run import ThisProcess
+from anabranch.store.access import open_directory
 from anabranch.task.program import Program
 from anabranch.testing.plane.memory_plane import MemoryPlane
 
@@ -66,7 +66,7 @@ class Engine:
         self._watch = watch
         self._looked = threading.Condition()
         self._allowed = AHEAD if paced else sys.maxsize
-        directory.mkdir(parents=True, exist_ok=True)
+        open_directory(directory)
         chosen = settings or Settings()
         core = NodeCore(
             program,
@@ -78,13 +78,10 @@ class Engine:
             reached=self._point,
             grace_seconds=chosen.grace_seconds,
         )
-        self.node = InlineNode(ThreadedNode(core))
-        self.leading = ThisProcess(directory)
-        records = JournalWriter(self.leading.leadership.journal, lambda: secrets.token_hex(16))
+        self.node = ThreadedNode(core)
+        leading = Leadership(FileDirectory(directory / "journal"))
         machine = Machine(chosen, directory=str(directory), validate=True, **options)
-        self.driver = Driver(
-            machine, records, self.leading, self.node, self._seen, self._point, clock_ns
-        )
+        self.driver = Driver(machine, leading, self.node, self._seen, self._point, clock_ns)
         self.pipeline = Pipeline(directory, self.driver, self.node, chosen)
 
     def start(self) -> Engine:

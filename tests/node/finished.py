@@ -20,4 +20,4 @@ def finished(
     made = made or program(shop(scripted(pages), MemorySink(), MemorySink()))
     engine = Engine(made, directory, settings=Settings(workers=workers))
     engine.run()
-    return engine.node.snapshot
+    return engine.node.core.snapshot

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.cli import app as cli
-from anabranch.node import threads
+from anabranch.node import flow_code, threads
 from anabranch.node.core import NodeCore
 from anabranch.node.process import NodeCommand
 from anabranch.node.threads import ThreadedNode
@@ -64,8 +64,8 @@ def build(flow: Any, *, directory: Path, code: str, **_: Any) -> ThreadedNode:
 
 
 def main() -> None:
-    command = sys.modules["anabranch.cli.node"]
-    vars(command).update(build_node=build, load_flow=lambda flow: None, code_of=lambda flow: "code")
+    vars(sys.modules["anabranch.cli.node"]).update(build_node=build)
+    vars(flow_code).update(load_flow=lambda flow: None, code_of=lambda flow: "code")
     cli.main()
 
 

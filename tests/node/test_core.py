@@ -25,6 +25,7 @@ from anabranch.protocol.node import (
     StepOrder,
     SweepOrder,
 )
+from anabranch.protocol.sinks import Retry
 from anabranch.records.plan import Plan
 from anabranch.sources.generator import GeneratorSource
 from anabranch.store import retention
@@ -668,9 +669,17 @@ def test_a_sink_that_fails_is_tried_again_and_then_told(shop: CoreShop) -> None:
     shop.one_step()
     staged = [f for f in shop.journal[1].result.staged if f.sink == "rows"]
     (shop.store / staged[0].name).unlink()
-    for _ in range(5):
-        shop.publish_all()
-        shop.now += 10
+    shop.publish_all()
+    shop.now += Retry().initial / 2
+    shop.publish_all()
+    told = shop.report.sink_retries["rows"]
+    assert (told.failure.code, told.tries) == ("store.corrupt_staged", 1)
+    assert told.next_seconds == pytest.approx(Retry().initial / 2)
+    shop.now += 599.0
+    shop.publish_all()
+    assert shop.report.sink_failure is None
+    shop.now += 1.0
+    shop.publish_all()
     assert shop.report.sink_failure is not None
     assert shop.report.sink_failure.code == "store.corrupt_staged"
     assert shop.report.published == {"rows": 1, "counts": 2}

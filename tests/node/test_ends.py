@@ -77,8 +77,4 @@ def test_all_keys_are_told_once(
     lives = {state.operator: sum(state.live) for state in shop.commits()[-1].states}
     even = sum(n % 2 == 0 for amounts in seen().values() for n in set(amounts))
     keys_there = len(seen())
-    assert lives == {
-        "ledger.amounts": keys_there,
-        "ledger.last": keys_there,
-        "ledger.times": even,
-    }
+    assert lives == {"ledger.amounts": keys_there, "ledger.last": keys_there, "ledger.times": even}

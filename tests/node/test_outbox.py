@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch.errors import DiskFull
-from anabranch.node.outbox import FIRST_PAUSE, MOST_AT_ONCE, TRIES, Outbox
+from anabranch.errors import DiskFull, JvmDied
+from anabranch.node.outbox import MOST_AT_ONCE, Outbox
 from anabranch.protocol.node import Output
-from anabranch.protocol.sinks import Publisher, SinkContext, StagedStep
+from anabranch.protocol.sinks import Publisher, Retry, Sink, SinkContext, StagedStep, retry_of
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FileSink
+from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.staging import RowsToStage, stage
 
 WAIT = 10.0
+TRIES = 5
+FIRST_PAUSE = Retry().initial
+# The pauses between five tries: 0.1, 0.2, 0.4 and 0.8 seconds.
+FIVE_TRIES = Retry(timeout=1.5)
 
 
 class Flaky:
@@ -64,13 +71,15 @@ class Bench:
         done: Mapping[str, int] | None = None,
         outputs: Sequence[Output] = (),
         reached: Callable[[str, int], None] = lambda point, step: None,
+        retry: Retry | None = None,
     ) -> None:
         self.now = 100.0
         self.sinks = list(publishers)
         self.points: list[tuple[str, int]] = []
         self._reached = reached
         known = dict.fromkeys(publishers, 0) if done is None else done
-        self.outbox = Outbox(publishers, known, outputs, lambda: self.now, self._point)
+        retries = {} if retry is None else dict.fromkeys(publishers, retry)
+        self.outbox = Outbox(publishers, known, outputs, lambda: self.now, self._point, retries)
 
     def _point(self, point: str, step: int) -> None:
         self.points.append((point, step))
@@ -193,7 +202,7 @@ def test_a_sink_that_fails_is_asked_again_after_ever_longer_pauses(
     assert bench.outbox.publish_next("out")
     assert not bench.outbox.publish_next("out"), "it is not the time yet"
     assert flaky.asked == [1]
-    assert not bench.outbox.drained()
+    assert bench.outbox.drained(), "nobody who closes waits for it"
     bench.now += FIRST_PAUSE / 2
     assert bench.outbox.pause("out") == pytest.approx(FIRST_PAUSE / 2)
     assert not bench.outbox.publish_next("out")
@@ -223,7 +232,7 @@ def test_a_sink_that_goes_on_failing_stops_with_the_reason_and_others_go_on(stor
     outputs = [
         Output(step, (*store.output(step).staged, *output(step, "other").staged)) for step in (1, 2)
     ]
-    bench = Bench({"out": flaky, "other": other}, outputs=outputs)
+    bench = Bench({"out": flaky, "other": other}, outputs=outputs, retry=FIVE_TRIES)
     bench.finish()
     failure = bench.outbox.failure
     assert failure is not None
@@ -248,6 +257,119 @@ def test_a_sink_that_goes_on_failing_stops_with_the_reason_and_others_go_on(stor
     assert other.asked == [1, 2]
 
 
+class Away(Flaky):
+    """A publisher whose target is away until a point in time."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__()
+        self.until = until
+        self.bench: Bench | None = None
+
+    def publish(self, staged: StagedStep) -> None:
+        assert self.bench is not None
+        if self.bench.now < self.until:
+            self.asked.append(staged.step)
+            raise ConnectionError("the database restarts")
+        super().publish(staged)
+
+
+def test_a_sink_that_is_away_for_minutes_comes_back_and_the_others_go_on_meanwhile() -> None:
+    away, other = Away(until=100.0 + 300.0), Flaky()
+    outputs = [output(step, "away", "other") for step in range(1, 9)]
+    bench = away.bench = Bench({"away": away, "other": other}, outputs=outputs)
+    bench.work()
+    assert other.asked == list(range(1, 9))
+    bench.now += 0.04
+    told = bench.outbox.retries()
+    assert list(told) == ["away"]
+    assert told["away"].failure.what == "Sink 'away' raised ConnectionError: the database restarts"
+    assert told["away"].tries == 1
+    assert told["away"].seconds == pytest.approx(0.04)
+    assert told["away"].next_seconds == pytest.approx(0.06)
+    pauses = bench.finish()
+    assert max(pauses) == pytest.approx(Retry().maximum)
+    assert bench.now < 100.0 + 300.0 + 2 * Retry().maximum
+    assert bench.outbox.failure is None
+    assert bench.outbox.retries() == {}
+    assert away.asked[-8:] == list(range(1, 9))
+    assert bench.outbox.done() == {"away": 8, "other": 8}
+
+
+@pytest.mark.parametrize(
+    ("retry", "seconds"), [(Retry(timeout=0), 0.0), (Retry(), 600.0), (Retry(timeout=7.7), 7.7)]
+)
+def test_a_sink_is_given_up_when_its_time_is_over_and_not_before(
+    retry: Retry, seconds: float
+) -> None:
+    away = Away(until=1e9)
+    bench = away.bench = Bench({"away": away}, outputs=[output(1, "away")], retry=retry)
+    pauses = bench.finish()
+    assert sum(pauses) == pytest.approx(seconds)
+    assert bench.outbox.failure is not None
+    told = bench.outbox.retries()["away"]
+    assert (told.tries, told.next_seconds) == (len(pauses) + 1, None)
+
+
+def test_a_sink_may_be_retried_for_ever() -> None:
+    day = 86_400.0
+    away = Away(until=100.0 + day)
+    retry = Retry(timeout=None, maximum=10.0, multiplier=1e6)
+    bench = away.bench = Bench({"away": away}, outputs=[output(1, "away")], retry=retry)
+    assert sum(bench.finish()) >= day
+    assert bench.outbox.done() == {"away": 1}
+
+
+def test_a_new_failure_begins_its_back_off_anew() -> None:
+    flaky = Flaky([OSError("busy")] * 3)
+    bench = Bench({"out": flaky}, outputs=[output(1, "out")])
+    bench.finish()
+    flaky.failures = [OSError("busy")]
+    bench.outbox.add(output(2, "out"))
+    assert bench.finish() == pytest.approx([Retry().initial])
+
+
+def test_a_sink_that_fails_because_spark_is_dead_is_not_to_blame() -> None:
+    def check_plane() -> None:
+        raise JvmDied("Spark is dead")
+
+    flaky = Flaky([OSError("no answer")])
+    outbox = Outbox(
+        {"out": flaky},
+        {"out": 0},
+        [output(1, "out")],
+        lambda: 0.0,
+        lambda point, step: None,
+        check_plane=check_plane,
+    )
+    with pytest.raises(JvmDied):
+        outbox.publish_next("out")
+    assert outbox.retries() == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timeout": -1},
+        {"initial": 0},
+        {"maximum": 0.01},
+        {"multiplier": 0.5},
+        {"timeout": math.nan},
+    ],
+)
+def test_a_retry_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Retry(**wrong)
+
+
+@pytest.mark.parametrize(
+    "sink", [lambda r: FileSink("out", retry=r), lambda r: MemorySink(retry=r)]
+)
+def test_a_sink_says_how_it_is_retried(sink: Callable[[Any], Sink]) -> None:
+    assert retry_of(sink(Retry(timeout=7))) == Retry(timeout=7)
+    with pytest.raises(TypeError, match=r"retry must be an ab\.Retry, not 7"):
+        sink(7)
+
+
 def test_a_sink_that_is_slow_to_succeed_does_not_hold_up_the_others() -> None:
     slow, quick = Flaky([OSError("busy")] * 2), Flaky()
     outputs = [output(step, "slow", "quick") for step in (1, 2, 3)]
@@ -261,7 +383,8 @@ def test_a_sink_that_is_slow_to_succeed_does_not_hold_up_the_others() -> None:
 
 
 def test_an_error_of_ours_is_told_as_it_is() -> None:
-    bench = Bench({"out": Flaky([DiskFull("no space left")] * TRIES)}, outputs=[output(1, "out")])
+    full = Flaky([DiskFull("no space left")] * TRIES)
+    bench = Bench({"out": full}, outputs=[output(1, "out")], retry=FIVE_TRIES)
     bench.finish()
     failure = bench.outbox.failure
     assert failure is not None

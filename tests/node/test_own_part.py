@@ -6,23 +6,27 @@ No line of the product knows it. Coordinator, journal, node and tasks are real; 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from anabranch.coordinator.driver.checkpoint_files import checkpoint_files
+from anabranch.coordinator.driver.checkpoint_copy import checkpoint_files
 from anabranch.coordinator.driver.journal_reader import read_checkpoints, read_journal_view
-from anabranch.coordinator.parts.standard import STANDARD
+from anabranch.coordinator.parts.parts import STANDARD
 from anabranch.coordinator.settings import Settings
 from anabranch.errors import FutureFormat
+from anabranch.journal.entry_names import PlanName
 from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
 from anabranch.records.commit import Commit
-from anabranch.records.plan import Plan
+from anabranch.records.plan import Plan, decode_plan
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import EOF, PAUSE, ScriptedSource
 from tests.coordinator.counter_part import COUNTER, PENDING_STEPS, Counter, counter_of, file_of
-from tests.node.engine import Engine
+from tests.coordinator.value_part import NAME as VALUE_NAME
+from tests.coordinator.value_part import VALUE, Heard, heard_of
+from tests.node.engine import Engine, Killed
 from tests.node.shop import SCHEMA, make_program
 from tests.spark.running import commits, eventually
 
@@ -39,6 +43,8 @@ def engine(
     pages: list[object],
     *,
     parts: tuple[object, ...] = (*STANDARD, COUNTER),
+    reached: Callable[[str, int], None] = lambda point, step: None,
+    workers: int = WORKERS,
     **settings: object,
 ) -> Engine:
     directory = tmp_path / "state"
@@ -49,7 +55,7 @@ def engine(
         path.write_text("counted")
 
     made = make_program(tmp_path, MemorySink(), ScriptedSource(SCHEMA, pages))
-    chosen = Settings(workers=WORKERS, grace_seconds=60.0, query_seconds=0.0, **settings)  # type: ignore[arg-type]
+    chosen = Settings(workers=workers, grace_seconds=60.0, query_seconds=0.0, **settings)  # type: ignore[arg-type]
     return Engine(
         made,
         directory,
@@ -57,6 +63,7 @@ def engine(
         plane_before=write_file,
         clock_ns=lambda: next(HASTY),
         parts=parts,
+        reached=reached,
     )
 
 
@@ -158,3 +165,46 @@ def test_its_files_stay_while_a_commit_or_checkpoint_names_them(tmp_path: Path) 
     eventually(lambda: not (tmp_path / "state" / file_of(kept)).exists())
     assert (tmp_path / "state" / file_of(newer)).exists()
     running.shutdown()
+
+
+def killed_at(point: str, step: int) -> Callable[[str, int], None]:
+    """Kill whoever gets to this point, and everybody who gets to any other one after that."""
+    dead: list[bool] = []
+
+    def reached(here: str, now: int) -> None:
+        if dead or (here, now) == (point, step):
+            dead.append(True)
+            raise Killed
+
+    return reached
+
+
+def told(steps: int, workers: int, value: int) -> Heard:
+    """Every worker of both regions has heard the value of every step."""
+    regions = ("by-customer", "by-times")
+    everybody = tuple((region, worker) for region in regions for worker in range(workers))
+    return Heard(value, everybody, steps)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 4)], ids=["lost", "joined"])
+def test_what_it_tells_a_region_reaches_every_worker_of_a_revision(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    """A worker is lost, or joins, after a plan was written and before it was run."""
+    parts = (*STANDARD, VALUE)
+    with pytest.raises(Killed):
+        engine(
+            tmp_path, [*PAGES, EOF], parts=parts, workers=before, reached=killed_at("planned", 3)
+        ).run()
+    assert last(tmp_path).step == 2
+    engine(tmp_path, [*PAGES, EOF], parts=parts, workers=after).run()
+    journal = Journal(FileDirectory(tmp_path / "state" / "journal"))
+    first, revised = (decode_plan(journal.read(PlanName(3, number)).body) for number in (0, 1))
+    assert first.placement != revised.placement
+    assert revised.parts[VALUE_NAME] == first.parts[VALUE_NAME], "the result depends on it"
+    for commit in commits(tmp_path / "state"):
+        has = before if commit.step < 3 else after
+        if commit.step == 3:  # a worker without bins is told so in a last task
+            has = max(before, after)
+        assert heard_of(commit) == told(commit.step, has, heard_of(commit).value)

@@ -15,12 +15,13 @@ from anabranch.coordinator.port import Answered
 from anabranch.coordinator.settings import Settings
 from anabranch.dataflow.flow import Dataflow
 from anabranch.errors import DeadlinePassed, InvalidRequest, ReadFailed, UnknownOperator
-from anabranch.node.inline import InlineNode
+from anabranch.journal.file_directory import FileDirectory
+from anabranch.journal.leadership import Leadership
+from anabranch.node.threads import ThreadedNode
 from anabranch.pipeline import Pipeline
 from anabranch.protocol.rescale_requests import Scale
 from anabranch.protocol.status import Phase
 from anabranch.records.plan import Plan
-from anabranch.run import ThisProcess
 from anabranch.sinks.memory import MemorySink
 from anabranch.sources.scripted import Fail, ScriptedSource
 from anabranch.task.program import Program
@@ -36,8 +37,8 @@ def started(made: Program, directory: Path, watch: Any = None) -> Pipeline:
 
 def is_free(directory: Path) -> bool:
     """Whether nobody leads in a directory."""
-    leading = ThisProcess(directory)
-    leading.lead(take_over=False)
+    leading = Leadership(FileDirectory(directory / "journal"))
+    leading.lead(False, "host", 1, 0)
     leading.release()
     return True
 
@@ -175,7 +176,7 @@ class NeverInTime:
 def test_a_timeout_that_has_passed_is_never_taken_for_done(
     tmp_path: Path, ask: Callable[[Pipeline], object]
 ) -> None:
-    driver, node = cast("Driver", NeverInTime()), cast("InlineNode", None)
+    driver, node = cast("Driver", NeverInTime()), cast("ThreadedNode", None)
     with pytest.raises(DeadlinePassed, match=r"within 1\.5 s"):
         ask(Pipeline(tmp_path, driver, node, Settings()))
 

@@ -181,9 +181,7 @@ def test_a_sink_may_not_leave_while_output_of_it_waits(place: Place) -> None:
     place.run("all")
 
 
-def test_a_sink_whose_output_after_the_last_commit_is_not_known_may_not_leave(
-    place: Place,
-) -> None:
+def test_a_sink_whose_output_after_the_last_commit_is_not_known_may_not_leave(place: Place) -> None:
     with pytest.raises(Killed):
         place.run("all", "more", steps=1, reached=killed_at("published", 1))
     assert place.asked("more") == [1]

@@ -11,7 +11,6 @@ from anabranch.errors import Fenced, StoreUnavailable
 from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.node import core as module
-from anabranch.node.outbox import TRIES
 from anabranch.node.threads import ThreadedNode
 from anabranch.protocol.node import CloseOrder, Open, SweepOrder
 from anabranch.sinks.memory import MemorySink
@@ -115,7 +114,7 @@ def test_a_step_waits_as_long_as_it_cannot_be_known_who_leads(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "replaced_by", fail)
-        for _ in range(TRIES - 1):
+        for _ in range(4):
             led.publish_some()
             led.now += 10
         assert led.report.published == {"rows": 0, "counts": 0}

@@ -24,8 +24,9 @@ from anabranch.errors import (
     ReadFailed,
     UserFunctionFailed,
 )
+from anabranch.journal.entry_names import CommitName, PlanName
 from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.journal import CommitName, Journal, PlanName
+from anabranch.journal.journal import Journal
 from anabranch.protocol.status import Phase
 from anabranch.records.bins import BinSet
 from anabranch.records.commit import Commit, decode_commit

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anabranch.dataflow.flow import Dataflow
-from anabranch.errors import Fenced, NodeUnreachable
-from anabranch.node.outbox import TRIES
+from anabranch.errors import Fenced, JvmDied, NodeUnreachable
+from anabranch.messages import Report
 from anabranch.node.threads import ThreadedNode
 from anabranch.protocol.node import CancelOrder, Closed, CloseOrder, Open, Running, StepOrder
 from anabranch.protocol.sinks import StagedStep
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
-from anabranch.sinks.memory import MemorySink
+from anabranch.records.placed import OperatorState
+from anabranch.records.plan import Plan
+from anabranch.sinks.memory import MemoryPublisher, MemorySink
 from anabranch.sources.scripted import EOF, ScriptedSource, ScriptEnumerator
 from tests.node.core_shop import CancellablePlane, CoreShop
 from tests.node.led import Led
@@ -143,7 +146,7 @@ class Behind:
 def test_a_sink_keeps_up_while_others_hang_and_fail(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_go, failures = threading.Event(), [OSError("busy")] * (TRIES - 1)
+    may_go, failures = threading.Event(), [OSError("busy")] * 4
 
     def fail() -> None:
         if failures:
@@ -173,6 +176,97 @@ def test_a_sink_keeps_up_while_others_hang_and_fail(
     may_go.set()
     led.until(lambda report: set(report.published.values()) == {shop.step})
     assert all(each.given == [*range(1, shop.step + 1)] for each in publishers.values())
+
+
+DIED = JvmDied("Spark's Java virtual machine has ended")
+
+
+class MortalPlane(CancellablePlane):
+    """A plane that dies in a step, and whose steps then fail with something else."""
+
+    dies_in: int = 0
+    dead: bool = False
+
+    def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
+        if plan.step == self.dies_in:
+            self.dead = True
+            raise ConnectionRefusedError(111, "Connection refused")
+        return super().run(plan, states)
+
+    def check_alive(self) -> None:
+        if self.dead:
+            raise DIED
+
+
+def test_a_step_that_fails_because_spark_is_dead_is_not_told_as_failed(
+    tmp_path: Path, start: Start
+) -> None:
+    shop = CoreShop(tmp_path)
+    shop.plane = MortalPlane(shop.program, shop.store)
+    shop.plane.dies_in = 2
+    node = start(shop)
+    led = Led(shop, node)
+    led.open()
+    led.one_step()
+    led.offered()
+    node.order(1, StepOrder(shop.plan(node.take(1, 2))))
+    with pytest.raises(JvmDied):
+        led.until(lambda report: report.failed_step is not None or report.done is not None)
+    assert node.wait_closed(60), "its process is to end"
+    assert not node.alive()
+    for call in (lambda: node.order(1, CloseOrder()), lambda: node.query("select 1", 1, 1, 1.0)):
+        with pytest.raises(JvmDied):
+            call()
+
+
+@pytest.mark.parametrize("what", ["source", "sink"])
+def test_neither_source_nor_sink_is_blamed_for_the_death_of_spark(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    shop = CoreShop(tmp_path)
+    shop.plane = MortalPlane(shop.program, shop.store)
+
+    def fail(*arguments: object) -> Any:
+        assert isinstance(shop.plane, MortalPlane)
+        shop.plane.dead = True
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    if what == "sink":
+        monkeypatch.setattr(MemoryPublisher, "publish", fail)
+    else:
+        monkeypatch.setattr(ScriptEnumerator, "next", fail)
+    led = Led(shop, start(shop))
+
+    def goes_on() -> None:
+        led.open()
+        led.one_step()
+        led.until(lambda report: report.sink_retries or report.source_failure)
+
+    with pytest.raises(JvmDied):
+        goes_on()
+
+
+def test_whoever_listens_for_the_end_of_spark_ends_the_node_between_steps(tmp_path: Path) -> None:
+    heard: list[Callable[[JvmDied], None]] = []
+
+    def on_death(died: Callable[[JvmDied], None]) -> Callable[[], None]:
+        heard.append(died)
+        return heard.clear
+
+    shop = CoreShop(tmp_path)
+    node = ThreadedNode(shop.core, on_death=on_death)
+    try:
+        seen = Led(shop, node).open().version
+        assert not node.wait_heard(0)
+        with ThreadPoolExecutor() as pool:
+            polled = pool.submit(node.report, 1, seen + 1000, 60.0)
+            heard[0](DIED)
+            assert node.wait_closed(60)
+            assert isinstance(polled.exception(30), JvmDied), "it does not wait for a report"
+        assert node.wait_heard(0)
+    finally:
+        node.shut()
+    assert heard == [], "nobody listens any more"
 
 
 class NetworkSource(ScriptedSource):

@@ -16,7 +16,7 @@ from anabranch.node.core import NodeCore
 from anabranch.node.threads import ThreadedNode
 from anabranch.sinks.memory import MemorySink
 from anabranch.testing.plane.memory_plane import MemoryPlane
-from tests.node.shop import program, scripted, shop
+from tests.node.shop import SCHEMA, program, scripted, shop
 
 WAIT = 20.0
 RUN = import_module("anabranch.run")
@@ -40,7 +40,7 @@ def node_without_spark(flow: Dataflow, *, directory: Path, **_: Any) -> Threaded
 @pytest.mark.parametrize(
     ("options", "workers"),
     [
-        ({}, ab.Settings().workers),
+        ({}, 2),
         ({"settings": ab.Settings(workers=8)}, 8),
         ({"settings": ab.Settings(workers=8), "workers": 3}, 3),
         ({"workers": 3}, 3),
@@ -69,3 +69,44 @@ def test_less_than_one_worker_is_refused_before_anything_starts(
             workers=workers,
         )
     assert not (tmp_path / "state").exists()
+
+
+def numbers(partition: int, start: int, end: int) -> dict[str, list[Any]]:
+    return {
+        "customer": [str(number % 50) for number in range(start, end)],
+        "amount": [1 for _ in range(start, end)],
+    }
+
+
+def owners(status: ab.Status) -> dict[str, int]:
+    """How many workers each region has."""
+    return {each.region: len(set(each.bins)) for each in status.regions}
+
+
+def test_a_scale_right_after_the_start_is_kept_by_a_start_without_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RUN, "build_node", node_without_spark)
+
+    def started(**options: Any) -> ab.Pipeline:
+        source = ab.GeneratorSource(numbers, SCHEMA, rows_per_step=20)
+        flow = shop(source, MemorySink(), MemorySink())
+        return ab.run(flow, directory=tmp_path / "state", **options)
+
+    pipeline = started(workers=3)
+    pipeline.scale(regions={"by-customer": 5}, timeout=WAIT)
+    while not pipeline.scale_history():
+        pipeline.wait(0.01)
+    assert pipeline.scale_history()[0].outcome == "settled"
+    pipeline.shutdown()
+    scaled = {"by-customer": 5, "by-times": 3}
+    for _ in range(2):
+        again = started()
+        again.checkpoint()
+        assert owners(again.status()) == scaled
+        again.shutdown()
+    again = started(workers=2)
+    step = again.status().step
+    while again.status().step <= step:
+        again.wait(0.01)
+    assert owners(again.shutdown()) == {"by-customer": 2, "by-times": 2}

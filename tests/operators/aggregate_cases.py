@@ -39,10 +39,7 @@ NUMBERS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 }
 VALUES = {**EXACT, **FLOATS}
 LIST = pa.list_(pa.int16())
-NESTED = {
-    LIST: st.lists(st.none() | st.integers(0, 2), max_size=3),
-    STRUCT: structs,
-}
+NESTED = {LIST: st.lists(st.none() | st.integers(0, 2), max_size=3), STRUCT: structs}
 FEW = {
     pa.int64(): st.integers(0, 4),
     pa.string(): st.sampled_from(["", "a", "b", "é"]),
@@ -369,13 +366,7 @@ CASES = [
             ("regr_r2", paired(r2, 2)),
         )
     ),
-    Case(
-        "regr_count(y, x)",
-        PAIR,
-        lambda rows, _: len(whole_pairs(rows)),
-        as_truth,
-        to(BOOL),
-    ),
+    Case("regr_count(y, x)", PAIR, lambda rows, _: len(whole_pairs(rows)), as_truth, to(BOOL)),
     *(
         Case(f"{name}(y, x)", PAIR, paired(oracle), travel, to(DOUBLE), close=True, ordered=True)
         for name, oracle, travel in (

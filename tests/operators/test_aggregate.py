@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.dataflow.aggregates import parse_aggregate, result_type
+from anabranch.dataflow.aggregates.parse import parse_aggregate
+from anabranch.dataflow.aggregates.rules import result_type
 from anabranch.errors import Overflow
 from anabranch.operators.aggregate import Aggregate, AggregateColumn, Argument, depends_on_order
 from anabranch.operators.order.row_order import RowOrder
@@ -23,11 +24,7 @@ from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, replace
 from anabranch.runs.region_state import RegionState
 from tests.operators.aggregate_cases import NUMBERS, VALUES, greatness, mean, total
-from tests.operators.columns import (
-    KEYS,
-    STRUCT,
-    told_apart,
-)
+from tests.operators.columns import KEYS, STRUCT, told_apart
 from tests.operators.kept_states import Kept, View
 from tests.operators.keyed_rows import DictState, key_tuples, make_rows
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.dataflow.aggregates import parse_aggregate, result_type
-from anabranch.dataflow.aggregates.rules import RULES
+from anabranch.dataflow.aggregates.parse import parse_aggregate
+from anabranch.dataflow.aggregates.rules import RULES, result_type
 from anabranch.operators.aggregate import Aggregate, AggregateColumn, Argument, depends_on_order
 from tests.operators.aggregate_cases import CASES, Case, Kinds, Row
 from tests.operators.keyed_rows import DictState, key_tuples, make_rows

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.operators.codec import (
+    UNTYPED,
     AnyValue,
     SeveralColumns,
     SingleColumn,
@@ -34,7 +35,7 @@ def test_the_schema_chooses_the_codec() -> None:
     one, two = pa.schema([("a", pa.int8())]), pa.schema([("a", pa.int8()), ("b", pa.int8())])
     assert state_codec(one) == SingleColumn(one)
     assert state_codec(two) == SeveralColumns(two)
-    assert state_codec(None) == AnyValue()
+    assert state_codec(None) == AnyValue(UNTYPED)
 
 
 @settings(max_examples=100, deadline=None)
@@ -79,7 +80,7 @@ anything = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(anything, max_size=5))
 def test_state_without_a_schema_is_any_plain_value(values: list[Any]) -> None:
-    assert there_and_back(AnyValue(), values) == values
+    assert there_and_back(AnyValue(UNTYPED), values) == values
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from anabranch.operators.digest import digest, row_hashes
+from anabranch.operators.tally import digest, row_hashes
 from tests.operators.columns import EPOCH, EXACT, NTZ, STRUCT, UTC, column, structs
 
 LIST = pa.list_(pa.int32())

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.operators.error_text import failing_line, name_function, short
+from anabranch.errors import CorruptRun, UserFunctionFailed
+from anabranch.operators.error_text import failing_line, function_failed, short
 
 
 def fails(value: int) -> int:
@@ -55,18 +56,19 @@ def test_what_is_no_plain_function_has_a_line_too(function: Any, text: str) -> N
 
 
 def test_a_function_that_is_not_written_in_python_is_named_itself() -> None:
-    assert failing_line(caught(int, "x"), int) == "int()"
-
-
-def test_a_function_is_described_by_its_name_and_place() -> None:
-    first = fails.__code__.co_firstlineno
-    assert name_function(fails) == f"fails() at {__file__}:{first}"
-    assert name_function(max) == "max()"
-    assert name_function(Callable1()) == "Callable1()"
-    assert name_function(functools.partial(fails, 1)) == "partial()"
+    assert failing_line(caught(int, "x"), int) == "int"
 
 
 def test_long_values_are_cut() -> None:
     assert short("x") == "'x'"
     assert len(short("x" * 1000)) == 200
     assert short("x" * 1000).endswith("…")
+
+
+def test_a_file_of_the_state_that_is_damaged_is_not_blamed_on_the_function() -> None:
+    damaged = CorruptRun("a run is damaged", where="run/7")
+    with pytest.raises(CorruptRun) as raised:
+        function_failed(short, damaged, "operator match")
+    assert raised.value is damaged
+    assert raised.value.__cause__ is None
+    assert isinstance(function_failed(short, ValueError("no"), "x"), UserFunctionFailed)

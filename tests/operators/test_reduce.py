@@ -59,8 +59,8 @@ def test_counts_are_of_values_that_are_not_null(kind: pa.DataType, data: st.Data
 def test_extremes_are_those_of_sql(kind: pa.DataType, data: st.DataObject) -> None:
     segments = data.draw(segments_of({**EXACT, **FLOATS}[kind]))
     column, starts = flat(segments, kind)
-    for reduced, choose in ((reduce.least_of_segments, min), (reduce.greatest_of_segments, max)):
-        found = reduced(column, starts)
+    for least, choose in ((True, min), (False, max)):
+        found = reduce.extreme_of_segments(column, starts, least=least)
         assert found.type == kind
         wanted = [choose(some(s), key=greatness) if some(s) else None for s in segments]
         assert told_apart(found.to_pylist()) == told_apart(wanted)
@@ -72,9 +72,10 @@ def test_the_better_of_two_is_that_of_sql(kind: pa.DataType, data: st.DataObject
     pairs = data.draw(st.lists(st.tuples(*[st.none() | {**EXACT, **FLOATS}[kind]] * 2), max_size=6))
     left = pa.array([pair[0] for pair in pairs], type=kind)
     right = pa.array([pair[1] for pair in pairs], type=kind)
-    for better, choose in ((reduce.lesser, min), (reduce.greater, max)):
+    for least, choose in ((True, min), (False, max)):
         wanted = [choose(some(p), key=greatness) if some(p) else None for p in pairs]
-        for found in (better(left, right), better(right, left)):
+        for pair in ((left, right), (right, left)):
+            found = reduce.extreme_of_two(*pair, least=least)
             assert found.type == kind
             assert told_apart(found.to_pylist()) == told_apart(wanted)
 
@@ -210,8 +211,8 @@ def test_what_does_not_fit_after_adding_is_refused(
 def test_no_segments_reduce_to_nothing(kind: pa.DataType) -> None:
     column, starts = flat([], kind)
     assert reduce.count(column, starts, 0).tolist() == []
-    assert reduce.least_of_segments(column, starts).equals(pa.array([], kind))
-    assert reduce.greatest_of_segments(column, starts).equals(pa.array([], kind))
+    for least in (True, False):
+        assert reduce.extreme_of_segments(column, starts, least=least).equals(pa.array([], kind))
     if pa.types.is_integer(kind):
         assert reduce.sum_segments(column, starts, pa.int64(), WHERE).equals(
             pa.array([], pa.int64())

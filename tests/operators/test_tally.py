@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from anabranch.messages import Tally
 from anabranch.operators import tally as module
-from anabranch.operators.digest import digest, row_hashes
 from anabranch.operators.rows import Rows
-from anabranch.operators.tally import tally
+from anabranch.operators.tally import digest, row_hashes, tally
 
 
 def rows_of(pairs: list[tuple[int, int]]) -> Rows:

@@ -14,10 +14,7 @@ from anabranch.dataflow.validate import validate
 from tests.dataflow.fakes import FakeAnalyzer, sink, source
 
 CONDITIONS = frozenset({"amount > 0", "n > 1", "total > 1"})
-TYPES = {
-    "n * 2": pa.field("twice", pa.int64()),
-    "upper(customer)": pa.field("name", pa.string()),
-}
+TYPES = {"n * 2": pa.field("twice", pa.int64()), "upper(customer)": pa.field("name", pa.string())}
 
 
 def typed(flow: Dataflow) -> Typed:

@@ -305,9 +305,7 @@ TABLE: list[tuple[Callable[[], Dataflow], list[Floor]]] = [
         [
             Floor(True, [first_map()], {"r": ["m", "out"]}),
             Floor(
-                False,
-                [Way("m → less", "select", "r", columns=["total double"])],
-                {"r": ["less"]},
+                False, [Way("m → less", "select", "r", columns=["total double"])], {"r": ["less"]}
             ),
         ],
     ),
@@ -392,11 +390,7 @@ TABLE: list[tuple[Callable[[], Dataflow], list[Floor]]] = [
                 ],
                 {UNKEYED: ["raw"], "unkeyed": ["m"]},
             ),
-            Floor(
-                False,
-                [Way("m → big", "where", "unkeyed", columns=TOTAL)],
-                {"unkeyed": ["big"]},
-            ),
+            Floor(False, [Way("m → big", "where", "unkeyed", columns=TOTAL)], {"unkeyed": ["big"]}),
         ],
     ),
     (
@@ -545,4 +539,4 @@ def test_the_group_of_unkeyed_sinks_cannot_be_taken_for_a_region() -> None:
 def test_sources_and_sinks_are_listed_in_the_order_of_the_graph() -> None:
     physical = lower(flows.typed(flows.two_sources()))
     assert [node.name for node in physical.sources()] == ["orders", "others"]
-    assert [node.name for node in physical.sinks()] == ["s1", "s2"]
+    assert [node.name for node in physical.graph.sinks()] == ["s1", "s2"]

@@ -47,6 +47,16 @@ def test_untyped_state_is_a_text() -> None:
     assert str(typed.schema().field("state").type) == "binary"
 
 
+def test_parts_of_an_aggregate_have_plain_names_and_keys_keep_theirs() -> None:
+    def names(kind: str, *stored: str) -> list[str]:
+        shape = OperatorShape("totals", kind, "r", "k string", "n bigint")
+        return StateView(shape, (), (0,), 0).names(stored)[:-2]
+
+    kept = names("aggregate(p=last)", "k_a/b", "v_p", "v_p/seen", "v_p_seen")
+    assert kept == ["a/b", "p", "p_seen", "state_p_seen"]
+    assert names("stateful_map", "v_p/seen") == ["p/seen"]
+
+
 @given(st.integers(0, 10).map(lambda bits: 1 << bits), st.integers(1, 50))
 def test_ranges_cover_all_bins_once(bins: int, parts: int) -> None:
     ranges = bin_ranges(bins, parts)

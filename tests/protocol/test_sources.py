@@ -9,8 +9,8 @@ from anabranch.protocol.sources import PythonSource, Source, SourceLog
 from anabranch.records.slices import FileSlice, LogSlice, OffsetSlice, RangeSlice, Slice
 from anabranch.sources.files import FileSource
 from anabranch.sources.generator import GeneratorSource
-from anabranch.sources.memory_log import MemoryLog
 from anabranch.sources.scripted import ScriptedSource
+from tests.sources.memory_log import MemoryLog
 
 LOG: SourceLog = MemoryLog()
 BY_SPARK: Source = FileSource("in", "json", "v bigint")
@@ -23,10 +23,7 @@ BY_PYTHON: tuple[PythonSource[RangeSlice], ...] = (
 @pytest.mark.parametrize(
     ("part", "text"),
     [
-        (
-            FileSlice("/in/é", 3, 5),
-            '{"type":"file","path":"/in/é","size":3,"mtime_ns":5}',
-        ),
+        (FileSlice("/in/é", 3, 5), '{"type":"file","path":"/in/é","size":3,"mtime_ns":5}'),
         (RangeSlice(1, 2, 3), '{"type":"range","partition":1,"start":2,"end":3}'),
         (LogSlice(1, 2, 3), '{"type":"log","partition":1,"start":2,"end":3}'),
         (OffsetSlice("1", "2"), '{"type":"offsets","start":"1","end":"2"}'),

@@ -99,7 +99,9 @@ def stale_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def stale(phase: Moving, view: MigrationView) -> object:
         before = tuple(Assignment(shares.region, 1, shares.workers) for shares in phase.origin)
-        return plan(phase, replace(view, placement=before))
+        step = msgspec.structs.replace(view.step, placement=before)
+        moves = plan(phase, replace(view, step=step))
+        return msgspec.structs.replace(moves, placement=view.step.placement)
 
     monkeypatch.setattr(Moving, "plan", stale)
 

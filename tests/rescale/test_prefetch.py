@@ -14,7 +14,7 @@ from anabranch.records.shares import Shares
 from anabranch.rescale.apply_request import apply_request
 from anabranch.rescale.controller import Rescale, after_commit, plan_step
 from anabranch.rescale.costs import CostModel, Prefetched
-from anabranch.rescale.migration import Intent, Migration, MigrationView, Reports
+from anabranch.rescale.migration import Migration, MigrationView, Reports
 from anabranch.rescale.phases import Steady
 from anabranch.rescale.rounds import Budget, MovePolicy, RescaleSettings, allowed_bytes
 from anabranch.rescale.step_moves import StepMoves
@@ -108,43 +108,30 @@ def test_what_was_copied_stands_in_the_history() -> None:
     assert done.moved.copied_bytes == 7 * done.moved.steps > 0
 
 
-def stepped(intent: Intent) -> StepMoves:
-    """A step that was planned like this."""
-    return StepMoves(
-        1,
-        placed(0),
-        prefetch=intent.prefetch,
-        collect=intent.collect,
-        ahead=intent.ahead,
-        allowed=intent.allowed,
-    )
-
-
 def test_a_large_bin_is_waited_for_as_long_as_it_takes() -> None:
     settings = RescaleSettings(budget_bytes=1 << 20, budget_ms=1e9, prefetch_steps=2)
     migration = Migration((Shares(REGION, (1,)),), 0.1, announced=True)
-    view = MigrationView(placed(0), loads([200 << 20]), (), settings, CostModel())
+    view = MigrationView(StepMoves(1, placed(0)), loads([200 << 20]), (), settings, CostModel())
     for step in range(202):
-        intent = migration.intent(view)
-        assert (len(intent.prefetch), intent.collect) == (1, ()), step
-        assert intent.allowance == 1 << 20
-        migration = migration.after(stepped(intent), Reports())
-    assert len(migration.intent(view).collect) == 1, "in the end it goes without"
+        moves = migration.plan(view)
+        assert (len(moves.prefetch), moves.collect) == (1, ()), step
+        assert moves.allowance == 1 << 20
+        migration = migration.after(moves, Reports())
+    assert len(migration.plan(view).collect) == 1, "in the end it goes without"
 
 
 def _rounds(reports: list[Reports]) -> list[int]:
     """How many bins each step copies, with 10 ms for it and a little less than one for a bin."""
     costs = CostModel(bytes_per_second=1e12, seconds_per_bin=0.00099)
-    view = MigrationView(
-        placed(*[0] * 50), loads([100] * 50), (), RescaleSettings(budget_ms=10), costs
-    )
+    step, settings = StepMoves(1, placed(*[0] * 50)), RescaleSettings(budget_ms=10)
+    view = MigrationView(step, loads([100] * 50), (), settings, costs)
     migration = Migration((Shares(REGION, (1,) * 50),), 0.1, announced=True)
     found = []
     for report in reports:
-        intent = migration.intent(view)
-        assert intent.allowed == 0.01
-        found.append(len(intent.prefetch))
-        after = migration.after(stepped(intent), report)
+        moves = migration.plan(view)
+        assert moves.allowed == 0.01
+        found.append(len(moves.prefetch))
+        after = migration.after(moves, report)
         migration = msgspec.structs.replace(after, copying=())
     return found
 
@@ -170,7 +157,7 @@ def test_steps_that_move_nothing_do_not_set_the_pace() -> None:
     """While a rescale is paused, its steps cost nothing; that says nothing about the rounds."""
     migration = Migration((Shares(REGION, (1,)),), 0.1, announced=True, pace=0.5)
     for _ in range(10):
-        migration = migration.after(stepped(Intent(allowed=0.01)), Reports(0.1))
+        migration = migration.after(StepMoves(1, placed(0), allowed=0.01), Reports(0.1))
     assert migration.pace == 0.5
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,15 @@ import pyarrow as pa
 from anabranch.records.bins import BinSet, Mask
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import RunList, replace_all, runs_of
-from anabranch.runs.changes import KeyChanges
+from anabranch.runs import due_rows
+from anabranch.runs.changes import KeyChanges, identity
 from anabranch.runs.compaction import CompactionLimits
+from anabranch.runs.due import NEVER
 from anabranch.runs.keys import Index
 from anabranch.runs.region_state import RegionState, WriteResult
 from anabranch.runs.rows import group_keys
 from anabranch.runs.run_file import open_run
+from anabranch.runs.sorted_rows import hash_column
 from tests.runs.state_model import Key, batch_of, frozen, hashes_of, to_dicts, weak_hash
 
 SPACE = 2**32
@@ -112,7 +116,8 @@ class KindStore:
         if changed.subkeys is None:
             held = state.find(hashes, keys, self.clock)
         else:
-            held = state.entries_of(hashes, keys, changed.subkeys.take(order), self.clock)
+            entries = identity(keys, changed.subkeys.take(order))
+            held = state.find(hashes, entries, self.clock)
         found = np.empty(len(order), dtype=np.bool_)
         found[order] = held.present
         return found
@@ -177,6 +182,8 @@ class KindStore:
             self._check_single_entries()
         else:
             self._check_lookup(absent)
+        if self.layout.dues:
+            self._check_due()
         assert self.live.tolist() == self.counted().tolist()
 
     def counted(self) -> Index:
@@ -204,8 +211,12 @@ class KindStore:
         return hashes_of(unique, self.space), batch_of(unique, self.layout.keys)
 
     def _check_scan(self) -> None:
+        assert self._puts(self.state().scan(self.clock)) == self.held()
+
+    def _puts(self, rows: pa.Table | pa.RecordBatch) -> dict[tuple[Any, Any], Put]:
+        """State rows, each once, by name."""
         layout, found = self.layout, {}
-        for row in to_dicts(self.state().scan(self.clock)):
+        for row in to_dicts(rows):
             parts = list(row.values())
             key = tuple(parts[at] for at in layout.key_columns)
             subkey = tuple(parts[at] for at in layout.subkey_columns)
@@ -213,7 +224,31 @@ class KindStore:
             put = Put(key, values, subkey, row.get("expiry"))
             assert put.name not in found
             found[put.name] = put
-        assert found == self.held()
+        return found
+
+    def _check_due(self) -> None:
+        """Rows are found by when they fall due, all at once or some bins at a time."""
+        state, held = self.state(), self.held()
+        pending = {name: put for name, put in held.items() if put.expiry is not None}
+        latest = max((put.expiry or 0 for put in pending.values()), default=self.now)
+        for until in (self.now + 10, latest):
+            expected = {n: p for n, p in pending.items() if (p.expiry or 0) <= until}
+            for most in (1, 100):
+                parts = list(state.due(self.now, until, most=most))
+                found = [name for part in parts for name in self._puts(part)]
+                assert len(found) == len(set(found))
+                whole = {name: put for part in parts for name, put in self._puts(part).items()}
+                assert whole == expected
+                hashes = [h for part in parts for h in hash_column(part).tolist()]
+                assert hashes == sorted(hashes)
+        exact = np.full(self.bins, NEVER, dtype=np.int64)
+        for put in pending.values():
+            number = self.bin_of(put.key)
+            exact[number] = min(exact[number], put.expiry or 0)
+        with patch.object(due_rows, "ROUNDS", 1000):
+            assert state.next_due(self.now).tolist() == exact.tolist()
+        with patch.object(due_rows, "ROUNDS", 1):
+            assert (state.next_due(self.now) <= exact).all()
 
     def _check_lookup(self, absent: Sequence[Key]) -> None:
         groups = group_keys(*self._asked([*self.keys.values(), *absent]))
@@ -262,12 +297,9 @@ class KindStore:
         hashes = hashes_of([put.key for put in asked], self.space)
         order = np.argsort(hashes, kind="stable")
         asked = [asked[place] for place in order]
-        found = self.state().entries_of(
-            hashes[order],
-            batch_of([put.key for put in asked], self.layout.keys),
-            batch_of([put.subkey for put in asked], self.layout.subkeys),
-            self.clock,
-        )
+        keys = batch_of([put.key for put in asked], self.layout.keys)
+        subkeys = batch_of([put.subkey for put in asked], self.layout.subkeys)
+        found = self.state().find(hashes[order], identity(keys, subkeys), self.clock)
         values = [tuple(row.values()) for row in to_dicts(found.values)]
         for place, put in enumerate(asked):
             assert found.found[place] == (put.name in held)

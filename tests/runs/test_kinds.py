@@ -22,8 +22,7 @@ from tests.runs.kind_store import SPACE, KindStore, Put
 from tests.runs.state_model import KINDS, VALUES, Key, frozen, key_schema, keys_of
 
 RELAXED = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 LIST = pa.schema([("step", pa.int64()), ("place", pa.int64())])
 VALUE = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.floats(-1, 1))
@@ -42,9 +41,10 @@ MAP_KINDS = [("string",), ("int64",), ("struct",), ("binary", "bool")]
 def draw_store(
     root: Path, data: st.DataObject, kinds: tuple[str, ...], subkeys: pa.Schema
 ) -> KindStore:
+    expires, dues = data.draw(st.sampled_from([(False, False), (True, False), (True, True)]))
     return KindStore(
         root,
-        Layout(key_schema(*kinds), VALUES, subkeys, expires=data.draw(st.booleans())),
+        Layout(key_schema(*kinds), VALUES, subkeys, expires=expires, dues=dues),
         bins=data.draw(st.sampled_from([1, 4, 16])),
         space=data.draw(st.sampled_from([1, 3, 16, SPACE])),
         limits=data.draw(LIMITS),

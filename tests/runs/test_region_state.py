@@ -391,8 +391,7 @@ def test_a_file_others_still_need_is_not_rewritten(tmp_path: Path) -> None:
 
 
 RELAXED = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 VALUE = st.none() | st.tuples(st.none() | st.integers(-5, 5), st.none() | st.floats(-1, 1))
 LIMITS = st.sampled_from(

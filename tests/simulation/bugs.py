@@ -35,12 +35,13 @@ from anabranch.sinks import memory
 from anabranch.sinks.memory import MemoryPublisher
 from anabranch.sinks.staging import read_staged
 from anabranch.store.retention import Sweeper
-from anabranch.testing.cluster.rules import RuleBroken
+from anabranch.testing.cluster.rule_broken import RuleBroken
 from anabranch.testing.plane.memory_plane import MemoryPlane
 from anabranch.testing.plane.step_memo import DoneStep
 from anabranch.testing.simulation import Simulation
 from tests.simulation.coordinator_bugs import COORDINATOR_BUGS
 from tests.simulation.rescale_bugs import RESCALE_BUGS
+from tests.simulation.rule_bugs import RULE_BUGS
 
 Patch = pytest.MonkeyPatch
 
@@ -191,6 +192,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         merge_that_drops_a_newer_row,
         *COORDINATOR_BUGS,
         *RESCALE_BUGS,
+        *RULE_BUGS,
     )
 }
 
@@ -198,24 +200,31 @@ BUGS: dict[str, Callable[[Patch], None]] = {
 FOUND_BY = {
     "a_part_is_lost_on_rewind": r"R4: step \d+ reads",
     "an_answer_is_counted_twice": r"R8: coordinator-\d+ answers request \d+ twice",
-    "an_order_to_a_replaced_peer_is_obeyed": r"a query of step \d+ fails",
+    "an_order_to_a_replaced_peer_is_obeyed": (
+        r"R3: |a query of step \d+ fails|checkpoint \d+ is kept without|"
+        r"the pipeline fails .*'store\."
+    ),
+    "a_query_sees_a_step_before_its_commit": "R3: ",
+    "a_request_is_forgotten": "R8: .* ended without an answer",
+    "a_result_depends_on_the_worker": "R9: ",
     "a_source_partition_is_read_by_both": "R4: ",
     "acknowledge_before_commit": "R5: ",
     "acquire_after_the_data": "R2: ",
     "an_operators_state_is_left_behind": "R2: ",
     "cancel_that_forgets_a_bin": "R2: ",
-    "collect_before_the_steps_data": r"R2: |step \d+ of sink|state of",
+    "collect_before_the_steps_data": r"R2: |R9: ",
     "commit_by_a_fenced_coordinator": r"leader \d+ has committed step \d+ after leader \d+ came",
     "commit_without_an_acknowledgement": r"R5: '\w+' was last told of ",
     "commit_without_one_report": "R2: |R4: |R6: ",
     "crash_between_collect_and_acquire": "R2: ",
     "late_attempt_overwrites_a_file": r"the pipeline fails .*'store\.corrupt_",
-    "merge_that_drops_a_newer_row": r"R2: |step \d+ of sink|state of",
+    "merge_that_drops_a_newer_row": r"R2: |R9: ",
     "publish_before_commit": r"R6: .* publishes step \d+ before its commit",
-    "publish_twice": r"step \d+ of sink '\w+' has",
+    "publish_twice": r"R6: step \d+ of sink '\w+' has",
     "query_on_a_removed_file": r"a query of step \d+ fails",
     "replay_with_other_slices": "R4: ",
     "report_of_another_attempt": "R2: |R4: ",
+    "rows_of_a_key_are_taken_as_they_come": "R7: ",
     "second_rescale_from_a_stale_assignment": "R2: ",
     "two_owners_for_one_step": "R1: ",
 }

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.coordinator.memory import PendingRescale
+from anabranch.coordinator.jobs.rescale import RescaleJob
 from anabranch.errors import Fenced
-from anabranch.node.core import NodeCore
+from anabranch.node.chores import Chores
 from anabranch.node.node_machine import Duties
 from anabranch.records.commit import Checkpoint, Commit
 
@@ -28,30 +28,28 @@ def a_part_is_lost_on_rewind(patch: Patch) -> None:
 
 
 def an_order_to_a_replaced_peer_is_obeyed(patch: Patch) -> None:
-    """A node whose leader was replaced removes at once what that leader did not need."""
-    fence, is_led = Duties.fence, NodeCore._is_led
+    """A node removes what a leader did not need that was replaced, whatever was opened since."""
+    fence, sweep = Duties.fence, Chores.sweep
 
     def unfenced(self: Any, leader: int) -> None:
         with contextlib.suppress(Fenced):
             fence(self, leader)
 
-    def obedient(self: Any) -> bool:
-        if not is_led(self):
-            self._chores._sweeper._grace = 0.0
-        return True
+    def obedient(self: Any, opened: Any, *_: Any) -> bool:
+        return sweep(self, opened, (), (), lambda: True)
 
     patch.setattr(Duties, "fence", unfenced)
-    patch.setattr(NodeCore, "_is_led", obedient)
+    patch.setattr(Chores, "sweep", obedient)
+    patch.setattr(Chores, "forget", Chores.forget_check)
 
 
 def an_answer_is_counted_twice(patch: Patch) -> None:
     """Who asked for a rescale is answered by the commit that knows of it, and by the next one."""
 
     def kept(self: Any) -> tuple[int, ...]:
-        numbers: tuple[int, ...] = self.numbers
-        return numbers
+        return tuple(number for number, _ in self.queue)
 
-    patch.setattr(PendingRescale, "take_numbers", kept)
+    patch.setattr(RescaleJob, "take_queue", kept)
 
 
 COORDINATOR_BUGS = (

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from anabranch.testing.cluster.cluster import SimulatedCluster
+from anabranch.testing.join import join
+from anabranch.testing.kinds import kinds
+from anabranch.testing.scenario import Scenario
+from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 
 
@@ -26,3 +30,17 @@ def run_all(
     seconds = time.process_time() - started
     sys.stdout.write(f"{number} schedules, {number / seconds:.1f} a second of a core\n")
     return number
+
+
+SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
+    "shop": shop,
+    "join": join,
+    "kinds": kinds,
+    "storm": lambda: shop(customers=Customers.STORM),
+}
+"""What mutations are looked for in, the quickest first."""
+
+
+def scenario_by_name(name: str) -> Scenario:
+    """One of ``SCENARIOS``."""
+    return SCENARIOS[name]()

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.parts.sources import positions_of
 from anabranch.node.step_outcome import rows_read
 from anabranch.records.commit import Commit, RowCount
@@ -61,7 +61,7 @@ def runs() -> Iterator[list[Ran]]:
         for seed in range(100):
             heard.clear()
             cluster = simulation.run(seed)
-            if any(rescale_of(each).handing for each in cluster.rules.commits.values()):
+            if any(RESCALE.of(each).handing for each in cluster.rules.commits.values()):
                 sink = simulation.program.sinks["rows"].sink
                 assert isinstance(sink, MemorySink)
                 found.append(Ran(cluster, list(heard), set(sink.steps())))

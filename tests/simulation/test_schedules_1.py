@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.protocol.rescale_history import RescaleOutcome
 from anabranch.protocol.rescale_requests import Rebalance, Scale
 from anabranch.testing.cluster.cluster import SimulatedCluster
@@ -41,8 +41,8 @@ class Seen:
     def look(self, cluster: SimulatedCluster) -> None:
         self.happened |= HAPPENS & {what for *_, what in cluster.history}
         for commit in cluster.rules.commits.values():
-            self.outcomes |= {each.outcome for each in rescale_of(commit).history}
-            self.requests |= {type(each.request) for each in rescale_of(commit).history}
+            self.outcomes |= {each.outcome for each in RESCALE.of(commit).history}
+            self.requests |= {type(each.request) for each in RESCALE.of(commit).history}
 
 
 @pytest.fixture(scope="module")

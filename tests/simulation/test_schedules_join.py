@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.testing.cluster.cluster import SimulatedCluster
 from anabranch.testing.cluster.faults import Fault
 from anabranch.testing.join import join
@@ -31,7 +31,7 @@ class Seen:
         self.happened |= {what for *_, what in cluster.history}
         line = cluster.rules.ownership.line
         for commit in line.commits.values():
-            self.moved |= {move.region for move in rescale_of(commit).handing}
+            self.moved |= {move.region for move in RESCALE.of(commit).handing}
         stood = [line.positions(step) for step in line.read(max(line.commits))]
         self.ways.add(tuple((at["customers"]["rows"], at["orders"]["rows"]) for at in stood))
 

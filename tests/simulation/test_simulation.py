@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
+from anabranch.coordinator.driver.journal_reader import read_journal_view
+from anabranch.errors import MissingRun
+from anabranch.journal.file_directory import FileDirectory
+from anabranch.journal.journal import Journal
+from anabranch.runs.run_file import forget_runs
+from anabranch.task.state_reader import snapshot_of
 from anabranch.testing import __main__ as command
+from anabranch.testing.cluster.rule_broken import RuleBroken
 from anabranch.testing.join import join
+from anabranch.testing.plane.tables import Tables
 from anabranch.testing.scenarios import Simulated, scenario_of
 from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
@@ -33,17 +41,54 @@ def test_the_same_seed_gives_the_same_run(scenario: Simulated) -> None:
     assert len(stories[0]) > 200
 
 
+def test_what_a_schedule_comes_to_does_not_depend_on_what_ran_before() -> None:
+    name = "query_on_a_removed_file"
+    first = KEPT["bugs"][name]
+    with bug(name), Simulation() as warm:
+        seeds = range(first, first + 2)
+        told = [_told(warm, seed) for seed in seeds]
+        assert [_told(warm, seed) for seed in seeds] == told
+        with Simulation(memo=False) as cold:
+            assert [_told(cold, seed) for seed in seeds] == told
+    assert any("a query of step" in each for each in told)
+
+
+def test_a_query_looks_for_its_files_whether_or_not_they_are_open_or_known() -> None:
+    with Simulation() as simulation:
+        cluster = simulation.run(0)
+        view = read_journal_view(Journal(FileDirectory(cluster.store / "journal")))
+        assert view.commit is not None
+        snapshot = snapshot_of(
+            view.step, view.clock_ns, simulation.program.bins, view.states, view.commit.placement
+        )
+        state = next(each for each in view.states if each.runs)
+        known = Tables(cluster.store, {})
+        assert known.read(snapshot, state).num_rows  # its runs are open from now on
+        (cluster.store / state.runs[0].run.name).unlink()
+        for tables in (known, Tables(cluster.store, {}), Tables(cluster.store, None)):
+            with pytest.raises(MissingRun):
+                tables.read(snapshot, state)
+        forget_runs()
+
+
+def _told(simulation: Simulation, seed: int) -> str:
+    """All that a schedule has to say, wherever its directory is."""
+    try:
+        text = "\n".join(simulation.run(seed).story())
+    except RuleBroken as error:
+        text = str(error)
+    return text.replace(str(simulation.root), "")
+
+
 @pytest.mark.parametrize("customers", Customers)
 def test_other_input_computed_every_time(customers: Customers) -> None:
     with Simulation(shop(script=1, customers=customers), memo=False) as simulation:
-        for seed in (1, 2):
-            simulation.run(seed)
+        simulation.run(1)
 
 
 def test_another_join_computed_every_time() -> None:
     with Simulation(join(script=1), memo=False) as simulation:
-        for seed in (1, 2):
-            simulation.run(seed)
+        simulation.run(1)
 
 
 @pytest.mark.parametrize(("name", "kept"), sorted(KEPT["schedules"].items()))

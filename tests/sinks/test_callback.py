@@ -116,9 +116,12 @@ def test_what_can_be_called_is_taken(function: Any) -> None:
     assert isinstance(CallbackSink(function), Sink)
 
 
-def test_it_travels_pickled_and_needs_spark(tmp_path: Path) -> None:
+def test_it_travels_without_its_function_and_needs_spark(tmp_path: Path) -> None:
     sink = pickle.loads(pickle.dumps(CallbackSink(nothing)))
-    assert sink == CallbackSink(nothing)
+    assert isinstance(sink, CallbackSink)
+    assert sink.stage_format == "parquet"
+    assert pickle.dumps(sink) == pickle.dumps(CallbackSink(nothing))
+    assert pickle.dumps(sink) != pickle.dumps(CallbackSink(print))
     with pytest.raises(BuildError, match="runs without Spark"):
         sink.open(SinkContext(tmp_path, "p", "totals", SCHEMA))
 

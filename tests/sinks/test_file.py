@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import itertools
 import json
 import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -29,6 +31,8 @@ from anabranch.protocol.sinks import Sink, SinkContext, StagedStep, takes_back
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FilePublisher, FileSink, Link
 from anabranch.sinks.staging import RowsToStage, stage
+from anabranch.store.disk import use_disk
+from anabranch.testing.faulty_disk import Crash, FaultyDisk
 
 
 @pytest.fixture
@@ -427,6 +431,44 @@ def test_a_kill_while_taking_back_is_mended_by_the_repetition(
             named = {file["name"] for file in json.loads(path.read_bytes())["files"]}
             assert named <= set(visible(out)), "no manifest names a file that is gone"
     publisher.take_back(1)
+    assert set(visible(out)) == {"step-000000000001-0.json"}
+
+
+def named_and_gone(out: Path) -> set[str]:
+    """The files that a manifest names and that are not there."""
+    manifests = [json.loads(path.read_bytes()) for path in (out / "_manifest").glob("step-*")]
+    named = {file["name"] for manifest in manifests for file in manifest["files"]}
+    return named - set(visible(out))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_was_taken_back_does_not_return_with_the_power(
+    store: Path, out: Path, tmp_path: Path, seed: int
+) -> None:
+    """Neither after the end of it nor after a cut in the middle is a step only said to be there."""
+    (tmp_path / "graves").mkdir()
+    disk = FaultyDisk(tmp_path / "graves", Random(seed))
+    sink = FileSink(out, "json")
+    with use_disk(disk):
+        publisher = opened(sink, store)
+        files = {step: tuple(staged(store, sink, step)) for step in (1, 2, 3)}
+        for call in itertools.count():
+            for step, given in files.items():
+                publisher.publish(StagedStep(0, step, given))
+            disk.crash_at("", call)
+            try:
+                publisher.take_back(1)
+            except Crash:
+                disk.power_cut()
+                disk.revive("")
+                assert named_and_gone(out) == set()
+                publisher.take_back(1)
+            else:
+                break
+        disk.power_cut()
+        disk.revive("")
+    assert call > 4, "it was cut between the manifests and the files"
+    assert sorted(os.listdir(out / "_manifest")) == ["owner.json", "step-000000000001.json"]
     assert set(visible(out)) == {"step-000000000001-0.json"}
 
 

@@ -60,12 +60,7 @@ FULL: dict[str, Any] = {
     "m": {"k": 1e-7, "none": None},
     "st": {"x": None, "y": ""},
 }
-EMPTY: dict[str, Any] = {
-    **dict.fromkeys(FULL),
-    "l": [],
-    "m": {},
-    "st": {"x": None, "y": None},
-}
+EMPTY: dict[str, Any] = {**dict.fromkeys(FULL), "l": [], "m": {}, "st": {"x": None, "y": None}}
 NULLS: dict[str, Any] = dict.fromkeys(FULL)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import zlib
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.staging import RowsToStage, read_staged, stage
+from anabranch.store import disk
 from anabranch.store.files import ensure_directory
 
 TABLE = pa.table({"a": [1, 2, 3]})
@@ -61,6 +63,34 @@ def test_several_sinks_are_staged_in_order_with_one_sync_per_file_and_directory(
     assert [file.sink for file in files] == ["s0", "s1", "s2"]
     assert sorted(synced) == ["0.parquet", "1.arrow", "2.json", "staged"]
     assert pq.read_table(tmp_path / "staged/0.parquet").equals(TABLE)
+
+
+@pytest.mark.parametrize("threads", range(4))
+def test_no_file_is_synced_twice_where_no_more_threads_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """As on a machine under load; the pool has queued what it could not start a thread for."""
+    ensure_directory(tmp_path / "staged")
+    synced, fsync, start, left = [], os.fsync, threading.Thread.start, [threads]
+
+    def noting(handle: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        fsync(handle)
+
+    def scarce(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    disk._pool.cache_clear()
+    sink = FileSink("o", "json")
+    stage(tmp_path, [RowsToStage(f"staged/{i}.json", "out", sink, TABLE) for i in range(3)])
+    disk._pool().shutdown()
+    disk._pool.cache_clear()
+    assert sorted(synced) == ["0.json", "1.json", "2.json", "staged"]
 
 
 def test_a_store_that_vanished_is_not_made_again(tmp_path: Path) -> None:

@@ -21,11 +21,7 @@ import anabranch as ab
 from anabranch.coordinator.driver.checkpoint_copy import copy_checkpoint
 from anabranch.task.state_reader import read_snapshot, read_table
 
-pytestmark = [
-    pytest.mark.soak,
-    pytest.mark.usefixtures("spark"),
-    pytest.mark.timeout(7200),
-]
+pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("spark"), pytest.mark.timeout(7200)]
 
 KEYS = int(os.environ.get("ANABRANCH_KEYS", "10000000"))
 CHANGED = KEYS // 1000
@@ -163,13 +159,7 @@ def test_a_checkpoint_costs_what_has_changed_and_can_be_copied(tmp_path: Path) -
     copy = tmp_path / "copy"
     (node,) = sums(tmp_path / "in").graph().sources()
     copying = threading.Thread(
-        target=copy_checkpoint,
-        args=(
-            directory,
-            kept.step,
-            copy,
-            {"rows": node.source},
-        ),
+        target=copy_checkpoint, args=(directory, kept.step, copy, {"rows": node.source})
     )
     copying.start()
     while copying.is_alive():

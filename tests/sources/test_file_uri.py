@@ -15,7 +15,7 @@ from anabranch.records.slices import FileSlice
 from anabranch.sources.discovery import overlooked
 from anabranch.sources.file_uri import file_tag, file_uri, spark_path
 from anabranch.sources.files import FileSource
-from anabranch.sources.memory_log import MemoryLog
+from tests.sources.memory_log import MemoryLog
 
 # Letters in names, most of them with a meaning in URIs, in patterns or in Java.
 AWKWARD = [

@@ -27,7 +27,7 @@ from anabranch.sources import ledger as ledger_module
 from anabranch.sources.discovery import FoundFile, Known, Place, find
 from anabranch.sources.file_uri import file_tag
 from anabranch.sources.files import FileSource
-from anabranch.sources.memory_log import MemoryLog
+from tests.sources.memory_log import MemoryLog
 
 SCHEMA = pa.schema([("v", pa.int64())])
 #: Two names whose CRC-32 are equal, whatever stands before and after them.
@@ -106,15 +106,14 @@ def test_each_file_is_read_once_from_any_position(
                     history.append((position, seen))
                 case "remove":
                     path_of(number).unlink(missing_ok=True)
-        while read(Limit(bytes=4)).slices:
+        # One that finds only files that went away lists the directory the next time.
+        while read(Limit(bytes=4)).slices or read(Limit(bytes=4)).slices:
             pass
         there = {str(path) for path in root.glob("**/*.json")}
         assert there <= history[-1][1]
 
 
-def test_files_come_in_order_of_time_then_path_and_late_ones_when_they_come(
-    tmp_path: Path,
-) -> None:
+def test_files_come_in_order_of_time_then_path_and_late_ones_when_they_come(tmp_path: Path) -> None:
     put(tmp_path / "b", mtime_ns=5)
     put(tmp_path / "a", mtime_ns=5)
     put(tmp_path / "c", mtime_ns=3)
@@ -211,11 +210,7 @@ def test_the_one_that_waits_for_its_twin_goes_first_next_time(tmp_path: Path) ->
     for name in (*TWINS, "b", "c"):
         put(tmp_path / name)
     enumerator = source(tmp_path, max_files_per_step=2).open(None, MemoryLog())
-    assert [names(enumerator.next()) for _ in range(3)] == [
-        [TWINS[0], "b"],
-        [TWINS[1], "c"],
-        [],
-    ]
+    assert [names(enumerator.next()) for _ in range(3)] == [[TWINS[0], "b"], [TWINS[1], "c"], []]
 
 
 # ------------------------------------------------------------------------------------ not watching

@@ -14,7 +14,7 @@ from anabranch.errors import ChangedDataflow, ReadFailed
 from anabranch.protocol.sources import Limit, PythonSource
 from anabranch.records.slices import RangeSlice
 from anabranch.sources.generator import GeneratorSource
-from anabranch.sources.memory_log import MemoryLog
+from tests.sources.memory_log import MemoryLog
 
 SCHEMA = pa.schema([("p", pa.int32()), ("i", pa.int64())])
 

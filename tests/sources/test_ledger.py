@@ -20,7 +20,7 @@ from anabranch.sources.ledger import (
     read_segment,
     write_segment,
 )
-from anabranch.sources.memory_log import MemoryLog
+from tests.sources.memory_log import MemoryLog
 
 directories = st.sampled_from(["/in", "/in/a", "/in/ä b", "/"])
 names = st.text(

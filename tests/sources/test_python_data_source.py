@@ -9,14 +9,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import ChangedDataflow, InvalidSchema, SourceUnavailable
-from anabranch.sources.memory_log import MemoryLog
-from anabranch.sources.positions import Position, encode_position
-from anabranch.sources.python_data_source import (
-    KIND,
-    OffsetPosition,
-    PythonDataSource,
-    read_offsets,
-)
+from anabranch.sources.positions import Position, decode_position, encode_position
+from anabranch.sources.python_data_source import KIND, OffsetPosition, PythonDataSource
+from tests.sources.memory_log import MemoryLog
 
 
 class Readable:
@@ -70,6 +65,6 @@ def test_spark_alone_opens_it() -> None:
 
 def test_a_position_survives_and_a_foreign_one_is_refused() -> None:
     position = OffsetPosition(source=KIND, name="numbers", offset='{"n": 3}')
-    assert read_offsets(encode_position(position)) == position
+    assert decode_position(encode_position(position), OffsetPosition, KIND) == position
     with pytest.raises(ChangedDataflow):
-        read_offsets(encode_position(Position(source="files")))
+        decode_position(encode_position(Position(source="files")), OffsetPosition, KIND)

@@ -14,8 +14,8 @@ import pytest
 from anabranch.errors import ChangedDataflow, ReadFailed
 from anabranch.protocol.sources import Batch, PythonSource
 from anabranch.records.slices import RangeSlice
-from anabranch.sources.memory_log import MemoryLog
 from anabranch.sources.scripted import ABORT, EOF, PAUSE, Fail, ScriptedSource
+from tests.sources.memory_log import MemoryLog
 
 SCHEMA = "k string, v bigint"
 

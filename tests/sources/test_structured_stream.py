@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import CorruptEntry, InvalidSchema, SourceUnavailable
-from anabranch.sources.memory_log import MemoryLog
 from anabranch.sources.structured_stream import (
     LoggedBatch,
     LoggedFile,
     StructuredStreamSource,
     batch_of,
     decode_marker,
-    encode_marker,
     file_name,
     marker_name,
 )
+from tests.sources.memory_log import MemoryLog
 
 
 def make(spark: Any) -> Any:
@@ -76,7 +76,7 @@ def test_foreign_names(name: str) -> None:
 
 def test_a_marker_survives_and_a_torn_one_is_refused() -> None:
     logged = LoggedBatch("k string", (LoggedFile("a.parquet", 3, 99),))
-    data = encode_marker(logged)
+    data = msgspec.json.encode(logged)
     assert decode_marker(data, "here") == logged
     with pytest.raises(CorruptEntry) as raised:
         decode_marker(data[:-3], "here")

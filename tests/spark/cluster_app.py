@@ -338,7 +338,7 @@ CLUSTERS: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]
         local_cluster(2, 1),
         OURS,
         [failing_task, lost_executor, different_attempts, two_consumers, released],
-    ),
+    )
 ]
 LONG: list[tuple[AbstractContextManager[str], dict[str, str], list[Scenario]]] = [
     (standalone(), SLOW, [speculation]),

@@ -104,7 +104,7 @@ def as_batches(part: Span) -> Iterator[Any]:
     middle = (part.first + part.last) // 2
     for numbers in (range(part.first, middle), range(middle, part.last)):
         yield pa.RecordBatch.from_pydict(
-            {"n": pa.array(numbers, pa.int32()), "k": [key_of(n) for n in numbers]},
+            {"n": pa.array(numbers, pa.int32()), "k": [key_of(n) for n in numbers]}
         )
 
 

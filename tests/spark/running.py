@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.journal.entry_names import CommitName
 from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.journal import CommitName, Journal
+from anabranch.journal.journal import Journal
 from anabranch.records.commit import Commit, decode_commit
 from anabranch.run import Reached, start_pipeline
 

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.dataflow.aggregates import parse_aggregate
+from anabranch.dataflow.aggregates.parse import parse_aggregate
 from anabranch.dataflow.aggregates.refused import REFUSED
 from anabranch.dataflow.aggregates.rules import CALLABLE, RULES, WITHIN_GROUP
 from anabranch.dataflow.types.schema import parse_schema, type_to_ddl
@@ -266,9 +266,7 @@ def test_every_function_is_compared() -> None:
     assert {parse_aggregate(ours).function for ours, _ in AGGREGATES.values()} == set(RULES)
 
 
-def test_every_aggregate_function_of_spark_is_known_or_refused_by_name(
-    spark: SparkSession,
-) -> None:
+def test_every_aggregate_function_of_spark_is_known_or_refused_by_name(spark: SparkSession) -> None:
     functions = spark._jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry  # type: ignore[union-attr]
     infos = functions.expressions().values().iterator()
     groups: dict[str, str] = {}

@@ -79,7 +79,7 @@ def flow_of(source: Any, out: Path, function: Function = add) -> ab.Dataflow:
         .key_distribute("by-k", "k")
         .stateful_map("total", function, state="total bigint", output="k string, total bigint")
     )
-    totals.sink("totals-out", ab.FileSink(out))
+    totals.sink("totals-out", ab.FileSink(out, retry=ab.Retry(timeout=2)))
     totals.key_distribute("by-parity", parity="total % 2").aggregate("parities", n="count(*)").sink(
         "parities-out", ab.MemorySink()
     )
@@ -294,7 +294,7 @@ def test_an_output_directory_that_cannot_be_made(tmp_path: Path) -> None:
     out, state = tmp_path / "file" / "out", tmp_path / "state"
     error = failure(flow_of(scripted(), out), state)
     assert isinstance(error, StoreUnavailable)
-    assert str(out) in str(error)
+    assert str(tmp_path / "file") in str(error)
     (tmp_path / "file").unlink()
     check_result(completed(flow_of(scripted(), out), state), out)
 
@@ -583,7 +583,7 @@ def changed_flow(
     totals = rows
     if operator is not None:
         totals = rows.stateful_map(operator, add, state=state, output="k string, total bigint")
-    totals.sink("totals-out", ab.FileSink(out))
+    totals.sink("totals-out", ab.FileSink(out, retry=ab.Retry(timeout=2)))
     if operator is not None and aggregate is not None:
         totals.key_distribute("by-parity", parity="total % 2").aggregate(
             "parities", n=aggregate
@@ -632,10 +632,11 @@ def test_a_directory_that_a_live_process_uses(copied: tuple[Path, Path]) -> None
         [
             sys.executable,
             "-c",
-            "import sys, pathlib\n"
-            "from anabranch.run import ThisProcess\n"
-            "leader = ThisProcess(pathlib.Path(sys.argv[1]))\n"
-            "leader.lead(take_over=False)\n"
+            "import os, sys, pathlib\n"
+            "from anabranch.journal.file_directory import FileDirectory\n"
+            "from anabranch.journal.leadership import Leadership\n"
+            "leader = Leadership(FileDirectory(pathlib.Path(sys.argv[1]) / 'journal'))\n"
+            "leader.lead(False, 'host', os.getpid(), 0)\n"
             "print('held', flush=True)\n"
             "sys.stdin.read()\n",
             str(state),
@@ -662,3 +663,50 @@ def test_a_directory_that_this_process_uses(tmp_path: Path) -> None:
         assert isinstance(failure(flow, tmp_path / "state"), DirectoryInUse)
     finally:
         assert first.shutdown().phase is ab.Phase.STOPPED
+
+
+def _amounts(base: Path, amount: str) -> ab.Dataflow:
+    flow = ab.Dataflow("amounts")
+    source = ab.FileSource(base / "in", format="json", schema="k string, v string", watch=False)
+    rows = flow.source("in", source).where("k <> 'x'").select("*", "upper(k) as big")
+    rows = rows.with_columns(amount=amount)
+    rows.key_distribute("by-k", "k").aggregate("sums", total="sum(amount)").sink(
+        "out", ab.MemorySink()
+    )
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("cast(v as bigint) * 2", "try_cast(v as bigint) * 2"), ("10 / (v - 3)", "10 / (v - 4)")],
+)
+def test_an_expression_without_a_value_names_operator_file_and_row(
+    tmp_path: Path, wrong: str, right: str
+) -> None:
+    bad = "three" if "cast" in wrong else "3"
+    (tmp_path / "in").mkdir()
+    write_json(tmp_path / "in" / "1.json", [{"k": "a", "v": "1"}, {"k": "b"}])
+    write_json(tmp_path / "in" / "2.json", [{"k": "a", "v": "2"}, {"k": "c", "v": bad}])
+    error = failure(_amounts(tmp_path, wrong), tmp_path / "state")
+    assert isinstance(error, StepFailed)
+    assert error.what.startswith("A SQL expression has no value for a row: [")
+    assert error.where is not None
+    assert f'with_columns(amount="{wrong}") after source "in", file ' in error.where
+    assert "/in/2.json" in error.where
+    assert f"row {{'k': 'c', 'v': '{bad}', 'big': 'C'}}" in error.where
+    # What it tells to do works.
+    pipeline = completed(_amounts(tmp_path, right), tmp_path / "state")
+    assert {row["k"] for row in pipeline.state_table("sums").to_pylist()} == {"a", "b", "c"}
+
+
+def test_an_expression_without_a_value_names_the_operator_if_there_is_no_file(
+    tmp_path: Path,
+) -> None:
+    flow = ab.Dataflow("amounts")
+    source = ab.ScriptedSource("k string, v string", [[("a", "1"), ("b", "two")], ab.EOF])
+    rows = flow.source("in", source).key_distribute("by-v", v="cast(v as bigint)")
+    rows.aggregate("counts", n="count(*)").sink("out", ab.MemorySink())
+    error = failure(flow, tmp_path / "state")
+    assert isinstance(error, StepFailed)
+    assert error.where == 'key of distribution "by-v"'
+    assert "'two'" in error.what

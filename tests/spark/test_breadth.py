@@ -68,8 +68,7 @@ def test_a_split_and_a_union_of_its_parts_keep_every_keys_order(
     outputs = {name: ab.MemorySink() for name in ("all", "big", "rest", "both")}
     flow = ab.Dataflow("parts")
     rows = flow.source(
-        "orders",
-        ab.FileSource(tmp_path / "in", "json", ORDERS, watch=False, max_files_per_step=2),
+        "orders", ab.FileSource(tmp_path / "in", "json", ORDERS, watch=False, max_files_per_step=2)
     )
     parts = rows.split(big="amount > 50", odd="amount % 2 <> 0", rest="true")
     parts["big"].sink("big", outputs["big"])

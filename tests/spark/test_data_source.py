@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    ReadMaxRows,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, ReadMaxRows
 
 import anabranch as ab
 from anabranch.coordinator.parts.sources import positions_of
 from anabranch.errors import ChangedDataflow, ReadFailed, UserFunctionFailed
+from anabranch.journal.entry_names import PlanName
 from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.journal import Journal, PlanName
+from anabranch.journal.journal import Journal
 from anabranch.protocol.sources import Limit
 from anabranch.records.plan import Plan, decode_plan
 from anabranch.records.slices import OffsetSlice

@@ -129,8 +129,7 @@ def keyed_union(given: Inputs) -> Stream:
 
 BRANCHES: dict[str, Branch] = {
     "where": Branch(
-        lambda given: given.orders.where("amount > 20"),
-        each_row(lambda c, a: [(c, a)] * (a > 20)),
+        lambda given: given.orders.where("amount > 20"), each_row(lambda c, a: [(c, a)] * (a > 20))
     ),
     "select": Branch(
         lambda given: given.orders.select("upper(customer) as customer", "amount * 2 as amount"),
@@ -147,12 +146,10 @@ BRANCHES: dict[str, Branch] = {
         each_row(lambda c, a: [(c, a)] * (abs(a) % 3)),
     ),
     "transform": Branch(
-        lambda given: given.orders.transform("negated", negated),
-        each_row(lambda c, a: [(c, -a)]),
+        lambda given: given.orders.transform("negated", negated), each_row(lambda c, a: [(c, -a)])
     ),
     "split": Branch(
-        lambda given: given.parts["odd"],
-        each_row(lambda c, a: [(c, a)] * (a <= 50 and a % 2 != 0)),
+        lambda given: given.parts["odd"], each_row(lambda c, a: [(c, a)] * (a <= 50 and a % 2 != 0))
     ),
     "union": Branch(
         lambda given: given.parts["rest"].union(given.parts["big"], given.parts["odd"]),

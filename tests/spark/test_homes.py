@@ -16,11 +16,7 @@ from anabranch.records.run_list import runs_of
 from anabranch.rescale.rounds import RescaleSettings
 from tests.spark.running import commits, published, write_json
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("spark"),
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
 
 KEYS = 400
 ROWS = 200

@@ -19,6 +19,7 @@ from anabranch.coordinator.driver.journal_reader import read_journal_view
 from anabranch.errors import CorruptRun
 from anabranch.http.app import Application
 from anabranch.http.client import Client
+from anabranch.http.schemas import QueryRequest
 from anabranch.http.server import Server
 from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.journal import Journal
@@ -80,24 +81,24 @@ def shared(
 
 def test_a_life_over_http(site: Site) -> None:
     client = Client(site.url)
-    info = client.metadata()
-    assert (info.dataflow, info.sources, info.bins) == ("sums", ("numbers",), 256)
-    assert [region.region for region in info.regions] == ["by-k"]
-    assert [shape.operator for shape in info.regions[0].states] == ["totals"]
+    info = site.get("/metadata").json()
+    assert (info["dataflow"], info["sources"], info["bins"]) == ("sums", ["numbers"], 256)
+    assert [region["region"] for region in info["regions"]] == ["by-k"]
+    assert [shape["operator"] for shape in info["regions"][0]["states"]] == ["totals"]
 
     assert client.pause().done
     until(lambda: client.status().phase == "paused")
     step = client.status().step
-    table = client.table("select sum(n) as n, sum(total) as total from totals")
+    found = client.query(QueryRequest("select sum(n) as n, sum(total) as total from totals"))
     rows = ROWS_PER_STEP * step
-    assert table.to_pylist() == [{"n": rows, "total": rows * (rows - 1) // 2}]
+    assert json.loads(found)["rows"] == [[rows, rows * (rows - 1) // 2]]
     assert client.status().rows == rows
 
     kept = client.checkpoint()
     assert (kept.done, kept.step) == (True, step)
     assert step in [one.step for one in client.checkpoints().checkpoints]
     assert client.start().done
-    assert next(client.events(60)).rows == ROWS_PER_STEP
+    assert f'"rows":{ROWS_PER_STEP},' in site.get("/events?most=1").body.decode()
     until(lambda: client.status().step >= step + 2)
 
     loaded = client.load(step, accept_duplicates=True)

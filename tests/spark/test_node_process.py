@@ -216,6 +216,9 @@ def test_a_node_is_led_killed_and_led_on(base: Path, started: Callable[[], NodeP
     with pytest.raises(NodeUnreachable):
         leader.node.report(1, 0, 0)
 
+    # A coordinator says whose directory this is before a sink is opened.
+    (base / "state" / "journal").mkdir(exist_ok=True)
+    (base / "state" / "journal" / "identity").touch()
     second = started()
     leader.node = second.found()
     report = leader.open()

@@ -22,10 +22,9 @@ from anabranch.rescale.assignments import equal_shares
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.session import open_session
 from anabranch.spark.sources.opening import SparkSources
-from anabranch.spark.step.plan_key import StepQuery
 from anabranch.spark.step.plane import SparkPlane
-from anabranch.spark.step.reading import SlicePart
-from anabranch.spark.step.step_query import StepQueries
+from anabranch.spark.step.reading import ReadPart
+from anabranch.spark.step.step_query import StepQueries, StepQuery
 from anabranch.task.program import Program
 from tests.spark.running import completed, eventually, state_of, write_json
 
@@ -188,7 +187,7 @@ def test_another_step_than_the_one_that_was_prepared_is_made_anew(
     assert plane.prepare(plan(5))
     found = plane.query(comes)
     assert found is not None
-    assert found.seating[1].partitions == len(comes.workers("by-name"))
+    assert found.plan_key.seating[1].partitions == len(comes.workers("by-name"))
     assert len(made.steps) == 3
 
 
@@ -201,7 +200,7 @@ def test_a_query_serves_whichever_bins_the_same_workers_have(plane: SparkPlane, 
     assert query is not None
     assert [step for step, _ in made.steps] == [4, 5]
     ((_, orders),) = query.orders
-    assert [order.parts for order in orders] == [(SlicePart(0, RangeSlice(0, 0, 3)),)]
+    assert [order.parts for order in orders] == [(ReadPart(0, RangeSlice(0, 0, 3)),)]
 
 
 def test_a_query_for_other_read_tasks_than_the_step_has_is_not_used(
@@ -229,7 +228,7 @@ def test_a_query_for_other_read_tasks_than_the_step_has_is_not_used(
     assert [step for step, _ in made.steps] == [4, 5, 5]
     ((blanks, orders),) = query.orders
     assert [order.parts for order in orders] == [
-        tuple(SlicePart(part.partition, part) for part in slices)
+        tuple(ReadPart(part.partition, part) for part in slices)
     ]
     assert len(blanks) == 1
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.journal.journal import CheckpointName
+from anabranch.journal.entry_names import CheckpointName
 from anabranch.node.address import read_node_address as read_node
 from anabranch.protocol.status import Phase
 from tests.spark.killing import FLOW, Coordinator, Site, until

@@ -97,6 +97,13 @@ FORBIDDEN_RELATION = [
     "select * from identifier('text.`/etc/hosts`')",
     "select * from identifier('oth' || 'ers')",
     "select identifier('java_' || 'method')('java.lang.System', 'getenv', 'HOME')",
+    "select * from identifier('counts')",
+    "select * from IDENTIFIER /* by name */ ('counts')",
+    "select identifier('letter') from counts",
+    "select letter as identifier('a') from counts",
+    "select * from counts identifier('c')",
+    "with identifier('c') as (select 1) select * from c",
+    "select identifier('abs')(-1)",
     "select * from (with others as (select 1) select * from others), others",
     "select * from range(1000000000000)",
     "select count(*) from range(0, 1000000000000, 1)",
@@ -135,6 +142,54 @@ FORBIDDEN_FUNCTION = [
     f"select cast({REFLECT} as binary)",
     f"select 1 limit length({REFLECT})",
     f"select * from counts pivot (max({REFLECT}) for letter in ('a'))",
+    "select current_user()",
+    "select user()",
+    "select session_user()",
+    "select current_database()",
+    "select current_catalog()",
+    "select current_user",
+    "select CURRENT_USER as me",
+    "select session_user",
+    "select user",
+    "select length(concat('a', user))",
+    "select * from counts where letter = current_user",
+    "select * from counts order by session_user",
+    "select count(*) from counts group by user",
+    "select count(*) from counts group by letter having max(user) is null",
+    "select transform(array('a'), x -> concat(x, user))",
+    "select (select user)",
+    "with c as (select user as x) select * from c",
+    "select * from counts, lateral (select user)",
+    "select max(user) over (partition by letter) from counts",
+]
+
+EXPRESSION_TOO_LARGE = [
+    "select length(repeat('x', 2147483647))",
+    "select length(repeat(letter, 2147483647)) from counts",
+    "select length(repeat('x', 1024 * 1024 * 1024))",
+    "select length(repeat(repeat('x', 1000000), 1000000))",
+    "select length(space(2000000000))",
+    "select length(lpad('x', 2000000000, 'y'))",
+    "select length(rpad(letter, 2000000000)) from counts",
+    "select length(rpad(cast('x' as binary), 2000000000))",
+    "select size(sequence(1, 2000000000))",
+    "select size(sequence(1, 1, 1)) + size(sequence(2000000000, 1, -2))",
+    "select size(sequence(date'1900-01-01', date'2000-01-01', interval 1 second))",
+    "select size(sequence(timestamp'1999-12-31', timestamp'2000-01-01', interval 1 millisecond))",
+    "select size(array_repeat(1, 2000000000))",
+    "select size(array_insert(array(1), 2000000000, 2))",
+    "select format_string('%1$2000000000d', 1)",
+    "select printf('%-2000000000s|', letter) from counts",
+    "select format_number(1.5, 2000000000)",
+    "select length(randstr(2000000000))",
+    "select stack(2000000000, 1)",
+    "select replace(repeat('x', 1000000), 'x', repeat('y', 1000000))",
+    "select length(count_min_sketch(n, 0.000000001d, 0.99d, 1)) from counts",
+    "select count(*) from counts lateral view explode(sequence(1, 2000000000)) t as x",
+    "select * from counts where letter = repeat('a', 2000000000)",
+    "select (select length(repeat('x', 2000000000)))",
+    "select transform(array(1), x -> repeat('x', 2000000000))",
+    "select length(system.builtin.repeat('x', 2000000000))",
 ]
 
 OTHERS = {
@@ -158,6 +213,7 @@ REFUSED = [
     *(("query.not_a_query", sql) for sql in NOT_A_QUERY),
     *(("query.forbidden_relation", sql) for sql in FORBIDDEN_RELATION),
     *(("query.forbidden_function", sql) for sql in FORBIDDEN_FUNCTION),
+    *(("query.expression_too_large", sql) for sql in EXPRESSION_TOO_LARGE),
     *((code, sql) for code, texts in OTHERS.items() for sql in texts),
 ]
 
@@ -182,6 +238,22 @@ def test_nothing_was_changed_by_all_that(pipeline: ab.Pipeline, spark: SparkSess
     assert [row.word for row in spark.table("others").collect()] == ["secret"]
     counts = pipeline.query("select letter, n from counts order by letter")
     assert rows_of(counts) == [("a", 2), ("b", 1)]
+
+
+ALLOWED = [
+    ("select length(repeat('x', 1000))", 1000),
+    ("select size(sequence(1, 100000))", 100_000),
+    ("select length(repeat(letter, cast(n as int) * 3)) from counts where letter = 'a'", 6),
+    ("select length(lpad('x', 5, 'y'))", 5),
+    ("select a.user from values (7) a(user)", 7),
+    ("select identifier from values (8) a(identifier)", 8),
+    ("select year(current_date) - year(current_timestamp)", 0),
+]
+
+
+@pytest.mark.parametrize(("sql", "answer"), ALLOWED, ids=[sql for sql, _ in ALLOWED])
+def test_allowed(pipeline: ab.Pipeline, sql: str, answer: int) -> None:
+    assert rows_of(pipeline.query(sql)) == [(answer,)]
 
 
 def test_a_view_of_the_users_never_stands_in_for_state(

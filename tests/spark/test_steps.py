@@ -334,8 +334,7 @@ def test_generator_file_and_script_in_one_flow(tmp_path: Path) -> None:
 
     made = flow.source("made", ab.GeneratorSource(numbers, "p int, n bigint", 3, 40, 100))
     report = flow.source(
-        "told",
-        ab.ScriptedSource("p int, n bigint", [[(7, 1)], ab.PAUSE, [(7, 2), (7, 3)], ab.EOF]),
+        "told", ab.ScriptedSource("p int, n bigint", [[(7, 1)], ab.PAUSE, [(7, 2), (7, 3)], ab.EOF])
     )
     read = flow.source(
         "read", ab.FileSource(tmp_path / "in", "json", "p int, n bigint", watch=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from anabranch.dataflow.types.schema import parse_schema, to_ddl
 from anabranch.plan.transform_sql import content_hash
 from anabranch.spark.analyzer import SparkAnalyzer
 from anabranch.spark.session import open_session
+from anabranch.spark.step.actions import ActionRefused, refusing_actions
 from tests.spark.running import jobs
 
 pytestmark = pytest.mark.spark
@@ -35,11 +37,7 @@ def asked(analyzer: SparkAnalyzer, function: Any, *, ordered: bool = True) -> Tr
         (lambda df: df, to_ddl(SCHEMA), True),
         (lambda df: df.drop("_ord"), to_ddl(SCHEMA), False),
         (lambda df: df.select("_ORD", "id"), "id int not null", True),
-        (
-            lambda df: df.select(F.explode("tags").alias("tag"), "_ord"),
-            "tag string",
-            True,
-        ),
+        (lambda df: df.select(F.explode("tags").alias("tag"), "_ord"), "tag string", True),
         (
             lambda df: df.groupBy("id").agg(F.min("_ord").alias("_ord"), F.count("*").alias("n")),
             "id int not null, n bigint not null",
@@ -168,3 +166,42 @@ def test_the_active_session_stays_as_it_was(analyzer: SparkAnalyzer, spark: Spar
     before = session()
     assert isinstance(asked(analyzer, joined), Transformed)
     assert session().equals(before)
+
+
+def pivoted(df: Any) -> Any:
+    return df.groupBy("id").pivot("name").count()
+
+
+ACTIONS = [
+    (lambda df: df.limit(df.count()), "count()"),
+    (lambda df: df.where("id > 0") if df.where("id > 1").collect() else df, "collect()"),
+    (lambda df: df.withColumn("n", F.lit(df.groupBy("id").count().first()["count"])), "first()"),
+    (lambda df: df.sparkSession.createDataFrame(df.toPandas()), "toPandas()"),
+    (lambda df: df.sparkSession.createDataFrame(df.rdd, df.schema), "rdd"),
+    (lambda df: df.write.mode("append").parquet("somewhere") or df, "write"),
+    (lambda df: df if df.isEmpty() else df.limit(1), "isEmpty()"),
+    (lambda df: df.show() or df, "show()"),
+    (lambda df: df.limit(int(df.stat.corr("id", "id"))), "corr()"),
+    (pivoted, "pivot() without values"),
+]
+
+
+@pytest.mark.parametrize(("function", "name"), ACTIONS, ids=[name for _, name in ACTIONS])
+def test_an_action_is_refused_by_its_name(
+    analyzer: SparkAnalyzer, spark: SparkSession, function: Any, name: str
+) -> None:
+    before = jobs(spark)
+    answer = asked(analyzer, function)
+    assert isinstance(answer, str)
+    assert answer.startswith(f"it called an action: {name} computes rows at once; ")
+    assert jobs(spark) == before
+    # Outside transforms everything is as it was, in this thread and in others.
+    assert spark.range(3).count() == 3
+    assert spark.range(2).rdd.map(tuple).collect() == [(0,), (1,)]
+
+
+def test_actions_of_other_threads_are_their_own(spark: SparkSession) -> None:
+    with refusing_actions(), ThreadPoolExecutor(1) as other:
+        with pytest.raises(ActionRefused):
+            spark.range(3).count()
+        assert other.submit(lambda: spark.range(3).count()).result() == 3

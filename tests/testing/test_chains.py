@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch.dataflow.flow import Dataflow
@@ -14,10 +15,12 @@ from anabranch.dataflow.stream import Stream
 from anabranch.dataflow.validate import validate
 from anabranch.errors import InvalidDataflow
 from anabranch.sinks.memory import MemorySink
+from anabranch.sources.files import FileSource
 from anabranch.sources.generator import GeneratorSource
 from anabranch.sources.scripted import EOF, ScriptedSource
 from anabranch.task.program import Program
 from anabranch.testing import MemoryPlane, Outcome, Scenario, Simulation
+from anabranch.testing.plane.plain_columns import typed_without_spark
 from anabranch.testing.scenario import Row
 from tests.dataflow.fakes import FakeAnalyzer
 
@@ -73,6 +76,44 @@ def test_with_columns_copies_replaces_and_adds_constants_over_the_columns_before
         lambda orders: orders.with_columns(amount="paid", paid="customer", kind="'order'", n="1")
     )
     assert found == chosen(*((who, paid, who, "order", 1) for who, _, paid in ORDERS))
+
+
+@pytest.mark.parametrize(
+    ("swapped", "place"),
+    [
+        ({"amount": "paid", "paid": "amount"}, lambda row: (row[0], row[2], row[1])),
+        ({"Customer": "AMOUNT", "amount": "`customer`"}, lambda row: (row[1], row[0], row[2])),
+        (
+            {"paid": "customer", "customer": "amount", "amount": "paid"},
+            lambda r: (r[1], r[2], r[0]),
+        ),
+    ],
+)
+def test_with_columns_replaces_columns_by_each_other_all_at_once(
+    swapped: dict[str, str], place: Callable[[Row], Row]
+) -> None:
+    def through(orders: Stream) -> Stream:
+        again = orders.key_distribute("by-amount", k="amount").map_batches(
+            "same", lambda table: table, output=SCHEMA
+        )
+        return again.with_columns(**swapped)
+
+    wanted = chosen(*map(place, ORDERS))
+    assert rows_of(lambda orders: orders.with_columns(**swapped)) == wanted
+    assert rows_of(through) == wanted
+
+
+def test_a_key_of_swapped_columns_is_the_new_one() -> None:
+    found = made(
+        lambda flow, orders: (
+            orders.select("amount as x", "4 as y")
+            .with_columns(x="y", y="x")
+            .key_distribute("by-x", "x")
+            .aggregate("most", n="max(y)")
+            .sink("rows", MemorySink())
+        )
+    )
+    assert found["rows"] == [(4, 5), (4, 8)]
 
 
 @pytest.mark.parametrize(
@@ -279,6 +320,51 @@ def test_other_sql_is_refused_by_operator_and_text(
     assert problem.operator.startswith(operator)
     assert text in str(problem)
     assert "without Spark" in str(problem) or "needs Spark" in str(problem)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        FileSource("in", "csv", "n bigint", watch=False),
+        FileSource("in", "json", "n bigint", {"multiLine": True}, watch=False),
+    ],
+)
+def test_files_that_only_spark_reads_are_refused_by_name(
+    source: FileSource, tmp_path: Path
+) -> None:
+    flow = Dataflow("refused")
+    flow.source("orders", source).sink("rows", MemorySink())
+    with pytest.raises(InvalidDataflow, match='source "orders": it needs Spark') as refusal:
+        MemoryPlane(Program(typed_without_spark(flow), 4), tmp_path)
+    assert "FileSource of json or parquet without options" in str(refusal.value)
+
+
+def test_parquet_files_are_read_in_the_order_of_their_rows() -> None:
+    def make(directory: Path) -> Dataflow:
+        inputs = directory.with_name("input")
+        inputs.mkdir()
+        for number in range(3):
+            rows = pa.table({"n": [10 * number + place for place in range(4)]})
+            pq.write_table(rows, inputs / f"{number}.parquet")
+        flow = Dataflow("parquet")
+        numbers = flow.source("numbers", FileSource(inputs, "parquet", "n bigint", watch=False))
+        numbers.key_distribute("one", k="'k'").stateful_map(
+            "last",
+            lambda key, row, last: ((last, row.n), row.n),
+            state="n bigint",
+            output="a bigint, b bigint",
+        ).sink("rows", MemorySink())
+        return flow
+
+    def check(result: Outcome) -> None:
+        every = [10 * number + place for number in range(3) for place in range(4)]
+        rows = [row for step in result.output["rows"].values() for row in step]
+        assert sorted(rows, key=lambda row: row[1]) == list(
+            zip([None, *every], every, strict=False)
+        )
+
+    with Simulation(Scenario(make, check)) as simulation:
+        simulation.run(0)
 
 
 def test_a_plane_refuses_what_another_analyzer_has_let_through(tmp_path: Path) -> None:

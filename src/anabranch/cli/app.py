@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from anabranch import __version__
 from anabranch.cli import remote, scale
 from anabranch.cli.doctor.command import doctor
 from anabranch.cli.exits import Exit, exit_of
 from anabranch.cli.node import node
-from anabranch.cli.plain_text import literal
-from anabranch.cli.profile import profile
 from anabranch.cli.run import register as register_run
-from anabranch.cli.serving import serve_flow
 from anabranch.cli.state import state
 from anabranch.errors import AnabranchError
+from anabranch.run import serve
 
 app = typer.Typer(
     name="anabranch",
@@ -32,10 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-register_run(app, serve_flow)
+register_run(app, serve)
 remote.register(app)
 scale.register(app)
-app.command()(profile)
 app.add_typer(state, name="state")
 app.command()(doctor)
 app.command()(node)
@@ -94,7 +90,9 @@ def demo(
     twice the workers, then down to one; a map shows who owns which bins. Then
     plain Python recomputes everything: exit code 0 if equal, 1 if not.
     """
-    from anabranch.cli.demo.command import DemoOptions, run_demo  # noqa: PLC0415  (no other command needs it)
+    from rich.console import Console
+
+    from anabranch.cli.demo.command import DemoOptions, run_demo
 
     raise typer.Exit(run_demo(DemoOptions(rows, steps, workers, keep), Console()))
 
@@ -122,6 +120,10 @@ def main() -> None:
 
 def _print_error(what: str, code: Exit, debug: bool) -> Exit:
     """Print an error as one paragraph, after its traceback if ``debug``."""
+    from rich.console import Console
+
+    from anabranch.cli.plain_text import literal
+
     if debug:
         traceback.print_exc()
     Console(stderr=True).print(literal(f"error: {what}", "bold red"), soft_wrap=True)

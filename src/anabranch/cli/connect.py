@@ -15,8 +15,8 @@ import typer
 from anabranch.cli.exits import Exit
 from anabranch.http.client import Client
 from anabranch.http.schemas import LONGEST_SECONDS, OperationAnswer, ScaleAnswer
+from anabranch.http.token import TOKEN_VARIABLE
 
-TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 KEYWORD = Parameter.KEYWORD_ONLY
 
 Directory = Annotated[

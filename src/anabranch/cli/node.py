@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.exits import Exit
-from anabranch.cli.spark_conf import Conf, spark_settings
-from anabranch.node.address import remove_node_address, write_node_address
-from anabranch.node.flow_code import code_of, load_flow
-from anabranch.node.process import NODE_LOCK, NodeCommand, tell_failure
-from anabranch.node.threads import ThreadedNode
+from anabranch.cli.node_options import Conf, HomesDirectory, IsolateWorkers, Master, spark_settings
 from anabranch.run import BINS, build_node
-from anabranch.store.files import ensure_directory
-from anabranch.store.lock import DirectoryLock
-from anabranch.task.worker_home import homes_of
 
 if TYPE_CHECKING:
     from anabranch.node.server import NodeServer
+    from anabranch.node.threads import ThreadedNode
+    from anabranch.store.lock import DirectoryLock
 
 LOOK_SECONDS = 0.2
+HEAR_SECONDS = 5.0
 
 
 def node(
@@ -33,9 +29,7 @@ def node(
     directory: Annotated[
         Path, typer.Option(metavar="DIR", file_okay=False, help="The pipeline's directory.")
     ],
-    master: Annotated[
-        str | None, typer.Option(help="Spark master URL; local[*] by default.")
-    ] = None,
+    master: Master = None,
     conf: Conf = None,
     bins: Annotated[int, typer.Option(help="Bins per region; fixed once state exists.")] = BINS,
     grace_seconds: Annotated[
@@ -44,27 +38,28 @@ def node(
     orphan_seconds: Annotated[
         float, typer.Option(min=1, help="Exit after this many seconds without a coordinator.")
     ] = 60.0,
-    homes: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Copy state to this directory of each worker's host."),
-    ] = None,
-    isolate_workers: Annotated[
-        bool, typer.Option("--isolate-workers", help="Give each worker a home of its own.")
-    ] = False,
+    homes: HomesDirectory = None,
+    isolate_workers: IsolateWorkers = False,
 ) -> None:
     """Run a pipeline's node: Spark, sources and sinks. `anabranch run` starts it for you.
 
     Coordinators find it through node.json in the directory. It exits on request,
     on SIGTERM, and when no coordinator has called for a while.
     """
-    from anabranch.node.server import NodeServer  # noqa: PLC0415  (no other command needs it)
+    from anabranch.node.address import write_node_address
+    from anabranch.node.flow_code import code_of, load_flow
+    from anabranch.node.process import NODE_LOCK, NodeCommand, tell_failure
+    from anabranch.node.server import NodeServer
+    from anabranch.store.access import open_directory
+    from anabranch.store.lock import DirectoryLock
+    from anabranch.task.worker_home import homes_of
 
     told_to_end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told_to_end.set())
     path = directory.absolute()
     settings = spark_settings(conf)
-    ensure_directory(path)
+    open_directory(path)
     lock = DirectoryLock(path, NODE_LOCK)
     try:
         lock.acquire()
@@ -99,12 +94,17 @@ def node(
         while not told_to_end.is_set() and server.idle_seconds() < orphan_seconds:
             if running.wait_closed(LOOK_SECONDS):
                 break
+        if not running.alive():
+            # The coordinator polls all the time: it is to hear the reason before nobody answers.
+            running.wait_heard(HEAR_SECONDS)
     finally:
         _end(path, running, server, lock)
 
 
 def _end(path: Path, running: ThreadedNode, server: NodeServer, lock: DirectoryLock) -> None:
     """Release everything. The address goes last, so that others can still kill this process."""
+    from anabranch.node.address import remove_node_address
+
     ended = False
     try:
         server.stop()

@@ -5,6 +5,7 @@ Rich interprets brackets and colons of a plain ``str`` as markup, and passes esc
 
 from __future__ import annotations
 
+from rich.table import Table
 from rich.text import Text
 
 from anabranch.http.text_table import visible
@@ -17,3 +18,8 @@ def literal(text: str, style: str = "") -> Text:
     '[error] :apple: \\x1b[2J'
     """
     return Text(visible(text, lines=True), style)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines, for those who read and those who cut columns out."""
+    return Table(*columns, box=None, padding=(0, 2, 0, 0))

@@ -8,22 +8,26 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 from rich.console import Console
-from rich.live import Live
 
 from anabranch.cli.connect import Json, Seconds, pipeline_command, print_json, report_operation
+from anabranch.cli.exits import Exit
+from anabranch.cli.line_pace import LinePace
 from anabranch.cli.spinner import checkpoint_with_progress, with_spinner
 from anabranch.cli.tables import checkpoint_table, status_line, status_picture
 from anabranch.http.client import Client
+from anabranch.http.profile_text import profile_text
 from anabranch.http.schemas import (
     LAST_STEP,
     LONGEST_SECONDS,
     MOST_BYTES,
     MOST_ROWS,
+    MOST_WORKERS,
     OperationAnswer,
     QueryRequest,
 )
 from anabranch.http.text_table import visible
 from anabranch.protocol.status import ENDED, Status
+from anabranch.records.profiles import ProfileKind, ProfileRequest
 from anabranch.task.queries import LIMIT_BYTES, LIMIT_ROWS
 
 WATCH_SECONDS = 1.0
@@ -36,7 +40,7 @@ Source = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    for command in (status, checkpoint, checkpoints, pause, start, shutdown, load, query):
+    for command in (status, checkpoint, checkpoints, pause, start, shutdown, load, query, profile):
         app.command()(command)
 
 
@@ -166,12 +170,39 @@ def query(
     typer.echo(with_spinner("Querying", lambda: client.query(request)), nl=json)
 
 
+@pipeline_command
+def profile(
+    client: Client,
+    worker: Annotated[
+        int, typer.Argument(min=0, max=MOST_WORKERS, help="The worker to profile.")
+    ] = 0,
+    region: Annotated[str | None, typer.Option(help="Profile only this region.")] = None,
+    heap: Annotated[bool, typer.Option("--heap", help="Profile memory instead of time.")] = False,
+    seconds: Seconds = 600,
+    json: Json = False,
+) -> None:
+    """Profile a worker in the next step that reads rows. That step is slower."""
+    request = ProfileRequest(ProfileKind.HEAP if heap else ProfileKind.TIME, worker, region)
+    found = with_spinner(f"Profiling worker {worker}", lambda: client.profile(request, seconds))
+    if json:
+        print_json(found)
+    else:
+        typer.echo(profile_text(found), nl=False)
+    if not found.done:
+        raise typer.Exit(Exit.UNFINISHED)
+
+
 def _watch(client: Client, found: Status, json: bool) -> None:
     """Show the status until the pipeline ends or the user interrupts."""
-    console = Console()
+    from rich.live import Live
+
+    console, pace = Console(), LinePace()
     if json or not console.is_terminal:
         while True:
-            print(msgspec.json.encode(found).decode() if json else status_line(found), flush=True)
+            if json:
+                print(msgspec.json.encode(found).decode(), flush=True)
+            elif pace.is_due(found, time.monotonic()) or found.phase in ENDED:
+                print(status_line(found), flush=True)
             if found.phase in ENDED:
                 return
             time.sleep(WATCH_SECONDS)

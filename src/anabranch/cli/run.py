@@ -7,30 +7,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
-from rich.console import Console
 
-from anabranch.cli.connect import TOKEN_VARIABLE
 from anabranch.cli.exits import Exit
-from anabranch.cli.run_view import RunView
-from anabranch.cli.spark_conf import Conf, spark_settings
-from anabranch.coordinator.effects import StepDone
-from anabranch.coordinator.operations import ShutDownPipeline
-from anabranch.coordinator.port import Coordinator
-from anabranch.coordinator.settings import MARGIN_SECONDS, Deadlines, Settings
+from anabranch.cli.node_options import Conf, HomesDirectory, IsolateWorkers, Master, spark_settings
+from anabranch.coordinator.settings import DEFAULT_WORKERS, MARGIN_SECONDS, Deadlines, Settings
 from anabranch.errors import TokenInvalid
 from anabranch.http.schemas import LONGEST_SECONDS
-from anabranch.http.token import check_token
-from anabranch.protocol.failures import error_of
+from anabranch.http.token import TOKEN_VARIABLE, check_token
 from anabranch.protocol.status import Phase, Status
-from anabranch.records.bins import bin_bits
+from anabranch.records.bin_set import bin_bits
 from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.run import BINS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anabranch.cli.run_view import RunView
+    from anabranch.coordinator.effects import StepDone
+    from anabranch.coordinator.port import Coordinator
 
 SHOW_SECONDS = 1.0
 USUAL = Settings()
@@ -41,25 +41,6 @@ class NodeKind(StrEnum):
 
     PROCESS = "process"
     INLINE = "inline"
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """The options of ``anabranch run``."""
-
-    flow: str
-    directory: Path
-    settings: Settings
-    bins: int
-    master: str | None
-    conf: tuple[tuple[str, str], ...]
-    host: str
-    port: int
-    token: str | None
-    take_over: bool
-    rewind: int | None
-    accept_duplicates: bool
-    node: NodeKind
 
 
 class Serving(Protocol):
@@ -84,12 +65,8 @@ class Serving(Protocol):
         ...
 
 
-Serve = Callable[[RunOptions, Callable[[StepDone], None]], Serving]
-"""Serves a dataflow; calls back for each committed step, from any thread."""
-
-
-def register(app: typer.Typer, serve: Serve) -> None:
-    """Add ``run`` to the command line."""
+def register(app: typer.Typer, serve: Callable[..., Serving]) -> None:
+    """Add ``run`` to the command line; ``serve`` is that of ``anabranch.run``."""
 
     @app.command()
     def run(  # the options are the documentation
@@ -99,10 +76,15 @@ def register(app: typer.Typer, serve: Serve) -> None:
         directory: Annotated[
             Path, typer.Option(metavar="DIR", file_okay=False, help="Keep all state here.")
         ],
-        workers: Annotated[int, typer.Option(min=1, help="Workers per region.")] = USUAL.workers,
-        master: Annotated[
-            str | None, typer.Option(help="Spark master URL; local[*] by default.")
+        workers: Annotated[
+            int | None,
+            typer.Option(
+                min=1,
+                help=f"Workers per region; by default as before, {DEFAULT_WORKERS} at first.",
+                show_default=False,
+            ),
         ] = None,
+        master: Master = None,
         conf: Conf = None,
         host: Annotated[str, typer.Option(help="HTTP address.")] = "127.0.0.1",
         port: Annotated[
@@ -149,21 +131,8 @@ def register(app: typer.Typer, serve: Serve) -> None:
         node: Annotated[
             NodeKind, typer.Option(help="Run Spark in its own process or in this one.")
         ] = NodeKind.PROCESS,
-        homes: Annotated[
-            Path | None,
-            typer.Option(
-                metavar="DIR",
-                file_okay=False,
-                help="Copy state to this directory of each worker's host.",
-            ),
-        ] = None,
-        isolate_workers: Annotated[
-            bool,
-            typer.Option(
-                "--isolate-workers",
-                help="Give each worker its own home: state that moves is copied.",
-            ),
-        ] = False,
+        homes: HomesDirectory = None,
+        isolate_workers: IsolateWorkers = False,
         bins: Annotated[
             int,
             typer.Option(
@@ -196,6 +165,8 @@ def register(app: typer.Typer, serve: Serve) -> None:
         Ctrl-C and SIGTERM finish the current step and keep a checkpoint; a second
         Ctrl-C stops at once. To continue, run it again with the same directory.
         """
+        from rich.console import Console
+
         settings = Settings(
             workers=workers,
             target_latency_seconds=target_latency,
@@ -210,22 +181,23 @@ def register(app: typer.Typer, serve: Serve) -> None:
             # Files must outlast queries.
             grace_seconds=max(USUAL.grace_seconds, query_seconds + MARGIN_SECONDS),
         )
-        options = RunOptions(
+        start = partial(
+            serve,
             flow,
-            directory.absolute(),
-            settings,
-            bins,
-            master,
-            tuple(spark_settings(conf).items()),
-            host,
-            port,
-            token,
-            take_over,
-            rewind,
-            accept_duplicates,
-            node,
+            directory=directory,
+            settings=settings,
+            master=master,
+            spark_conf=spark_settings(conf),
+            bins=bins,
+            inline=node is NodeKind.INLINE,
+            host=host,
+            port=port,
+            token=token,
+            take_over=take_over,
+            rewind=rewind,
+            accept_duplicates=accept_duplicates,
         )
-        raise typer.Exit(watch(options, serve, Console()))
+        raise typer.Exit(watch(start, directory.absolute(), Console()))
 
 
 def _check_token(token: str | None) -> str | None:
@@ -251,8 +223,11 @@ def _power_of_two(bins: int) -> int:
     return bins
 
 
-def watch(options: RunOptions, serve: Serve, console: Console) -> Exit:
-    """Serve a dataflow and show it until it ends; raise its failure, if any."""
+def watch(start: Callable[..., Serving], directory: Path, console: Console) -> Exit:
+    """Start a pipeline and show it until it ends; raise its failure, if any."""
+    from anabranch.cli.run_view import RunView
+    from anabranch.protocol.failures import error_of
+
     report: list[StepDone] = []
     view: RunView | None = None
 
@@ -262,13 +237,13 @@ def watch(options: RunOptions, serve: Serve, console: Console) -> Exit:
         else:
             view.tell(done)
 
-    serving = serve(options, tell)
+    serving = start(watch=tell)
     try:
         view = RunView(console, serving.url)
         for done in report:
             view.tell(done)
         with view:
-            view.say(f"Serving at {serving.url}; directory {options.directory}")
+            view.say(f"Serving at {serving.url}; directory {directory}")
             ended_in_order = _until_end(serving, view)
         status = serving.coordinator.status()
     finally:
@@ -297,6 +272,8 @@ def _until_end(serving: Serving, view: RunView) -> bool:
 
 
 def _stop(serving: Serving, view: RunView, *, at_once: bool) -> None:
+    from anabranch.coordinator.operations import ShutDownPipeline
+
     serving.coordinator.ask(ShutDownPipeline(at_once=at_once), 0)
     view.say("Stopping at once" if at_once else "Stopping; Ctrl-C again to stop at once")
 

@@ -1,4 +1,4 @@
-"""The view of ``anabranch run``: a live picture on a terminal, one line per second elsewhere."""
+"""The view of ``anabranch run``: a live picture on a terminal, lines with what is new elsewhere."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.cli.demo.view import sparkline
+from anabranch.cli.line_pace import LinePace
 from anabranch.cli.plain_text import literal
 from anabranch.cli.sizes import size
 from anabranch.cli.tables import STYLES, keys_of, paused_of
 from anabranch.coordinator.effects import StepDone
 from anabranch.http.feed import TimedStep
 from anabranch.http.stats import rows_per_second
+from anabranch.http.text_table import visible
 from anabranch.protocol.status import Status
 
 SHOWN_STEPS = 30
@@ -27,7 +29,7 @@ REMEMBERED = 600
 
 
 class RunView:
-    """Shows a pipeline: on a terminal a picture that updates in place, elsewhere a line per call.
+    """Shows a pipeline: on a terminal a picture that updates in place, elsewhere lines.
 
     ``tell`` may be called from any thread.
     """
@@ -37,6 +39,7 @@ class RunView:
         self._console = console
         self._where = where
         self._steps: deque[TimedStep] = deque(maxlen=REMEMBERED)
+        self._pace = LinePace()
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
     def tell(self, done: StepDone) -> None:
@@ -44,16 +47,20 @@ class RunView:
         self._steps.append(TimedStep(done, time.monotonic()))
 
     def show(self, status: Status) -> None:
-        """Draw the current status."""
+        """Draw the current status; off a terminal, print a line if it is worth one."""
         steps, now = list(self._steps), time.monotonic()
         if self._live is not None:
             self._live.update(picture(status, steps, now, self._where), refresh=True)
-        else:
+        elif self._pace.is_due(status, now):
             self.say(line(status, steps, now))
 
     def say(self, text: str) -> None:
-        """Print a line above the picture."""
-        self._console.print(literal(text), soft_wrap=True)
+        """Print a line, on a terminal above the picture."""
+        if self._live is not None:
+            self._console.print(literal(text), soft_wrap=True)
+        else:
+            # Not by Rich, which prints a line again if Ctrl-C interrupts it.
+            print(visible(text, lines=True), file=self._console.file, flush=True)
 
     def __enter__(self) -> Self:
         """Start drawing."""

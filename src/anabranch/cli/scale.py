@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -99,7 +98,7 @@ def scale_to(
     client = client_of(directory, url, token)
     answer = with_spinner("Asking", lambda: client.scale(asked, seconds))
     request = Scale(asked.workers, tuple(asked.regions.items()), asked.remove, asked.by)
-    _follow(client, answer, RescaleWait(wait, seconds, json, request))
+    _follow(client, answer, wait, seconds, json, request=request)
 
 
 @pipeline_command
@@ -117,7 +116,7 @@ def rebalance(
     """Redistribute the bins over the same workers, by measured load."""
     asked = RebalanceRequest(tuple(region or ()), by, dry_run)
     answer = with_spinner("Asking", lambda: client.rebalance(asked, seconds))
-    _follow(client, answer, RescaleWait(wait, seconds, json, Rebalance(asked.regions, asked.by)))
+    _follow(client, answer, wait, seconds, json, request=Rebalance(asked.regions, asked.by))
 
 
 @scale.command("status")
@@ -159,7 +158,7 @@ def scale_resume(
     client: Client, wait: Wait = True, seconds: Seconds = 600, json: Json = False
 ) -> None:
     """Resume a paused rescale."""
-    _follow(client, client.scale_resume(seconds), RescaleWait(wait, seconds, json))
+    _follow(client, client.scale_resume(seconds), wait, seconds, json)
 
 
 @scale.command("cancel")
@@ -176,7 +175,7 @@ def scale_cancel(
     """Stop a rescale and leave the bins where they are, or roll it back."""
     answer = client.scale_cancel(roll_back=roll_back, seconds=seconds)
     wanted = (RescaleOutcome.CANCELLED, RescaleOutcome.ROLLED_BACK)
-    _follow(client, answer, RescaleWait(wait, seconds, json, wanted=wanted))
+    _follow(client, answer, wait, seconds, json, wanted=wanted)
 
 
 def _worker_counts(workers: int | None, given: list[str]) -> tuple[int | None, dict[str, int]]:
@@ -200,32 +199,30 @@ def _worker_counts(workers: int | None, given: list[str]) -> tuple[int | None, d
     return (None if plain else workers), regions
 
 
-@dataclass(frozen=True, slots=True)
-class RescaleWait:
-    """Whether and how long to wait for a rescale, and which outcomes count as success.
+def _follow(
+    client: Client,
+    answer: ScaleAnswer,
+    wait: bool,
+    seconds: float,
+    json: bool,
+    *,
+    request: TargetRequest | None = None,
+    wanted: tuple[RescaleOutcome, ...] = (RescaleOutcome.SETTLED,),
+) -> None:
+    """Wait for a rescale and print its outcome; ``REFUSED`` if it is not among those ``wanted``.
 
     ``request`` tells it from other users' requests that arrive right behind it.
     """
-
-    wait: bool
-    seconds: float
-    json: bool
-    request: TargetRequest | None = None
-    wanted: tuple[RescaleOutcome, ...] = (RescaleOutcome.SETTLED,)
-
-
-def _follow(client: Client, answer: ScaleAnswer, report: RescaleWait) -> None:
-    """Wait for a rescale and print its outcome; ``REFUSED`` if another request ended it."""
     if answer.forecast is not None:
-        print_json(answer) if report.json else print(forecast_text(answer.forecast))
+        print_json(answer) if json else print(forecast_text(answer.forecast))
         return
-    if not report.wait or not answer.done:
-        _report(answer, "The rescale is in progress: see `anabranch scale status`.", report.json)
+    if not wait or not answer.done:
+        _report(answer, "The rescale is in progress: see `anabranch scale status`.", json)
         return
-    found = await_rescale(client, answer, report.seconds, Console(stderr=True), report.request)
+    found = await_rescale(client, answer, seconds, Console(stderr=True), request)
     ended = found.finished
-    done = found.over and ended is not None and ended.outcome in report.wanted
-    if report.json:
+    done = found.over and ended is not None and ended.outcome in wanted
+    if json:
         print_json(msgspec.structs.replace(answer, done=done, status=found.status))
     elif found.over:
         print(outcome_text(ended))

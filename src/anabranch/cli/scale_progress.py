@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from anabranch.cli.scale_text import left_text, request_text
 from anabranch.cli.spinner import LOOK_SECONDS
@@ -47,6 +46,8 @@ def await_rescale(
     The rescale is the newest one with this request, or the newest of all. It may not end as
     requested: see ``WatchedRescale.finished``.
     """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
     status, until = answer.status, time.monotonic() + seconds
     number = rescale_number(status, request)
     columns = (

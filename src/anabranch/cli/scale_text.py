@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from anabranch.cli.plain_text import literal
+from anabranch.cli.plain_text import literal, plain_table
 from anabranch.cli.sizes import size
 from anabranch.protocol.rescale_history import FinishedRescale, MovedTotals
 from anabranch.protocol.rescale_requests import Assign, Rebalance, Scale, TargetRequest
@@ -126,9 +126,7 @@ def outcome_text(found: FinishedRescale | None) -> str:
 def history_table(history: Sequence[FinishedRescale]) -> Table:
     """Recent finished rescales."""
     moved_names = ("bins", "keys", "bytes", "copied", "steps", "longest")
-    table = Table(
-        "rescale", "request", "outcome", *moved_names, "workers", box=None, padding=(0, 2, 0, 0)
-    )
+    table = plain_table("rescale", "request", "outcome", *moved_names, "workers")
     for each in history:
         moved = each.moved
         table.add_row(

@@ -12,7 +12,6 @@ from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from anabranch.errors import AnabranchError
 from anabranch.http.client import Client
@@ -55,6 +54,8 @@ def with_spinner(text: str, function: Callable[[], T]) -> T:
 
 def checkpoint_with_progress(client: Client, seconds: float, console: Console) -> OperationAnswer:
     """Take a checkpoint; a bar shows how many of its files are done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
     work = _in_thread(lambda: client.checkpoint(seconds))
     described = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), described, BarColumn(), MofNCompleteColumn())

@@ -10,11 +10,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.plain_text import literal
+from anabranch.cli.plain_text import literal, plain_table
 from anabranch.cli.scale_text import rescale_text
 from anabranch.cli.sizes import size
 from anabranch.http.text_table import visible
-from anabranch.protocol.status import CheckpointStatus, Phase, Status
+from anabranch.protocol.node import SinkRetry
+from anabranch.protocol.status import ENDED, CheckpointStatus, NoStep, Phase, Status
 
 STYLES = {
     Phase.RUNNING: "bold green",
@@ -60,15 +61,10 @@ def keys_of(status: Status) -> int:
 
 def checkpoint_table(checkpoints: Sequence[CheckpointStatus]) -> Table:
     """The kept checkpoints."""
-    table = Table("checkpoint", "branch", "clock", "files", "bytes", box=None, padding=(0, 2, 0, 0))
+    table = plain_table("checkpoint", "branch", "clock", "files", "bytes")
     for kept in checkpoints:
-        table.add_row(
-            str(kept.step),
-            str(kept.branch),
-            clock(kept.clock_ns),
-            f"{kept.files:,}",
-            size(kept.bytes),
-        )
+        counts = f"{kept.files:,}", size(kept.bytes)
+        table.add_row(str(kept.step), str(kept.branch), clock(kept.clock_ns), *counts)
     return table
 
 
@@ -104,6 +100,11 @@ def _notes(status: Status) -> Iterator[Text]:
         yield Text(f"replaying up to step {status.replaying}", "yellow")
     if status.waiting_for is not None:
         yield literal(f"waiting for {status.waiting_for}", "yellow")
+    elif status.no_step is not None and not _is_told_by_phase(status.no_step, status.phase):
+        yield literal(f"no step: {status.no_step.text}")
+    if status.node_lost is not None:
+        lost = status.node_lost
+        yield literal(f"the node was replaced: [{lost.code}] {lost.what}", "yellow")
     if status.rescale is not None:
         yield literal(rescale_text(status.rescale))
     if status.checkpoint is not None:
@@ -114,25 +115,36 @@ def _notes(status: Status) -> Iterator[Text]:
         yield literal(f"queued: {queued}")
 
 
+def _is_told_by_phase(found: NoStep, phase: Phase) -> bool:
+    return phase in ENDED or found.reason.value == phase.value
+
+
 def _operators(status: Status) -> Table:
-    table = Table("operator", "region", "keys", "bytes", "runs", box=None, padding=(0, 2, 0, 0))
+    table = plain_table("operator", "region", "keys", "bytes", "runs")
     for held in status.operators:
-        table.add_row(
-            literal(held.operator),
-            literal(held.region),
-            f"{held.keys:,}",
-            size(held.bytes),
-            str(held.runs),
-        )
+        names = literal(held.operator), literal(held.region)
+        table.add_row(*names, f"{held.keys:,}", size(held.bytes), str(held.runs))
     return table
 
 
 def _edges(status: Status) -> Table:
-    table = Table("source or sink", "", box=None, padding=(0, 2, 0, 0))
+    table = plain_table("source or sink", "")
     for source in status.sources:
         paused = ("  paused", "bold yellow") if source.paused else ""
         table.add_row(literal(source.source), Text.assemble(f"{source.waiting:,} waiting", paused))
     for sink in status.sinks:
         behind = f", {sink.steps_behind} behind" if sink.steps_behind else ""
-        table.add_row(literal(sink.sink), f"step {sink.published:,} published{behind}")
+        told = Text(f"step {sink.published:,} published{behind}")
+        if sink.retry is not None:
+            told.append_text(literal(f"\n{_retry(sink.retry)}", "bold yellow"))
+        table.add_row(literal(sink.sink), told)
     return table
+
+
+def _retry(retry: SinkRetry) -> str:
+    """Why a sink fails, for how long it has, and when it is tried again."""
+    left = retry.next_seconds
+    then = "given up" if left is None else f"next try in {left:.0f} s"
+    tries = "1 try" if retry.tries == 1 else f"{retry.tries} tries"
+    failure = f"[{retry.failure.code}] {retry.failure.what}"
+    return f"failing for {retry.seconds:.0f} s ({tries}), {then}: {failure}"

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from anabranch.coordinator.effects import Answer, Effect, EndPipeline, Give, WritePublished
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.phases import Closing, Ended
-from anabranch.coordinator.plans import sweep_order
-from anabranch.protocol.node import CloseOrder, Failure, NodeOrder
+from anabranch.protocol.node import CloseOrder, Failure
 
 
-def fail_pipeline(memory: Memory, failure: Failure, now: float) -> list[Effect]:
+def fail_pipeline(memory: Memory, failure: Failure) -> list[Effect]:
     """Fail. Committed output is published if possible, else by the next start."""
     if isinstance(memory.phase, Ended):
         return []
@@ -20,7 +19,7 @@ def fail_pipeline(memory: Memory, failure: Failure, now: float) -> list[Effect]:
     if memory.node.report is None:
         return end(memory, failure)
     memory.requeue_requests()
-    memory.phase = Closing(now, failure)
+    memory.phase = Closing(memory.now, failure)
     return [Give(CloseOrder(exit=True))]
 
 
@@ -29,15 +28,22 @@ def refusal(what: str, do: str) -> Failure:
     return Failure("operation.refused", what, do=do)
 
 
+def needs_commit(memory: Memory) -> Failure | None:
+    """The refusal of a request that makes sense only after a commit."""
+    if memory.step:
+        return None
+    return refusal("There is no committed step yet", "Ask again after the first one.")
+
+
+def needs_steps(memory: Memory) -> Failure | None:
+    """The refusal of a request that a commit answers, while there are no commits."""
+    return refusal("The pipeline is paused", "Start it first.") if memory.paused else None
+
+
 def refuse_requests(numbers: Iterable[int], why: str) -> list[Effect]:
     """Refuse requests for a rescale."""
-    failure = Failure("operation.refused", why, do="Look at the status, and ask again.")
+    failure = refusal(why, "Look at the status, and ask again.")
     return [Answer(each, failure) for each in numbers]
-
-
-def refuse_waiting(memory: Memory, why: str) -> list[Effect]:
-    """Refuse all requests for a rescale that no plan includes."""
-    return refuse_requests(memory.moving.take_numbers(), why)
 
 
 def deadline_failure(what: str, seconds: float) -> Failure:
@@ -49,20 +55,18 @@ def deadline_failure(what: str, seconds: float) -> Failure:
     )
 
 
-def close(memory: Memory, now: float) -> list[Effect]:
+def close(memory: Memory) -> list[Effect]:
     """Order the node to publish, sweep and close; ``end`` follows."""
-    memory.phase = Closing(now)
-    swept = sweep_order(memory)
-    orders: list[NodeOrder] = [] if swept is None else [swept]
-    return [Give(order) for order in [*orders, CloseOrder(exit=True)]]
+    memory.phase = Closing(memory.now)
+    return [*memory.checkpoint.sweep(memory), Give(CloseOrder(exit=True))]
 
 
 def on_closed(memory: Memory, phase: Closing) -> list[Effect]:
     """End once the node has closed; if all output is published, record it."""
-    effects: list[Effect] = []
+    ended = end(memory, phase.failure)
     if memory.step and not memory.outputs:
-        effects.append(WritePublished(memory.journal.branch, memory.step))
-    return [*effects, *end(memory, phase.failure)]
+        return [WritePublished(memory.journal.branch, memory.step), *ended]
+    return ended
 
 
 def end(memory: Memory, failure: Failure | None) -> list[Effect]:
@@ -71,11 +75,9 @@ def end(memory: Memory, failure: Failure | None) -> list[Effect]:
     memory.phase = Ended(failure)
     stopped = failure is None and memory.stop.request is not None
     answers = [Answer(number, failure, memory.step) for number in memory.stop.withdraw()]
-    over = failure or Failure(
-        "operation.refused",
+    over = failure or refusal(
         "The pipeline has been shut down" if stopped else "The pipeline has completed",
-        do="Run it again to go on.",
+        "Run it again to go on.",
     )
     waiting = [number for job in memory.jobs for number in job.withdraw()]
-    waiting += memory.moving.take_numbers()
     return [*answers, *(Answer(number, over) for number in waiting), EndPipeline(failure)]

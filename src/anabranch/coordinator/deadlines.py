@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from anabranch.coordinator import closing, recovering, stepping
@@ -22,62 +24,48 @@ from anabranch.protocol.node import (
 )
 
 
-def handle_overdue(memory: Memory, now: float) -> list[Effect]:
+def handle_overdue(memory: Memory) -> list[Effect]:
     """Repeat orders that are due, and act on missed deadlines."""
-    effects = _repeat_orders(memory, now)
-    effects += memory.checkpoint.handle(memory, TimePassed(), now)
-    return effects + _overdue(memory, now)
+    effects = _repeat_orders(memory)
+    effects += memory.checkpoint.handle(memory, TimePassed())
+    return effects + _overdue(memory)
 
 
-def _overdue(memory: Memory, now: float) -> list[Effect]:
+def _overdue(memory: Memory) -> list[Effect]:
     deadline, silence = _phase_deadline(memory), _silence_deadline(memory)
-    if deadline is not None and now >= deadline:
-        return _on_deadline(memory, now)
-    if isinstance(memory.phase, Idle) and (
-        refused := memory.load.handle(memory, TimePassed(), now)
-    ):
+    if deadline is not None and memory.now >= deadline[0]:
+        return deadline[1]()
+    if isinstance(memory.phase, Idle) and (refused := memory.load.handle(memory, TimePassed())):
         return refused
-    if silence is not None and now >= silence:
-        return recovering.replace_node(memory, now, "it has not reported anything")
+    if silence is not None and memory.now >= silence:
+        return recovering.replace_node(memory, "it has not reported anything")
     return []
 
 
-def _on_deadline(memory: Memory, now: float) -> list[Effect]:
+def _phase_deadline(memory: Memory) -> tuple[float, Callable[[], list[Effect]]] | None:
+    """Until when the phase may last, and what follows."""
     limits = memory.settings.deadlines
-    match memory.phase:
-        case Meeting():
-            late = deadline_failure("The node was", limits.start_node)
-            return closing.fail_pipeline(memory, late, now)
-        case Closing(_, failure):
-            late = deadline_failure("The node's sources and sinks were", limits.close)
-            return closing.end(memory, failure or late)
-        case Opening():
-            late = deadline_failure("State was", limits.open)
-            return closing.fail_pipeline(memory, late, now)
-        case Taking():
-            return recovering.replace_node(memory, now, "it does not hand out its input")
-        case Stepping(cancelled=None) as phase:
-            return stepping.cancel(memory, phase, now)
-        case Stepping():
-            return recovering.replace_node(memory, now, "it does not cancel a step")
-    return []
 
+    def fail(what: str, seconds: float) -> list[Effect]:
+        return closing.fail_pipeline(memory, deadline_failure(what, seconds))
 
-def _phase_deadline(memory: Memory) -> float | None:
-    limits = memory.settings.deadlines
+    def replace_node(why: str) -> list[Effect]:
+        return recovering.replace_node(memory, why)
+
     match memory.phase:
         case Meeting(since):
-            return since + limits.start_node
+            return since + limits.start_node, lambda: fail("The node was", limits.start_node)
         case Closing(since):
-            return since + limits.close
+            what = "The node's sources and sinks were"
+            return since + limits.close, lambda: fail(what, limits.close)
         case Opening(_, since):
-            return since + limits.open
+            return since + limits.open, lambda: fail("State was", limits.open)
         case Taking(_, since):
-            return since + limits.take
-        case Stepping(_, since, cancelled=None):
-            return since + limits.step
+            return since + limits.take, lambda: replace_node("it does not hand out its input")
+        case Stepping(_, since, cancelled=None) as phase:
+            return since + limits.step, lambda: stepping.cancel(memory, phase)
         case Stepping(cancelled=float(cancelled)):
-            return cancelled + limits.cancel
+            return cancelled + limits.cancel, lambda: replace_node("it does not cancel a step")
     return None
 
 
@@ -87,9 +75,9 @@ def _silence_deadline(memory: Memory) -> float | None:
     return memory.node.heard + memory.settings.deadlines.silence
 
 
-def _repeat_orders(memory: Memory, now: float) -> list[Effect]:
+def _repeat_orders(memory: Memory) -> list[Effect]:
     """Repeat the calls that did not reach the node."""
-    orders = memory.node.take_repeats(now)
+    orders = memory.node.take_repeats(memory.now)
     if orders is None:
         return []
     effects: list[Effect] = [Give(order) for order in orders if _is_current(memory, order)]
@@ -119,39 +107,37 @@ def _is_current(memory: Memory, order: NodeOrder) -> bool:
     return True
 
 
-def node_lost(memory: Memory, failure: Failure, now: float) -> list[Effect]:
+def node_lost(memory: Memory, failure: Failure) -> list[Effect]:
     """Start another node after one was lost, unless that is hopeless."""
-    match memory.phase:
-        case Closing(_, reason):
-            return closing.end(memory, reason or _not_published(memory))
-        case Meeting() if not failure.code.startswith("node"):
-            # It reported why it cannot start: another one would fail the same way.
-            memory.node.report = None
-            return closing.fail_pipeline(memory, failure, now)
-        case _ if memory.node.restarts >= memory.settings.node_restarts:
-            memory.node.report = None
-            return closing.fail_pipeline(memory, failure, now)
+    memory.node.lost = failure
+    if isinstance(memory.phase, Closing):
+        return closing.end(memory, memory.phase.failure or _not_published(memory))
+    # If it reported why it cannot start, another one would fail the same way.
+    hopeless = isinstance(memory.phase, Meeting) and not failure.code.startswith("node")
+    if hopeless or memory.node.restarts >= memory.settings.node_restarts:
+        memory.node.report = None
+        return closing.fail_pipeline(memory, failure)
     memory.node.restarts += 1
     memory.node.forget()
-    memory.replay.stop()
     if memory.stop.at_once:
         return closing.end(memory, None)
-    return recovering.find_node(memory, now)
+    return recovering.find_node(memory)
 
 
-def stop_at_once(memory: Memory, now: float) -> list[Effect]:
+def stop_at_once(memory: Memory) -> list[Effect]:
     """End without waiting, except for a step that is being cancelled."""
     match memory.phase:
         case Stepping(cancelled=None) as phase:
-            return stepping.cancel(memory, phase, now)
+            return stepping.cancel(memory, phase)
         case Meeting() | Opening() | Taking():
-            return closing.close(memory, now) if memory.node.report else closing.end(memory, None)
+            return closing.close(memory) if memory.node.report else closing.end(memory, None)
     return []
 
 
 def wakes_at(memory: Memory) -> float | None:
     """The time of the next deadline, retry or trigger."""
-    found = [_phase_deadline(memory), _silence_deadline(memory), memory.node.again_at]
+    deadline = _phase_deadline(memory)
+    found = [_silence_deadline(memory), memory.node.again_at, deadline and deadline[0]]
     if isinstance(memory.phase, Idle) and _may_step(memory):
         found.append(next_trigger_at(stepping.pending_input(memory), memory.settings))
     times = [time for time in found if time is not None]

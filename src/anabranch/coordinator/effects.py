@@ -16,7 +16,7 @@ from anabranch.records.home_use import HomeUse
 from anabranch.records.leader import NODE
 from anabranch.records.plan import Plan
 from anabranch.records.profiles import TaskProfile
-from anabranch.rescale.step_summary import StepMoved
+from anabranch.rescale.moved_counts import StepMoved
 
 
 class Lead(msgspec.Struct, frozen=True):
@@ -173,14 +173,8 @@ class EndPipeline(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
-Effect: TypeAlias = (
-    Lead
-    | ReadJournal
-    | FindNode
-    | ReplaceNode
-    | Give
-    | Take
-    | Fetch
+JournalEffect: TypeAlias = (
+    ReadJournal
     | WriteIdentity
     | WritePlan
     | WriteCommit
@@ -190,6 +184,15 @@ Effect: TypeAlias = (
     | MakeBranch
     | ReadStep
     | Trim
+)
+Effect: TypeAlias = (
+    JournalEffect
+    | Lead
+    | FindNode
+    | ReplaceNode
+    | Give
+    | Take
+    | Fetch
     | Announce
     | Answer
     | EndPipeline

@@ -77,16 +77,6 @@ class EventLog:
         self.entries.append(EventEntry(number, seconds, name, cause, before, after, named))
         self._asked_in.update((type(effect), number) for effect in effects)
 
-    def causes_of(self, number: int) -> list[EventEntry]:
-        """The entry and its chain of causes, oldest first, as far as the log reaches."""
-        known = {entry.number: entry for entry in self.entries}
-        found: list[EventEntry] = []
-        entry = known.get(number)
-        while entry is not None:
-            found.insert(0, entry)
-            entry = None if entry.cause is None else known.get(entry.cause)
-        return found
-
 
 def log_text(entries: Iterable[EventEntry]) -> str:
     """Format entries, one per line."""

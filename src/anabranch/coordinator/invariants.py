@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anabranch.coordinator import phases
 from anabranch.coordinator.effects import Effect, Give, WriteCommit, WritePlan
 from anabranch.coordinator.event_log import EventLog, log_text
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.phases import (
-    Committing,
-    Ended,
-    Idle,
-    Planning,
-    Recalling,
-    Repairing,
-    Stepping,
-    Taking,
-)
 from anabranch.protocol.node import CommitOrder, SourcesOrder, StepOrder
 
 
@@ -36,32 +27,31 @@ def _broken(memory: Memory, effects: Sequence[Effect]) -> list[str]:
     if journal.plan is not None and journal.plan.step != journal.step + 1:
         found.append(f"plan {journal.plan.step} after commit {journal.step}")
     match phase:
-        case Stepping(plan, replayed=None):
+        case phases.Stepping(plan, replayed=None):
             if plan != journal.plan:
                 found.append(f"step {plan.step} runs without its plan in the journal")
-        case Stepping() | Recalling() | Repairing():
+        case phases.Stepping() | phases.Recalling() | phases.Repairing():
             if memory.replay.under_way is None:
                 found.append("a step is replayed without a replay")
-        case Committing(plan, result):
+        case phases.Committing(plan, result):
             if (plan.step, plan.revision) != (result.step, result.revision):
                 found.append(f"the result of {result.step} is committed as {plan.step}")
-        case Idle() if journal.plan is not None and memory.load.rewind is None:
+        case phases.Idle() if journal.plan is not None and memory.load.rewind is None:
             found.append(f"plan {journal.plan.step} is in the journal and does not run")
-        case Taking(step):
+        case phases.Taking(step):
             if step != journal.step + 1 or journal.plan is not None:
                 found.append(f"input for step {step} is taken at step {journal.step}")
-        case Planning(plan):
+        case phases.Planning(plan):
             if plan.step != journal.step + 1:
                 found.append(f"step {plan.step} is planned at step {journal.step}")
-    if isinstance(phase, Idle | Taking | Planning | Stepping | Committing) and (
-        memory.node.opened is None
-    ):
+    if isinstance(
+        phase, phases.Idle | phases.Taking | phases.Planning | phases.Stepping | phases.Committing
+    ) and (memory.node.opened is None):
         found.append(f"{type(phase).__name__} without open state")
     if memory.outputs and max(memory.outputs) > journal.step:
         found.append("output of a step that is not committed is to be published (R6)")
-    if isinstance(phase, Ended) and (
-        memory.stop.numbers or memory.load.queue or memory.profile.waiting
-    ):
+    waiting = memory.moving.early or any(job.queue for job in memory.jobs)
+    if isinstance(phase, phases.Ended) and waiting:
         found.append("a request is unanswered after the end (R8)")
     if (
         memory.node.report is not None

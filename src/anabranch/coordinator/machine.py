@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from anabranch.coordinator import closing, deadlines, recovering, requests, stepping
-from anabranch.coordinator.assembly import new_memory
+from anabranch.coordinator import closing, deadlines, events, phases, recovering, requests, stepping
+from anabranch.coordinator.batch_size import BatchSize
 from anabranch.coordinator.effects import (
     Effect,
     Fetch,
@@ -24,62 +24,31 @@ from anabranch.coordinator.effects import (
     WritePublished,
 )
 from anabranch.coordinator.event_log import EventLog, log_text
-from anabranch.coordinator.events import (
-    Asked,
-    Begun,
-    BranchMade,
-    CheckpointWritten,
-    CommitWritten,
-    EffectFailed,
-    Event,
-    IdentityWritten,
-    InputTaken,
-    JournalRead,
-    JournalTrimmed,
-    LeaderFenced,
-    Led,
-    Moment,
-    NodeLost,
-    NodeReported,
-    PlanWritten,
-    RepairWritten,
-    ResultFetched,
-    StepRead,
-    TimePassed,
-)
+from anabranch.coordinator.events import Event, Moment, NodeReported
 from anabranch.coordinator.invariants import check
+from anabranch.coordinator.jobs.checkpoint import CheckpointJob
+from anabranch.coordinator.jobs.load import LoadJob
+from anabranch.coordinator.jobs.paused_sources import PausedSourcesJob
+from anabranch.coordinator.jobs.profile import ProfileJob
+from anabranch.coordinator.jobs.replay import ReplayJob
+from anabranch.coordinator.jobs.rescale import RescaleJob
+from anabranch.coordinator.jobs.shutdown import ShutdownJob
+from anabranch.coordinator.memory import Memory, Pace
 from anabranch.coordinator.operations import REWIND, LoadCheckpoint
-from anabranch.coordinator.parts.parts import AnyPart
-from anabranch.coordinator.parts.standard import STANDARD
-from anabranch.coordinator.phases import (
-    AnyPhase,
-    Branching,
-    Closing,
-    Committing,
-    Ended,
-    Identifying,
-    Idle,
-    Leading,
-    Meeting,
-    Opening,
-    Planning,
-    ReadingJournal,
-    Recalling,
-    Repairing,
-    Stepping,
-    Taking,
-)
+from anabranch.coordinator.parts.parts import STANDARD, AnyPart, Parts
+from anabranch.coordinator.phases import Closing, Ended, Idle, Meeting, Opening, Stepping
 from anabranch.coordinator.settings import Settings
 from anabranch.protocol.node import Closed, Failure, NodeReport, StepResult
 from anabranch.records.plan import Plan
 
-UNREACHABLE = "node.unreachable"
+#: what a call failed with that did not reach a node which works: it is found or replaced
+UNREACHABLE = frozenset({"node.unreachable", "node.jvm_died"})
 
 
 class UnexpectedOutcome(RuntimeError):
     """An outcome that no effect explains: a bug in the coordinator. The message has the log."""
 
-    def __init__(self, event: Event, phase: AnyPhase, log: EventLog) -> None:
+    def __init__(self, event: Event, phase: phases.AnyPhase, log: EventLog) -> None:
         """Keep the entries of ``log``."""
         self.entries = tuple(log.entries)
         told = log_text(self.entries[-40:])
@@ -88,6 +57,22 @@ class UnexpectedOutcome(RuntimeError):
 
 def _is_of(result: StepResult, plan: Plan) -> bool:
     return (result.step, result.revision) == (plan.step, plan.revision)
+
+
+def new_memory(settings: Settings, parts: Sequence[AnyPart] = STANDARD) -> Memory:
+    """The memory of a coordinator before its first event, with all its jobs."""
+    return Memory(
+        settings,
+        Parts.initial(parts),
+        CheckpointJob(),
+        LoadJob(),
+        ReplayJob(),
+        ShutdownJob(),
+        ProfileJob(),
+        PausedSourcesJob(),
+        RescaleJob(),
+        Pace(BatchSize(settings.target_latency_seconds)),
+    )
 
 
 class Machine:
@@ -108,11 +93,10 @@ class Machine:
 
         ``validate`` checks the invariants after every event, for tests.
         """
-        self.memory = new_memory(
-            settings, code=code, take_over=take_over, directory=directory, parts=parts
-        )
+        memory = self.memory = new_memory(settings, parts)
+        memory.code, memory.take_over, memory.directory = code, take_over, directory
         if rewind is not None:
-            self.memory.load.ask(REWIND, rewind)
+            memory.load.ask(memory, REWIND, rewind)
         self._validate = validate
         #: the last events, for error reports and simulations
         self.log = EventLog()
@@ -125,10 +109,13 @@ class Machine:
     def handle(self, now: Moment, event: Event) -> list[Effect]:
         """Handle an event; returns the effects to perform, in order."""
         before = type(self.memory.phase).__name__
-        self.memory.now = now.seconds
-        effects = [] if self.ended and not isinstance(event, Asked) else self._dispatch(now, event)
-        effects += self._advance(now)
-        self._log_event(now, event, before, effects)
+        self.memory.now, self.memory.clock_ns = now.seconds, now.clock_ns
+        over = self.ended and not isinstance(event, events.Asked)
+        effects = [] if over else self._dispatch(event)
+        effects += self._advance()
+        if not isinstance(event, events.TimePassed | NodeReported) or effects:
+            after = type(self.memory.phase).__name__
+            self.log.add(now.seconds, event, before, after, effects)
         if self._validate:
             check(self.memory, effects, self.log)
         return effects
@@ -137,63 +124,64 @@ class Machine:
         """When to send ``TimePassed`` if no other event comes first."""
         return None if self.ended else deadlines.wakes_at(self.memory)
 
-    def _dispatch(self, now: Moment, event: Event) -> list[Effect]:
+    def _dispatch(self, event: Event) -> list[Effect]:
         memory = self.memory
         match event:
-            case Begun():
-                memory.phase = Leading()
-                memory.checkpoint.last_at = memory.pace.last_step_at = memory.node.heard = (
-                    now.seconds
-                )
+            case events.Begun():
+                memory.phase = phases.Leading()
+                memory.checkpoint.last_at = memory.pace.last_step_at = memory.now
+                memory.node.heard = memory.now
                 return [Lead(memory.take_over)]
-            case TimePassed():
-                return deadlines.handle_overdue(memory, now.seconds)
+            case events.TimePassed():
+                return deadlines.handle_overdue(memory)
             case NodeReported():
-                return self._on_report(now, event)
-            case NodeLost(failure):
-                return deadlines.node_lost(memory, failure, now.seconds)
-            case EffectFailed(effect, failure):
-                return self._effect_failed(now, effect, failure)
-            case LeaderFenced(failure):
+                return self._on_report(event)
+            case events.NodeLost(failure):
+                return deadlines.node_lost(memory, failure)
+            case events.EffectFailed(effect, failure):
+                return self._effect_failed(event, effect, failure)
+            case events.LeaderFenced(failure):
                 return closing.end(memory, failure)
-            case Asked(number, operation):
-                return requests.handle_request(memory, number, operation, now.seconds)
-            case CheckpointWritten() | JournalTrimmed():
-                return memory.checkpoint.handle(memory, event, now.seconds)
+            case events.Asked(number, operation):
+                return requests.handle_request(memory, number, operation)
+            case events.CheckpointWritten() | events.JournalTrimmed():
+                return memory.checkpoint.handle(memory, event)
             case _:
-                return self._on_outcome(now, event)
+                return self._on_outcome(event)
 
-    def _on_outcome(self, now: Moment, event: Event) -> list[Effect]:
+    def _on_outcome(self, event: Event) -> list[Effect]:
         """Handle an outcome that the phase or a job waits for."""
-        memory, seconds = self.memory, now.seconds
+        memory = self.memory
         match memory.phase, event:
-            case Leading(), Led(leader, members):
+            case phases.Leading(), events.Led(leader, members):
                 memory.leader = leader
                 memory.join(members)
-                memory.phase = ReadingJournal()
+                memory.phase = phases.ReadingJournal()
                 return [ReadJournal()]
-            case ReadingJournal(), JournalRead(journal):
+            case phases.ReadingJournal(), events.JournalRead(journal):
                 refused = recovering.unknown_parts(memory, journal)
                 if refused is not None:
-                    return closing.fail_pipeline(memory, refused, seconds)
+                    return closing.fail_pipeline(memory, refused)
                 recovering.adopt_journal(memory, journal)
-                return recovering.find_node(memory, seconds)
-            case Identifying(), IdentityWritten(identity):
-                return recovering.on_identity(memory, identity, seconds)
-            case Taking(step) as phase, InputTaken(taken, inputs) if taken == step:
-                return stepping.on_input(memory, phase, inputs, seconds, now.clock_ns)
-            case Planning() as phase, PlanWritten(plan):
-                return stepping.on_plan(memory, phase, plan, seconds)
-            case Stepping(plan) as phase, ResultFetched(result) if _is_of(result, plan):
-                return stepping.on_result(memory, phase, result, seconds)
-            case Committing() as phase, CommitWritten(commit, ours):
-                return stepping.on_commit(memory, phase, commit, ours, seconds)
-            case Recalling(), StepRead():
-                return memory.replay.handle(memory, event, seconds)
-            case Repairing(), RepairWritten():
-                return memory.replay.handle(memory, event, seconds)
-            case Branching(), BranchMade():
-                return memory.load.handle(memory, event, seconds)
+                return recovering.find_node(memory)
+            case phases.Identifying(), events.IdentityWritten(identity):
+                memory.journal = replace(memory.journal, identity=identity)
+                return recovering.reopen(memory)
+            case phases.Taking(step) as phase, events.InputTaken(taken, inputs) if taken == step:
+                return stepping.on_input(memory, phase, inputs)
+            case phases.Planning() as phase, events.PlanWritten(plan):
+                return stepping.on_plan(memory, phase, plan)
+            case Stepping(plan) as phase, events.ResultFetched(result) if _is_of(result, plan):
+                return stepping.on_result(memory, phase, result)
+            case phases.Committing() as phase, events.CommitWritten(commit, ours):
+                return stepping.on_commit(memory, phase, commit, ours)
+            case (phases.Recalling(), events.StepRead()) | (
+                phases.Repairing(),
+                events.RepairWritten(),
+            ):
+                return memory.replay.handle(memory, event)
+            case phases.Branching(), events.BranchMade():
+                return memory.load.handle(memory, event)
         if not self._is_late(event):
             raise UnexpectedOutcome(event, memory.phase, self.log)
         return []
@@ -204,33 +192,30 @@ class Machine:
         A node may answer after it was given up. The journal answers at once: its outcomes are late
         only if the phase has changed meanwhile, for another node or the end.
         """
-        if isinstance(event, InputTaken | ResultFetched):
+        if isinstance(event, events.InputTaken | events.ResultFetched):
             return True
         return isinstance(self.memory.phase, Meeting | Opening | Closing | Ended)
 
-    def _on_report(self, now: Moment, event: NodeReported) -> list[Effect]:
-        memory, seconds, report = self.memory, now.seconds, event.report
+    def _on_report(self, event: NodeReported) -> list[Effect]:
+        memory, report = self.memory, event.report
         known = memory.node.report
         if known is not None and known.boot == report.boot and report.version < known.version:
             return []
         other = known is not None and known.boot != report.boot
-        memory.node.report, memory.node.heard = report, seconds
+        memory.node.report, memory.node.heard = report, memory.now
         memory.sources.adopt(report)
         if isinstance(memory.phase, Meeting):
-            return recovering.on_first_report(memory, report, seconds)
+            return recovering.on_first_report(memory, report)
         if (other or self._opened_anew(report)) and not isinstance(memory.phase, Closing):
             # Another process answers at this address, or this one has restarted: what was open is
             # lost.
-            memory.requeue_requests()
-            memory.phase = Meeting(seconds)
-            memory.node.leave()
-            memory.replay.stop()
-            return recovering.on_first_report(memory, report, seconds)
-        self._note_progress(report, seconds)
+            recovering.await_report(memory)
+            return recovering.on_first_report(memory, report)
+        self._note_progress(report)
         return [
-            *memory.sources.handle(memory, event, seconds),
-            *memory.checkpoint.handle(memory, event, seconds),
-            *self._report_in_phase(report, seconds),
+            *memory.sources.handle(memory, event),
+            *memory.checkpoint.handle(memory, event),
+            *self._report_in_phase(event),
         ]
 
     def _opened_anew(self, report: NodeReport) -> bool:
@@ -239,7 +224,7 @@ class Machine:
         waits = isinstance(self.memory.phase, (Opening, Ended))
         return not waits and opened is not None and report.opened > opened
 
-    def _note_progress(self, report: NodeReport, seconds: float) -> None:
+    def _note_progress(self, report: NodeReport) -> None:
         """Note what matters in every phase: published steps and waiting input."""
         memory = self.memory
         if report.opened == memory.node.opened:
@@ -249,78 +234,66 @@ class Machine:
         if offer is None or not offer.rows:
             memory.pace.first_at = None
         elif memory.pace.first_at is None:
-            memory.pace.first_at = seconds
+            memory.pace.first_at = memory.now
 
-    def _report_in_phase(self, report: NodeReport, seconds: float) -> list[Effect]:
-        memory = self.memory
+    def _report_in_phase(self, event: NodeReported) -> list[Effect]:
+        memory, report = self.memory, event.report
+        effects: list[Effect] = []
         match memory.phase:
             case Opening() as phase:
-                return recovering.on_opening(memory, phase, report, seconds)
-            case Stepping() as phase:
-                effects = stepping.step_on_report(memory, phase, report, seconds)
-                if effects:
-                    return effects
+                return recovering.on_opening(memory, phase, report)
             case Closing() as phase:
                 closed = isinstance(report.state, Closed)
                 return closing.on_closed(memory, phase) if closed else []
+            case Stepping() as phase:
+                effects = stepping.step_on_report(memory, phase, report)
             case Idle():
-                effects = memory.load.handle(memory, NodeReported(report), seconds)
-                if effects:
-                    return effects
+                effects = memory.load.handle(memory, event)
         # A pending rewind leaves behind whatever fails now.
         left = memory.load.rewind is not None and memory.stop.request is None
-        if report.opened == memory.node.opened and not left and not isinstance(memory.phase, Ended):
-            failure = report.sink_failure
-            if failure is None and isinstance(memory.phase, Idle):
-                failure = report.source_failure
-            if failure is not None:
-                return closing.fail_pipeline(memory, failure, seconds)
-        return []
+        if effects or left or report.opened != memory.node.opened or self.ended:
+            return effects
+        failure = report.sink_failure
+        if failure is None and isinstance(memory.phase, Idle):
+            failure = report.source_failure
+        return [] if failure is None else closing.fail_pipeline(memory, failure)
 
-    def _effect_failed(self, now: Moment, effect: Effect, failure: Failure) -> list[Effect]:
-        memory, seconds = self.memory, now.seconds
+    def _effect_failed(
+        self, event: events.EffectFailed, effect: Effect, failure: Failure
+    ) -> list[Effect]:
+        memory = self.memory
         match effect:
-            case Give(order):
-                if failure.code != UNREACHABLE:
-                    return closing.fail_pipeline(memory, failure, seconds)
-                if isinstance(memory.phase, Opening) and order != memory.phase.order:
-                    return []  # the state it was for is being left
-                memory.peers[effect.to].repeat(order, seconds + memory.settings.deadlines.again)
-                return []
-            case Take() | Fetch():
-                if failure.code != UNREACHABLE:
-                    return closing.fail_pipeline(memory, failure, seconds)
-                memory.peers[effect.to].repeat(None, seconds + memory.settings.deadlines.again)
-                if isinstance(memory.phase, Stepping):
-                    memory.phase = replace(memory.phase, fetching=False)
+            case Give() | Take() | Fetch() if failure.code in UNREACHABLE:
+                self._repeat_call(effect)
                 return []
             case WriteCheckpoint():
-                event = EffectFailed(effect, failure)
-                return memory.checkpoint.handle(memory, event, seconds)
+                return memory.checkpoint.handle(memory, event)
             case Trim() | WritePublished():
                 return []
             case Lead() | ReadJournal():
                 return closing.end(memory, failure)
             case _:
-                return closing.fail_pipeline(memory, failure, seconds)
+                return closing.fail_pipeline(memory, failure)
 
-    def _advance(self, now: Moment) -> list[Effect]:
+    def _repeat_call(self, effect: Give | Take | Fetch) -> None:
+        """Schedule a call that did not reach its peer."""
+        memory = self.memory
+        order = effect.order if isinstance(effect, Give) else None
+        if order is not None and isinstance(memory.phase, Opening) and order != memory.phase.order:
+            return  # the state it was for is being left
+        memory.peers[effect.to].repeat(order, memory.now + memory.settings.deadlines.again)
+        if order is None and isinstance(memory.phase, Stepping):
+            memory.phase = replace(memory.phase, fetching=False)
+
+    def _advance(self) -> list[Effect]:
         """Begin what is due: a checkpoint, a replay, a request, the next step."""
-        memory, seconds = self.memory, now.seconds
-        effects: list[Effect] = []
-        if memory.node.opened is not None and memory.checkpoint.is_due(memory, seconds):
-            effects += memory.checkpoint.begin(memory, seconds)
+        memory = self.memory
+        effects = memory.moving.apply_early(memory)
+        if memory.node.opened is not None and memory.checkpoint.is_due(memory):
+            effects += memory.checkpoint.begin(memory)
         if isinstance(memory.phase, Idle):
             lost = memory.replay.take_lost()
             if lost is not None:
-                effects += memory.replay.begin(memory, lost, seconds)
-            else:
-                effects += requests.on_idle(memory, seconds)
-        elif memory.stop.at_once:
-            effects += deadlines.stop_at_once(memory, seconds)
-        return effects
-
-    def _log_event(self, now: Moment, event: Event, before: str, effects: list[Effect]) -> None:
-        if not isinstance(event, TimePassed | NodeReported) or effects:
-            after = type(self.memory.phase).__name__
-            self.log.add(now.seconds, event, before, after, effects)
+                return effects + memory.replay.begin(memory, lost)
+            return effects + requests.on_idle(memory)
+        return effects + (deadlines.stop_at_once(memory) if memory.stop.at_once else [])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.coordinator.batch_size import BatchSize
 from anabranch.coordinator.effects import StepDone
@@ -19,13 +19,11 @@ from anabranch.coordinator.parts.parts import Parts
 from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.peers import Peer
 from anabranch.coordinator.phases import AnyPhase, Committing, NotBegun
-from anabranch.coordinator.settings import Settings
-from anabranch.protocol.node import InputLimit, Output, ProgramInfo
+from anabranch.coordinator.settings import DEFAULT_WORKERS, Settings
+from anabranch.protocol.node import InputLimit, Output, ProgramInfo, SinkRetry
 from anabranch.records.home_use import HomeUse, total_use
 from anabranch.records.leader import MEMBERS, NODE, Member
-from anabranch.records.placed import Assignment
 from anabranch.rescale.controller import Rescale
-from anabranch.rescale.loads import Loads
 
 if TYPE_CHECKING:
     from anabranch.coordinator.jobs.checkpoint import CheckpointJob
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from anabranch.coordinator.jobs.port import Job
     from anabranch.coordinator.jobs.profile import ProfileJob
     from anabranch.coordinator.jobs.replay import ReplayJob
+    from anabranch.coordinator.jobs.rescale import RescaleJob
     from anabranch.coordinator.jobs.shutdown import ShutdownJob
 
 RECENT_STEPS = 50
@@ -44,16 +43,12 @@ RECENT_STEPS = 50
 class StepStats:
     """Statistics of this coordinator's steps, for the status."""
 
-    #: how many steps each trigger started
+    #: how many steps and checkpoints each trigger started
     triggers: Counter[str] = field(default_factory=Counter)
     rows: int = 0
     homes: HomeUse = field(default_factory=HomeUse)
     last: StepDone | None = None
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
-
-    def count(self, trigger: str) -> None:
-        """Count a step or a checkpoint under its trigger."""
-        self.triggers[trigger] += 1
 
     def add(self, done: StepDone, trigger: str) -> None:
         """Add a committed step."""
@@ -61,42 +56,22 @@ class StepStats:
         self.recent.append(done.seconds)
         self.rows += done.rows
         self.homes = total_use([self.homes, done.homes])
-        self.count(trigger)
+        self.triggers[trigger] += 1
 
 
 @dataclass(slots=True)
 class Pace:
     """When steps are taken and how much they read."""
 
-    batch: BatchSize = field(default_factory=lambda: BatchSize(None))
+    batch: BatchSize
     #: when the first waiting row was seen
     first_at: float | None = None
     last_step_at: float = 0.0
 
 
 @dataclass(slots=True)
-class PendingRescale:
-    """The uncommitted state of a rescale, beside its committed part."""
-
-    #: the placement after a start with another number of workers, until a commit has it
-    reopened: tuple[Assignment, ...] | None = None
-    measured: Loads = field(default_factory=Loads)
-    #: accepted requests that are not durable yet
-    numbers: tuple[int, ...] = ()
-
-    def ask(self, number: int) -> None:
-        """Let the next commit answer a request."""
-        self.numbers = (*self.numbers, number)
-
-    def take_numbers(self) -> tuple[int, ...]:
-        """Remove and return the waiting requests; the caller answers them."""
-        numbers, self.numbers = self.numbers, ()
-        return numbers
-
-
-@dataclass(slots=True)
 class Memory:
-    """Everything the coordinator knows. ``assembly.new_memory`` makes one."""
+    """Everything the coordinator knows. ``machine.new_memory`` makes one."""
 
     settings: Settings
     parts: Parts
@@ -106,6 +81,7 @@ class Memory:
     stop: ShutdownJob
     profile: ProfileJob
     sources: PausedSourcesJob
+    moving: RescaleJob
     pace: Pace
     #: hash of the dataflow to run; None for the one that the node has loaded
     code: str | None = None
@@ -113,8 +89,9 @@ class Memory:
     #: the pipeline's directory, for errors
     directory: str = ""
     phase: AnyPhase = field(default_factory=NotBegun)
-    #: the time of the last event
+    #: the time of the last event: monotonic seconds, and the wall clock
     now: float = 0.0
+    clock_ns: int = 0
     leader: int = 0
     journal: JournalView = field(default_factory=JournalView)
     peers: dict[str, Peer] = field(
@@ -122,14 +99,17 @@ class Memory:
     )
     #: committed steps that some sink lacks
     outputs: dict[int, Output] = field(default_factory=dict)
+    #: those, and the ones that all sinks have since the last commit: only the next one says so, and
+    #: whoever comes after a crash gives them to the sinks again
+    unrecorded: dict[int, Output] = field(default_factory=dict)
     paused: bool = False
-    moving: PendingRescale = field(default_factory=PendingRescale)
     stats: StepStats = field(default_factory=StepStats)
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[Job[Any], ...]:
         """All jobs."""
-        return (self.sources, self.checkpoint, self.load, self.replay, self.profile, self.stop)
+        beside = (self.checkpoint, self.load, self.replay, self.profile)
+        return (self.sources, self.moving, *beside, self.stop)
 
     def join(self, members: tuple[Member, ...]) -> None:
         """Add the peers that the journal names."""
@@ -139,7 +119,7 @@ class Memory:
     def requeue_requests(self) -> None:
         """Let the requests of a commit that may not be written wait for the next one."""
         if isinstance(self.phase, Committing):
-            self.moving.numbers = (*self.phase.numbers, *self.moving.numbers)
+            self.moving.queue[:0] = self.phase.requests
 
     @property
     def node(self) -> Peer:
@@ -159,6 +139,17 @@ class Memory:
     def info(self) -> ProgramInfo | None:
         """The dataflow that the node has loaded."""
         return None if self.node.report is None else self.node.report.info
+
+    @property
+    def workers(self) -> int:
+        """How many workers this run was started with; if not told, how many the last one was."""
+        if self.settings.workers is not None:
+            return self.settings.workers
+        commit, plan = self.journal.commit, self.journal.plan
+        # The plan is newer: it may be of a run that never got to commit anything.
+        planned = None if plan is None else plan.started_with
+        committed = None if commit is None else commit.workers
+        return planned or committed or DEFAULT_WORKERS
 
     @property
     def step(self) -> int:
@@ -181,9 +172,28 @@ class Memory:
         return min(self.published.values(), default=self.step)
 
     @property
-    def slowest(self) -> tuple[str, int]:
-        """The sink that is furthest behind, and the last step that it has."""
-        return min(self.published.items(), key=lambda each: each[1], default=("", 0))
+    def sink_retries(self) -> dict[str, SinkRetry]:
+        """The sinks that fail."""
+        report, opened = self.node.report, self.node.opened
+        return {} if report is None or report.opened != opened else report.sink_retries
+
+    @property
+    def slowest(self) -> str:
+        """The sink that is furthest behind; of several, one that fails."""
+        retries = self.sink_retries
+        behind = ((step, name not in retries, name) for name, step in self.published.items())
+        return min(behind, default=(0, True, ""))[-1]
+
+    @property
+    def slowest_text(self) -> str:
+        """How far the slowest sink is, and why it fails, if it does."""
+        name, retry = self.slowest, self.sink_retries.get(self.slowest)
+        text = f"sink {name!r} has published up to step {self.published.get(name, 0)}"
+        if retry is None:
+            return text
+        times = f"{retry.tries} times in {retry.seconds:.0f} seconds"
+        often = "once" if retry.tries == 1 else times
+        return f"{text} and has failed {often}: [{retry.failure.code}] {retry.failure.what}"
 
     @property
     def limit(self) -> InputLimit:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.protocol.node import NodeOrder, NodeReport
+from anabranch.protocol.node import Failure, NodeOrder, NodeReport
 from anabranch.records.leader import Member
 
 
@@ -20,8 +20,9 @@ class Peer:
     #: its newest report, and when it arrived
     report: NodeReport | None = None
     heard: float = 0.0
-    #: how often it was lost since the last commit
+    #: how often it was lost since the last commit, and why it was the last time
     restarts: int = 0
+    lost: Failure | None = None
     #: how many open orders this leader has given it
     opens: int = 0
     #: the number of the order that opened the current state; None while none is open
@@ -29,10 +30,6 @@ class Peer:
     #: undelivered orders, and when to repeat them
     again: tuple[NodeOrder, ...] = ()
     again_at: float | None = None
-
-    def leave(self) -> None:
-        """Treat its state as closed."""
-        self.opened = None
 
     def forget(self) -> None:
         """Drop reports and pending orders: another process takes its place."""

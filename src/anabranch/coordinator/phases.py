@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from anabranch.coordinator.operations import RescalePipeline
 from anabranch.coordinator.triggers import Trigger
 from anabranch.protocol.node import Failure, OpenOrder, StepResult
 from anabranch.records.commit import Checkpoint, Commit
@@ -81,7 +82,7 @@ class Stepping(msgspec.Struct, frozen=True):
 class Committing(msgspec.Struct, frozen=True):
     """A step's commit is being made durable.
 
-    ``seconds`` is the step's duration; ``numbers`` are the requests that become durable with it.
+    ``seconds`` is the step's duration; ``requests`` for a rescale become durable with it.
     """
 
     plan: Plan
@@ -89,7 +90,7 @@ class Committing(msgspec.Struct, frozen=True):
     since: float
     trigger: Trigger
     seconds: float = 0.0
-    numbers: tuple[int, ...] = ()
+    requests: tuple[tuple[int, RescalePipeline], ...] = ()
 
 
 class Recalling(msgspec.Struct, frozen=True):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.memory import Memory
@@ -26,7 +29,7 @@ from anabranch.records.profiles import ProfileRequest
 from anabranch.records.shares import members
 from anabranch.rescale.assignments import equal_shares, later_than, source_shares
 from anabranch.rescale.loads import Loads, combine_loads, from_states
-from anabranch.rescale.step_summary import StepMoved
+from anabranch.rescale.moved_counts import StepMoved
 
 OPENS = 1_000_000
 """The most open orders of one leader. It keeps their numbers growing from leader to leader."""
@@ -35,24 +38,19 @@ OPENS = 1_000_000
 def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
     """The plan of the next step. The clock never goes back."""
     placed = base_placement(memory, inputs)
-    planned = memory.parts.plan(_context(memory, inputs, placed))
-    placed = planned.placement or placed
-    return Plan(
+    plan = Plan(
         step=memory.step + 1,
         revision=0,
         clock_ns=max(clock_ns, memory.journal.clock_ns),
         code=_info(memory).code,
         inputs=inputs,
         placement=placed,
-        unkeyed_workers=_unkeyed(memory, placed),
+        unkeyed_workers=0,
         ending=ending,
-        started_with=memory.settings.workers,
+        started_with=memory.workers,
         profile=_profile(memory, inputs),
-        parts=planned.parts,
-        messages=planned.messages,
-        helping=planned.helping,
-        helping_next=planned.helping_next,
     )
+    return _with_parts(memory, plan, _context(memory, inputs, placed))
 
 
 def revise_plan(memory: Memory, plan: Plan) -> Plan:
@@ -63,25 +61,19 @@ def revise_plan(memory: Memory, plan: Plan) -> Plan:
     """
     code = _info(memory).code
     context = _context(memory, plan.inputs, base_placement(memory, plan.inputs), plan.placement)
+    recoded = replace(plan, revision=plan.revision + 1, code=code)
+    placed = later_than(context.placement, plan.placement)
+    moved = replace(recoded, placement=placed, started_with=memory.workers)
     # Nothing depends on an uncommitted plan: moves are planned again.
-    planned = memory.parts.plan(context, kept=plan)
-    placed = planned.placement or later_than(context.placement, plan.placement)
-    same = plan.placement == placed and is_ours(memory, plan)
-    if plan.code == code and same:
-        return plan
-    plan = msgspec.structs.replace(plan, revision=plan.revision + 1, code=code)
-    if same:
-        return plan
-    return msgspec.structs.replace(
-        plan,
-        placement=placed,
-        unkeyed_workers=_unkeyed(memory, placed),
-        started_with=memory.settings.workers,
-        parts=planned.parts,
-        messages=planned.messages,
-        helping=planned.helping,
-        helping_next=planned.helping_next,
-    )
+    moved = _with_parts(memory, moved, context)
+    if moved.placement != plan.placement or not is_ours(memory, plan):
+        return moved
+    return plan if plan.code == code else recoded
+
+
+def _with_parts(memory: Memory, plan: Plan, context: PlanContext) -> Plan:
+    plan = memory.parts.plan(plan, context)
+    return replace(plan, unkeyed_workers=len(members(plan.placement)) or memory.workers)
 
 
 def _context(
@@ -90,31 +82,43 @@ def _context(
     placed: tuple[Assignment, ...],
     revised: tuple[Assignment, ...] = (),
 ) -> PlanContext:
-    def loads() -> Loads:
-        return combine_loads(memory.moving.measured, from_states(placed, memory.journal.states))
-
     recent, settings = tuple(memory.stats.recent), memory.settings
+    loads = partial(current_loads, memory, placed)
     return PlanContext(memory.step + 1, inputs, placed, loads, recent, settings, revised)
+
+
+def current_loads(memory: Memory, placed: tuple[Assignment, ...]) -> Loads:
+    """The load of every bin: as measured, and by the committed state."""
+    return combine_loads(memory.moving.measured, from_states(placed, memory.journal.states))
 
 
 def _profile(memory: Memory, inputs: tuple[Input, ...]) -> ProfileRequest | msgspec.UnsetType:
     """The next profile request; not for a step without input, whose profile would be empty."""
-    if not memory.profile.waiting or not any(given.slices for given in inputs):
+    if not memory.profile.queue or not any(given.slices for given in inputs):
         return msgspec.UNSET
-    return memory.profile.waiting[0][1]
+    return memory.profile.queue[0][1].request
 
 
 def is_ours(memory: Memory, plan: Plan) -> bool:
     """Whether a plan is of a run with as many workers as this one."""
-    return plan.started_with in (None, memory.settings.workers)
+    return plan.started_with in (None, memory.workers)
 
 
 def current_placement(memory: Memory) -> tuple[Assignment, ...]:
-    """Who owns which bins now: by the last commit, or as reassigned at the start."""
+    """Who owns which bins now: by the last commit, or as reassigned at the start.
+
+    Before the first commit it is what the first step begins with, if the node has reported.
+    """
+    if memory.journal.commit is None and memory.info is not None:
+        return base_placement(memory)
+    return _committed_placement(memory)
+
+
+def _committed_placement(memory: Memory) -> tuple[Assignment, ...]:
     commit, anew = memory.journal.commit, memory.moving.reopened
     if commit is None:
         return ()
-    return commit.placement if anew is None or commit.workers == memory.settings.workers else anew
+    return commit.placement if anew is None or commit.workers == memory.workers else anew
 
 
 def base_placement(memory: Memory, inputs: tuple[Input, ...] = ()) -> tuple[Assignment, ...]:
@@ -122,8 +126,8 @@ def base_placement(memory: Memory, inputs: tuple[Input, ...] = ()) -> tuple[Assi
 
     New regions get equal shares; new partitions of a source join it.
     """
-    info, workers = _info(memory), memory.settings.workers
-    known = current_placement(memory)
+    info, workers = _info(memory), memory.workers
+    known = _committed_placement(memory)
     kept = {each.region: each for each in known}
     sources = source_shares(_partitions(memory, inputs), workers, known)
     made = equal_shares(info.regions, info.bins, workers, ())
@@ -140,10 +144,6 @@ def _partitions(memory: Memory, inputs: tuple[Input, ...]) -> dict[str, int]:
         if source in found:
             found[source] = max(found[source], count)
     return found
-
-
-def _unkeyed(memory: Memory, placed: tuple[Assignment, ...]) -> int:
-    return len(members(placed)) or memory.settings.workers
 
 
 def next_ending(memory: Memory) -> str | None:
@@ -181,7 +181,7 @@ def new_commit(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         counts=result.counts,
         published=dict(memory.published),
         ending=_ended(memory, plan),
-        workers=memory.settings.workers if plan.started_with is None else plan.started_with,
+        workers=memory.workers if plan.started_with is None else plan.started_with,
         homes=result.homes,
         parts=parts.encode(),
         files=parts.files(),
@@ -214,15 +214,13 @@ def step_done(
     )
 
 
-def commit_order(memory: Memory, commit: Commit) -> CommitOrder:
+def commit_order(
+    memory: Memory, commit: Commit, *, publish: bool = True, replayed: bool = False
+) -> CommitOrder:
     """The order that tells the node of a commit."""
-    return CommitOrder(
-        step=commit.step,
-        output=Output(commit.step, commit.staged, memory.journal.branch),
-        positions=positions_of(commit),
-        limit=memory.limit,
-        opened=memory.node.opened or 0,
-    )
+    output = Output(commit.step, commit.staged, memory.journal.branch) if publish else None
+    read, opened = positions_of(commit), memory.node.opened or 0
+    return CommitOrder(commit.step, output, read, memory.limit, replayed=replayed, opened=opened)
 
 
 def step_order(memory: Memory, plan: Plan) -> StepOrder:
@@ -278,7 +276,7 @@ def sweep_order(memory: Memory) -> SweepOrder | None:
     return SweepOrder(
         step=journal.step,
         states=(journal.states, *(checkpoint.states for checkpoint in kept)),
-        outputs=tuple(memory.outputs[number] for number in sorted(memory.outputs)),
+        outputs=tuple(memory.unrecorded[number] for number in sorted(memory.unrecorded)),
         positions=tuple(positions_of(commit) for commit in commits),
         codes=tuple(sorted({journal.commit.code, _info(memory).code})),
         files=tuple(sorted({name for commit in commits for name in commit.files})),

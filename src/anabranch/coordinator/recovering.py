@@ -16,17 +16,10 @@ from anabranch.coordinator.effects import (
 )
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.phases import Identifying, Idle, Meeting, Opening, Planning, Stepping
 from anabranch.coordinator.plans import commit_order, is_ours, open_order, revise_plan, step_order
-from anabranch.coordinator.starting import (
-    LOST_STATE,
-    Continue,
-    Reopen,
-    Replace,
-    WaitFor,
-    decide_on_node,
-)
+from anabranch.coordinator.starting import LOST_STATE, NodeDecision, decide_on_node
 from anabranch.coordinator.triggers import Trigger
 from anabranch.protocol.node import CommitOrder, Failure, NodeReport, Open
 from anabranch.protocol.rescale_history import MovedTotals, RescaleOutcome
@@ -45,6 +38,7 @@ def adopt_journal(memory: Memory, journal: JournalView) -> None:
     """Load the journal's view into the memory."""
     memory.journal = journal
     memory.outputs = {output.step: output for output in journal.outputs}
+    memory.unrecorded = dict(memory.outputs)
     restore_parts(memory)
     plan = journal.plan
     if plan is not None and is_ours(memory, plan):
@@ -77,14 +71,14 @@ def reassign_bins(memory: Memory) -> None:
 
     Takes effect at once; the next step tells the workers that lose all bins.
     """
-    commit, workers = memory.journal.commit, memory.settings.workers
+    commit, workers = memory.journal.commit, memory.workers
     memory.moving.reopened = None
     if commit is None or not commit.placement or commit.workers == workers:
         return
     # Equal shares with consecutive worker numbers: no running worker needs to stay.
     request = Assign(tuple(_equal_shares(each, workers) for each in commit.placement))
     settled, memory.moving.reopened = apply_at_once(
-        rescale_of(commit), request, commit.placement, Loads()
+        RESCALE.of(commit), request, commit.placement, Loads()
     )
     shown = Settled(Scale(workers), RescaleOutcome.REOPENED, MovedTotals())
     memory.rescale = msgspec.structs.replace(settled, phase=shown)
@@ -96,74 +90,67 @@ def _equal_shares(assignment: Assignment, workers: int) -> Shares:
     return Shares(assignment.region, tuple(number * owning // bins for number in range(bins)))
 
 
-def find_node(memory: Memory, now: float) -> list[Effect]:
+def find_node(memory: Memory) -> list[Effect]:
     """Find the running node, or start one."""
-    memory.requeue_requests()
-    memory.phase = Meeting(now)
-    memory.node.leave()
+    await_report(memory)
     return [FindNode()]
 
 
-def replace_node(memory: Memory, now: float, why: str) -> list[Effect]:
-    """Replace the node: another process opens what is committed."""
+def await_report(memory: Memory) -> None:
+    """Wait for the first report of a node. What was open is lost."""
     memory.requeue_requests()
-    memory.phase = Meeting(now)
-    memory.node.leave()
-    memory.node.report = None
-    memory.node.heard = now
+    memory.phase = Meeting(memory.now)
+    memory.node.opened = None
     memory.replay.stop()
+
+
+def replace_node(memory: Memory, why: str) -> list[Effect]:
+    """Replace the node: another process opens what is committed."""
+    await_report(memory)
+    memory.node.report, memory.node.heard = None, memory.now
     return [ReplaceNode(why)]
 
 
-def on_first_report(memory: Memory, report: NodeReport, now: float) -> list[Effect]:
+def on_first_report(memory: Memory, report: NodeReport) -> list[Effect]:
     """Decide what to do with a node at its first report."""
     if memory.journal.identity is None:
         memory.phase = Identifying()
         return [WriteIdentity(report.info.dataflow, report.info.bins)]
     match decide_on_node(report, memory.journal, memory.code):
-        case Replace(why):
-            return replace_node(memory, now, why)
-        case Reopen():
-            return reopen(memory, now)
-        case WaitFor() if memory.load.rewind is not None:
-            return reopen(memory, now)
-        case WaitFor(plan):
-            memory.node.opened = report.opened
+        case NodeDecision.REPLACE:
+            return replace_node(memory, "the dataflow has changed since the node loaded it")
+        case NodeDecision.WAIT if memory.load.rewind is None:
+            memory.node.opened, plan = report.opened, memory.journal.plan
+            assert plan is not None
             # It runs as planned, even with another number of workers. Ours applies afterwards.
-            memory.phase = Stepping(plan, now, Trigger.RESUMED)
+            memory.phase = Stepping(plan, memory.now, Trigger.RESUMED)
             return _repeat_commits(memory)
-        case Continue():
+        case NodeDecision.CONTINUE:
             memory.node.opened = report.opened
-            effects = _repeat_commits(memory)
-            return [*effects, *begin_steps(memory, now)]
+            return [*_repeat_commits(memory), *begin_steps(memory)]
+    return reopen(memory)
 
 
-def on_identity(memory: Memory, identity: Identity, now: float) -> list[Effect]:
-    """Open state once the directory has an identity."""
-    memory.journal = replace(memory.journal, identity=identity)
-    return reopen(memory, now)
-
-
-def reopen(memory: Memory, now: float, *, rewound: bool = False) -> list[Effect]:
+def reopen(memory: Memory, *, rewound: bool = False) -> list[Effect]:
     """Open the last commit, unless the directory belongs to another dataflow."""
     report, identity = memory.node.report, memory.journal.identity
     assert report is not None
     assert identity is not None
     refused = _identity_mismatch(memory, identity, report)
     if refused is not None:
-        return fail_pipeline(memory, refused, now)
+        return fail_pipeline(memory, refused)
     memory.replay.stop()
-    return open_state(memory, None, now, rewound=rewound)
+    return open_state(memory, None, rewound=rewound)
 
 
-def on_opening(memory: Memory, phase: Opening, report: NodeReport, now: float) -> list[Effect]:
+def on_opening(memory: Memory, phase: Opening, report: NodeReport) -> list[Effect]:
     """Handle a report while the node opens state."""
     if report.opened != phase.order.number:
         return []
     if report.failed_open is not None:
         if report.failed_open.code in LOST_STATE:
-            return memory.replay.begin(memory, report.failed_open, now)
-        return fail_pipeline(memory, report.failed_open, now)
+            return memory.replay.begin(memory, report.failed_open)
+        return fail_pipeline(memory, report.failed_open)
     if not isinstance(report.state, Open):
         return []
     memory.node.opened = phase.order.number
@@ -171,16 +158,16 @@ def on_opening(memory: Memory, phase: Opening, report: NodeReport, now: float) -
     effects = memory.checkpoint.repeat()
     replay = memory.replay.under_way
     if replay is None or memory.load.rewind is not None:
-        return [*effects, *begin_steps(memory, now)]
+        return [*effects, *begin_steps(memory)]
     if phase.order.step < replay.to_step:
         return [*effects, *memory.replay.recall(memory, phase.order.step + 1)]
     # The checkpoint is of the last commit itself, and its files are intact.
     memory.replay.stop()
     memory.journal = replace(memory.journal, states=phase.order.states or ())
-    return [*effects, *begin_steps(memory, now)]
+    return [*effects, *begin_steps(memory)]
 
 
-def begin_steps(memory: Memory, now: float) -> list[Effect]:
+def begin_steps(memory: Memory) -> list[Effect]:
     """Run the plan in the journal, if any; else wait for a trigger.
 
     A rewind comes first: the plan may be impossible to run, because its input is gone.
@@ -189,25 +176,25 @@ def begin_steps(memory: Memory, now: float) -> list[Effect]:
     if plan is None or memory.load.rewind is not None:
         memory.phase = Idle()
         return []
-    return start_plan(memory, revise_plan(memory, plan), Trigger.RESUMED, now)
+    return start_plan(memory, revise_plan(memory, plan), Trigger.RESUMED)
 
 
-def start_plan(memory: Memory, plan: Plan, trigger: Trigger, now: float) -> list[Effect]:
+def start_plan(memory: Memory, plan: Plan, trigger: Trigger) -> list[Effect]:
     """Run a plan, after writing it to the journal if needed."""
     if plan != memory.journal.plan:
         memory.phase = Planning(plan, trigger)
         return [WritePlan(memory.journal.branch, plan)]
-    memory.phase = Stepping(plan, now, trigger)
+    memory.phase = Stepping(plan, memory.now, trigger)
     return [Give(step_order(memory, plan))]
 
 
 def open_state(
-    memory: Memory, checkpoint: Checkpoint | None, now: float, *, rewound: bool
+    memory: Memory, checkpoint: Checkpoint | None, *, rewound: bool = False
 ) -> list[Effect]:
     """Open the last commit, or an earlier checkpoint to replay from."""
     rewound = rewound or memory.journal.rewound
     order = open_order(memory, checkpoint, rewound=rewound)
-    memory.phase = Opening(order, now)
+    memory.phase = Opening(order, memory.now)
     memory.node.again, memory.node.again_at = (), None
     return [Give(order)]
 

@@ -5,47 +5,38 @@ from __future__ import annotations
 from collections import Counter
 
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.plans import current_placement
+from anabranch.coordinator.plans import current_loads, current_placement
 from anabranch.errors import OperationRefused
 from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.protocol.status import RescaleStatus
 from anabranch.records.placed import Assignment
+from anabranch.rescale import phases
 from anabranch.rescale.controller import Rescale, is_moving, next_placement
 from anabranch.rescale.forecast import Forecast, duration, forecast
-from anabranch.rescale.loads import Loads, combine_loads, from_states
+from anabranch.rescale.loads import Loads
 from anabranch.rescale.moved_counts import moved_of
 from anabranch.rescale.moves import Move, moves_between
-from anabranch.rescale.phases import (
-    Cancelling,
-    Interrogating,
-    Moving,
-    Paused,
-    RollingBack,
-    Settled,
-    Steady,
-)
 from anabranch.rescale.rounds import RescaleSettings, budget_for, usual_seconds
 from anabranch.rescale.targets import target_for
-
-Inner = Steady | Settled | Interrogating | Moving | RollingBack | Cancelling
 
 
 def forecast_of(memory: Memory, request: TargetRequest) -> Forecast:
     """Predict a rescale from the current placement. Raises ``OperationRefused``."""
-    commit = memory.journal.commit
-    if commit is None:
-        raise OperationRefused(
-            "There is no committed step yet", do="Ask again after the first one."
-        )
     rescale, settings = memory.rescale, memory.settings.moving
     now = next_placement(rescale, movable_placement(memory))
-    return forecast(
-        request, now, _loads(memory, now), tuple(memory.stats.recent), settings, rescale.costs
-    )
+    loads, recent = current_loads(memory, now), tuple(memory.stats.recent)
+    return forecast(request, now, loads, recent, settings, rescale.costs)
+
+
+def has_placement(memory: Memory) -> bool:
+    """Whether it is known who owns which bins: by the last commit, or by the node's dataflow."""
+    return memory.journal.commit is not None or memory.info is not None
 
 
 def movable_placement(memory: Memory) -> tuple[Assignment, ...]:
     """The current placement. Raises ``OperationRefused`` if the dataflow has no bins."""
+    if not has_placement(memory):
+        raise OperationRefused("The node is still starting", do="Ask again in a moment.")
     placed = current_placement(memory)
     if not placed:
         raise OperationRefused(
@@ -58,10 +49,10 @@ def movable_placement(memory: Memory) -> tuple[Assignment, ...]:
 def rescale_status(memory: Memory) -> RescaleStatus | None:
     """The status of the rescale in progress, if any."""
     rescale = memory.rescale
-    if memory.journal.commit is None or not is_moving(rescale):
+    if not has_placement(memory) or not is_moving(rescale):
         return None
     now = next_placement(rescale, current_placement(memory))
-    loads = _loads(memory, now)
+    loads = current_loads(memory, now)
     return rescale_progress(rescale, now, loads, tuple(memory.stats.recent), memory.settings.moving)
 
 
@@ -73,9 +64,9 @@ def rescale_progress(
     settings: RescaleSettings,
 ) -> RescaleStatus:
     """The progress of a rescale. In ``now``, bins in hand-over have next_placement."""
-    phase = rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
+    phase = rescale.phase.inner if isinstance(rescale.phase, phases.Paused) else rescale.phase
     left, moved = _left(phase, now, loads), moved_of(phase)
-    migration = phase.migration if isinstance(phase, Moving | RollingBack) else None
+    migration = phase.migration if isinstance(phase, phases.Moving | phases.RollingBack) else None
     usual = usual_seconds(recent) if migration is None else migration.usual_seconds
     budget = budget_for(settings, usual)
     steps, seconds, _ = duration(left, usual, settings, rescale.costs)
@@ -83,7 +74,7 @@ def rescale_progress(
     return RescaleStatus(
         number=rescale.number,
         phase=str(type(rescale.phase).__struct_config__.tag),
-        request=None if isinstance(phase, Steady) else phase.request,
+        request=None if isinstance(phase, phases.Steady) else phase.request,
         waiting=dict(Counter(move.region for move in left)),
         in_hand_over=dict(Counter(move.region for move in rescale.handing)),
         moved_bins=moved.bins,
@@ -104,24 +95,20 @@ def rescale_progress(
     )
 
 
-def _left(phase: Inner, now: tuple[Assignment, ...], loads: Loads) -> tuple[Move, ...]:
+def _left(phase: phases.Phase, now: tuple[Assignment, ...], loads: Loads) -> tuple[Move, ...]:
     """The moves that are still to do."""
-    if isinstance(phase, Moving | RollingBack):
+    if isinstance(phase, phases.Moving | phases.RollingBack):
         return phase.migration.left(now, loads)
-    if isinstance(phase, Interrogating):
+    if isinstance(phase, phases.Interrogating):
         # The target is final once workers have answered; until then this is the best guess.
         return moves_between(now, target_for(phase.request, now, loads), loads)
     return ()
 
 
-def _more_steps(rescale: Rescale, phase: Inner, left: tuple[Move, ...]) -> int:
+def _more_steps(rescale: Rescale, phase: phases.Phase, left: tuple[Move, ...]) -> int:
     """The steps beside the rounds: for the last hand-over, and to release workers without bins."""
-    if isinstance(phase, Steady):
+    if isinstance(phase, phases.Steady):
         return 1
     if left:
-        return 1 + isinstance(phase, Interrogating)
+        return 1 + isinstance(phase, phases.Interrogating)
     return 1 + bool(rescale.handing)
-
-
-def _loads(memory: Memory, now: tuple[Assignment, ...]) -> Loads:
-    return combine_loads(memory.moving.measured, from_states(now, memory.journal.states))

@@ -8,6 +8,9 @@ from msgspec.structs import replace
 
 from anabranch.rescale.rounds import RescaleSettings
 
+DEFAULT_WORKERS = 2
+"""How many workers a new pipeline gets per region."""
+
 LIMIT_SECONDS = 60.0
 """The default time limit of a query."""
 
@@ -40,6 +43,9 @@ class Deadlines:
 class Settings:
     """The settings of a run. None of them changes a result (R9).
 
+    ``workers`` is how many workers each region gets. None keeps those that the pipeline had when it
+    last ran, region by region; a new pipeline gets ``DEFAULT_WORKERS``.
+
     A step is taken when ``min_rows`` have arrived, when fewer have arrived and
     ``max_delay_seconds`` have passed since the first, and every ``tick_seconds`` if set.
     ``target_latency_seconds`` limits how much a step reads; None leaves it to the sources.
@@ -59,7 +65,7 @@ class Settings:
     even on one machine.
     """
 
-    workers: int = 2
+    workers: int | None = None
     max_unpublished_steps: int = 64
     max_unpublished_bytes: int = 1 << 30
     grace_seconds: float = 120.0
@@ -79,20 +85,17 @@ class Settings:
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     @property
-    def has_homes(self) -> bool:
-        """Whether workers have homes."""
-        return self.isolate_workers or self.homes is not None
-
-    @property
     def moving(self) -> RescaleSettings:
         """The settings of rescales; without homes there is nothing to prefetch."""
-        return replace(self.rescale, prefetch=self.rescale.prefetch and self.has_homes)
+        has_homes = self.isolate_workers or self.homes is not None
+        return replace(self.rescale, prefetch=self.rescale.prefetch and has_homes)
 
     def __post_init__(self) -> None:
         """Reject invalid values, and a grace period that a query could outlast."""
         for name in ("workers", "min_rows", "checkpoint_steps", "keep_checkpoints"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
         for name in ("max_delay_seconds", "checkpoint_seconds", "query_seconds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name):g}")

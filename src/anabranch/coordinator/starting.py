@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-import msgspec
+from enum import Enum, auto
 
 from anabranch.coordinator.journal_view import JournalView
-from anabranch.protocol.node import Closed, Done, NodeReport, Open, Running
+from anabranch.protocol.node import Done, NodeReport, Open, Running
 from anabranch.records.commit import Checkpoint
 from anabranch.records.placed import state_fingerprint
-from anabranch.records.plan import Plan
 
 LOST_STATE = frozenset({"store.missing_run", "store.corrupt_run"})
 """Codes of failures that mean lost state; replay from a checkpoint may restore it."""
 
 
-class Continue(msgspec.Struct, frozen=True):
-    """The node is at the journal's last commit: continue with it."""
+class NodeDecision(Enum):
+    """What to do with a node that a coordinator finds."""
 
-
-class WaitFor(msgspec.Struct, frozen=True):
-    """The node runs, or has run, the journal's uncommitted plan: wait for the result."""
-
-    plan: Plan
-
-
-class Reopen(msgspec.Struct, frozen=True):
-    """The node is elsewhere, or has nothing open: open the last commit."""
-
-
-class Replace(msgspec.Struct, frozen=True):
-    """The node has loaded another dataflow: start another process."""
-
-    why: str
-
-
-NodeDecision: TypeAlias = Continue | WaitFor | Reopen | Replace
+    #: it is at the journal's last commit
+    CONTINUE = auto()
+    #: it runs, or has run, the journal's uncommitted plan: wait for the result
+    WAIT = auto()
+    #: it is elsewhere, or has nothing open: open the last commit
+    REOPEN = auto()
+    #: it has loaded another dataflow: start another process
+    REPLACE = auto()
 
 
 def decide_on_node(report: NodeReport, journal: JournalView, code: str | None) -> NodeDecision:
@@ -48,25 +35,22 @@ def decide_on_node(report: NodeReport, journal: JournalView, code: str | None) -
     dataflow to run, None for the one that the node has.
     """
     if code is not None and report.info.code != code:
-        return Replace("the dataflow has changed since the node loaded it")
+        return NodeDecision.REPLACE
     if journal.rewound or report.branch != journal.branch:
-        return Reopen()
+        return NodeDecision.REOPEN
     plan, here = journal.plan, state_fingerprint(journal.states)
+    planned = None if plan is None else Done(plan.step, plan.revision)
     match report.state:
         case Running(step, revision):
-            if plan is not None and (plan.step, plan.revision) == (step, revision):
-                return WaitFor(plan) if report.stands == here else Reopen()
-        case Open(step):
-            if report.replaying:
-                return Reopen()
+            if planned == Done(step, revision) and report.stands == here:
+                return NodeDecision.WAIT
+        case Open(step) if not report.replaying:
             if step == journal.step:
                 at = report.stands if report.committed == step else report.reached
-                return Continue() if at == here else Reopen()
-            if plan is not None and report.done == Done(plan.step, plan.revision):
-                return WaitFor(plan) if report.stands == here else Reopen()
-        case Closed():
-            pass
-    return Reopen()
+                return NodeDecision.CONTINUE if at == here else NodeDecision.REOPEN
+            if planned is not None and report.done == planned and report.stands == here:
+                return NodeDecision.WAIT
+    return NodeDecision.REOPEN
 
 
 def next_checkpoint(

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anabranch.coordinator import stepping
+from msgspec.structs import replace
+
+from anabranch.coordinator import phases
 from anabranch.coordinator.memory import Memory
-from anabranch.coordinator.phases import (
-    Closing,
-    Committing,
-    Ended,
-    Idle,
-    Leading,
-    Meeting,
-    NotBegun,
-    Opening,
-    Planning,
-    ReadingJournal,
-    Stepping,
-    Taking,
-)
+from anabranch.coordinator.no_step import no_step, waiting_for
+from anabranch.coordinator.phases import Closing, Ended, Idle
 from anabranch.coordinator.rescaling import rescale_status
 from anabranch.protocol.node import Closed, NodeReport, Open, Running
 from anabranch.protocol.status import (
@@ -51,9 +41,10 @@ def pipeline_status(memory: Memory, now: float) -> Status:
         step=memory.step,
         clock_ns=journal.clock_ns,
         published=memory.published_step,
-        workers=len(members(placement)) or memory.settings.workers,
+        workers=len(members(placement)) or memory.workers,
         under_way=_under_way(memory, now),
-        waiting_for=_waiting_for(memory),
+        waiting_for=waiting_for(memory),
+        no_step=no_step(memory, now),
         replaying=None if memory.replay.under_way is None else memory.replay.under_way.to_step,
         failure=memory.phase.failure if isinstance(memory.phase, Closing | Ended) else None,
         node=None
@@ -62,10 +53,7 @@ def pipeline_status(memory: Memory, now: float) -> Status:
         regions=tuple(_region(each, journal.states) for each in placement if not each.source),
         operators=_operators(memory),
         sources=_sources(memory, placement),
-        sinks=tuple(
-            SinkStatus(name, step, max(memory.step - step, 0) if memory.outputs else 0)
-            for name, step in sorted(memory.published.items())
-        ),
+        sinks=_sinks(memory, now),
         checkpoints=tuple(
             _checkpoint(each, memory.checkpoint.seconds.get(each.step))
             for each in journal.checkpoints
@@ -80,6 +68,7 @@ def pipeline_status(memory: Memory, now: float) -> Status:
         batch_rows=memory.pace.batch.rows,
         rescale=rescale_status(memory),
         rescales=memory.rescale.history,
+        node_lost=memory.node.lost,
         members=tuple(peer.member for peer in memory.peers.values()),
     )
 
@@ -93,7 +82,7 @@ def phase_of(memory: Memory) -> Phase:
             return Phase.COMPLETED if memory.stop.request is None else Phase.STOPPED
         case Closing():
             return Phase.STOPPING
-        case NotBegun() | Leading() | ReadingJournal():
+        case phases.NotBegun() | phases.Leading() | phases.ReadingJournal():
             return Phase.STARTING
     if memory.stop.request is not None:
         return Phase.STOPPING
@@ -108,33 +97,15 @@ def phase_of(memory: Memory) -> Phase:
 
 def _under_way(memory: Memory, now: float) -> StepUnderWay | None:
     match memory.phase:
-        case Taking(step, since):
+        case phases.Taking(step, since):
             return StepUnderWay(step, 0, "taking input", now - since)
-        case Planning(plan):
+        case phases.Planning(plan):
             return StepUnderWay(plan.step, plan.revision, "writing its plan", 0.0)
-        case Stepping(plan, since, cancelled=cancelled):
+        case phases.Stepping(plan, since, cancelled=cancelled):
             doing = "running" if cancelled is None else "being cancelled"
             return StepUnderWay(plan.step, plan.revision, doing, now - since)
-        case Committing(plan, _, since):
+        case phases.Committing(plan, _, since):
             return StepUnderWay(plan.step, plan.revision, "writing its commit", now - since)
-    return None
-
-
-def _waiting_for(memory: Memory) -> str | None:
-    match memory.phase:
-        case Meeting():
-            return "the node to start"
-        case Opening(order):
-            return f"the node to open step {order.step}"
-        case Closing():
-            return "the node to publish and close"
-        case Idle():
-            if memory.stop.down is not None:
-                return memory.stop.waiting_for(memory, memory.stop.down)
-            if memory.load.verifying is not None:
-                return f"the files of checkpoint {memory.load.verifying.checkpoint.step} to be read"
-            if not memory.paused:
-                return stepping.backpressure(memory)
     return None
 
 
@@ -191,12 +162,29 @@ def _sources(memory: Memory, placement: Sequence[Assignment]) -> tuple[SourceSta
     waiting = {} if offer is None else offer.by_source
     names = () if memory.info is None else memory.info.sources
     shared = {each.region: each for each in placement if each.source}
+    paused = memory.sources.paused.names
+    owned = [(name, shared.get(name, Assignment(name, 0, ()))) for name in names]
+    return tuple(
+        SourceStatus(name, waiting.get(name, 0), own.workers, own.generation, name in paused)
+        for name, own in owned
+    )
+
+
+def _sinks(memory: Memory, now: float) -> tuple[SinkStatus, ...]:
+    """How far each sink is; times of retries count from now, not from the node's report."""
+    since = max(now - memory.node.heard, 0.0)
     found = []
-    for name in names:
-        own = shared.get(name, Assignment(name, 0, ()))
-        paused = name in memory.sources.paused.names
-        there = waiting.get(name, 0)
-        found.append(SourceStatus(name, there, own.workers, own.generation, paused))
+    for name, step in sorted(memory.published.items()):
+        retry = memory.sink_retries.get(name)
+        if retry is not None:
+            left = retry.next_seconds
+            retry = replace(
+                retry,
+                seconds=retry.seconds + since,
+                next_seconds=None if left is None else max(left - since, 0.0),
+            )
+        behind = max(memory.step - step, 0) if memory.outputs else 0
+        found.append(SinkStatus(name, step, behind, retry))
     return tuple(found)
 
 
@@ -228,7 +216,7 @@ def _checkpointing(memory: Memory) -> CheckpointUnderWay | None:
 
 def _checkpoint_blocker(memory: Memory) -> str | None:
     """Why a wanted checkpoint has not begun."""
-    if memory.checkpoint.numbers:
+    if memory.checkpoint.queue:
         return "the replay" if memory.replay.under_way is not None else "state to be open"
     if memory.checkpoint.delayed is not None and memory.step > memory.checkpoint.last_kept(memory):
         return f"another try: {memory.checkpoint.delayed.failure.what}"
@@ -237,9 +225,9 @@ def _checkpoint_blocker(memory: Memory) -> str | None:
 
 def _queued(memory: Memory) -> tuple[str, ...]:
     loads = [f"load step {request.step}" for _, request in memory.load.queue]
-    waits = memory.checkpoint.numbers and memory.checkpoint.under_way is not None
+    waits = memory.checkpoint.queue and memory.checkpoint.under_way is not None
     stop = [] if memory.stop.request is None or isinstance(memory.phase, Ended) else ["shutdown"]
-    profiles = ["profile"] if memory.profile.waiting else []
+    profiles = ["profile"] if memory.profile.queue else []
     return (*loads, *(["checkpoint"] if waits else []), *profiles, *stop)
 
 

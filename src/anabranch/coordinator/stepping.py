@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from anabranch.coordinator.closing import close, fail_pipeline, refuse_requests, refuse_waiting
+from anabranch.coordinator import plans
+from anabranch.coordinator.closing import close, fail_pipeline, refuse_requests
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
 from anabranch.coordinator.parts.port import CommitContext
-from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
-from anabranch.coordinator.plans import (
-    commit_order,
-    is_ours,
-    new_commit,
-    new_plan,
-    next_ending,
-    step_done,
-    step_order,
-)
 from anabranch.coordinator.recovering import reassign_bins, reopen, restore_parts, start_plan
 from anabranch.coordinator.starting import LOST_STATE
 from anabranch.coordinator.triggers import PendingInput, Trigger, step_trigger
@@ -35,8 +27,8 @@ from anabranch.protocol.node import (
 from anabranch.records.commit import Commit
 from anabranch.records.plan import Input, Plan
 from anabranch.rescale.loads import update_loads
+from anabranch.rescale.moved_counts import moved_in
 from anabranch.rescale.step_moves import moves_of
-from anabranch.rescale.step_summary import moved_in
 
 SWEEP_EVERY = 16
 
@@ -53,8 +45,8 @@ def pending_input(memory: Memory) -> PendingInput:
     """What waits for a step."""
     offer = next_offer(memory)
     # Requests for a rescale wait for a commit that includes them.
-    asked = bool(memory.moving.numbers) or memory.parts.pending(memory.now)
-    work = asked or (_exhausted(offer) and next_ending(memory) is not None)
+    asked = bool(memory.moving.queue) or memory.parts.pending(memory.now)
+    work = asked or (_exhausted(offer) and plans.next_ending(memory) is not None)
     return PendingInput(offer, memory.pace.first_at, memory.pace.last_step_at, work)
 
 
@@ -63,7 +55,7 @@ def is_complete(memory: Memory) -> bool:
     return (
         _exhausted(next_offer(memory))
         and memory.journal.plan is None
-        and next_ending(memory) is None
+        and plans.next_ending(memory) is None
         and not memory.parts.pending(memory.now)
     )
 
@@ -80,47 +72,40 @@ def backpressure(memory: Memory) -> str | None:
         not memory.outputs or size < settings.max_unpublished_bytes
     ):
         return None
-    sink, step = memory.slowest
-    return (
-        f"sink {sink!r} has published up to step {step}: {len(memory.outputs)} steps "
-        f"and {size} bytes wait for it"
-    )
+    return f"{len(memory.outputs)} steps and {size} bytes to be published: {memory.slowest_text}"
 
 
-def take_step_if_due(memory: Memory, now: float) -> list[Effect]:
+def take_step_if_due(memory: Memory) -> list[Effect]:
     """Take the input of the next step if a trigger fires."""
     if backpressure(memory) is not None:
         return []
-    trigger = step_trigger(pending_input(memory), memory.settings, now)
+    trigger = step_trigger(pending_input(memory), memory.settings, memory.now)
     if trigger is None:
         return []
-    memory.phase = Taking(memory.step + 1, now, trigger)
+    memory.phase = Taking(memory.step + 1, memory.now, trigger)
     return [Take(memory.step + 1)]
 
 
-def on_input(
-    memory: Memory, phase: Taking, inputs: tuple[Input, ...], now: float, clock_ns: int
-) -> list[Effect]:
+def on_input(memory: Memory, phase: Taking, inputs: tuple[Input, ...]) -> list[Effect]:
     """Plan a step with its input."""
     reads = any(given.slices for given in inputs)
     # Keys end only after all input is read and no bins are moving.
     ends = phase.trigger is Trigger.WORK and not reads and not memory.parts.pending(memory.now)
-    ending = next_ending(memory) if ends and _exhausted(next_offer(memory)) else None
-    if phase.trigger is Trigger.WORK and not reads:
-        clock_ns = memory.journal.clock_ns
-    plan = new_plan(memory, inputs, ending, clock_ns)
-    return start_plan(memory, plan, phase.trigger, now)
+    ending = plans.next_ending(memory) if ends and _exhausted(next_offer(memory)) else None
+    idle = phase.trigger is Trigger.WORK and not reads
+    clock_ns = memory.journal.clock_ns if idle else memory.clock_ns
+    return start_plan(memory, plans.new_plan(memory, inputs, ending, clock_ns), phase.trigger)
 
 
-def on_plan(memory: Memory, phase: Planning, plan: Plan, now: float) -> list[Effect]:
+def on_plan(memory: Memory, phase: Planning, plan: Plan) -> list[Effect]:
     """Run a durable plan, ours or one that was written first."""
     memory.journal = replace(memory.journal, plan=plan)
     memory.pace.first_at = None
-    memory.pace.last_step_at = now
-    return start_plan(memory, plan, phase.trigger, now)
+    memory.pace.last_step_at = memory.now
+    return start_plan(memory, plan, phase.trigger)
 
 
-def step_on_report(memory: Memory, phase: Stepping, report: NodeReport, now: float) -> list[Effect]:
+def step_on_report(memory: Memory, phase: Stepping, report: NodeReport) -> list[Effect]:
     """Handle a report while a step runs."""
     plan = phase.plan
     if report.done == Done(plan.step, plan.revision):
@@ -130,36 +115,35 @@ def step_on_report(memory: Memory, phase: Stepping, report: NodeReport, now: flo
         return [Fetch(plan.step, plan.revision)]
     failed = report.failed_step
     if failed is not None and (failed.step, failed.revision) == (plan.step, plan.revision):
-        return _on_failure(memory, phase, failed.failure, now)
-    return _repeat_order(memory, phase, report, now)
+        return _on_failure(memory, phase, failed.failure)
+    return _repeat_order(memory, phase, report)
 
 
-def _repeat_order(memory: Memory, phase: Stepping, report: NodeReport, now: float) -> list[Effect]:
+def _repeat_order(memory: Memory, phase: Stepping, report: NodeReport) -> list[Effect]:
     """Repeat the order if the node does not seem to have received it."""
-    seconds = 4 * memory.settings.deadlines.again
-    if report.state != Open(phase.plan.step - 1) or now < max(phase.since, phase.given) + seconds:
+    again_at = max(phase.since, phase.given) + 4 * memory.settings.deadlines.again
+    if report.state != Open(phase.plan.step - 1) or memory.now < again_at:
         return []
-    memory.phase = replace(phase, given=now)
+    memory.phase = replace(phase, given=memory.now)
     commit = memory.journal.commit
-    again: list[Effect] = [Give(step_order(memory, phase.plan))]
+    again: list[Effect] = [Give(plans.step_order(memory, phase.plan))]
     if commit is not None and phase.replayed is None:
-        again.insert(0, Give(commit_order(memory, commit)))
+        again.insert(0, Give(plans.commit_order(memory, commit)))
     return again
 
 
-def on_result(memory: Memory, phase: Stepping, result: StepResult, now: float) -> list[Effect]:
+def on_result(memory: Memory, phase: Stepping, result: StepResult) -> list[Effect]:
     """Commit a step that has run."""
     if phase.replayed is not None:
-        return memory.replay.on_result(memory, phase.replayed, result, now)
-    seconds, numbers = now - phase.since, memory.moving.take_numbers()
-    memory.phase = Committing(phase.plan, result, phase.since, phase.trigger, seconds, numbers)
-    commit = new_commit(memory, phase.plan, result, seconds)
+        return memory.replay.on_result(memory, phase.replayed, result)
+    seconds, asked = memory.now - phase.since, tuple(memory.moving.queue)
+    memory.moving.take_queue()
+    memory.phase = Committing(phase.plan, result, phase.since, phase.trigger, seconds, asked)
+    commit = plans.new_commit(memory, phase.plan, result, seconds)
     return [WriteCommit(memory.journal.branch, commit)]
 
 
-def on_commit(
-    memory: Memory, phase: Committing, commit: Commit, ours: bool, now: float
-) -> list[Effect]:
+def on_commit(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> list[Effect]:
     """Continue after a commit."""
     journal = memory.journal
     answers = _answers(memory, phase, commit, ours)
@@ -174,22 +158,25 @@ def on_commit(
     )
     if commit.staged:
         memory.outputs[commit.step] = Output(commit.step, commit.staged, journal.branch)
+    recorded = min(commit.published.values(), default=commit.step)
+    waiting = memory.unrecorded | memory.outputs
+    memory.unrecorded = {step: output for step, output in waiting.items() if step > recorded}
     if not ours and commit.states != phase.result.states:
         # Another coordinator's attempt was committed: the node must continue from that one.
         restore_parts(memory)
-        return [*answers, *reopen(memory, now)]
+        return [*answers, *reopen(memory)]
     _adopt_parts(memory, phase, commit, ours)
-    if commit.workers != memory.settings.workers:
+    if commit.workers != memory.workers:
         reassign_bins(memory)
-    before, after = rescale_of(journal.commit).history, rescale_of(commit).history
+    before, after = RESCALE.of(journal.commit).history, RESCALE.of(commit).history
     moved = moved_in(moves_of(phase.plan), before, after)
-    done = step_done(memory, phase.result, now - phase.since, phase.trigger, moved)
+    done = plans.step_done(memory, phase.result, memory.now - phase.since, phase.trigger, moved)
     offer = next_offer(memory)
     memory.pace.batch.observe(done.rows, done.seconds, filled=offer is not None and offer.rows > 0)
     memory.node.restarts = 0
     memory.stats.add(done, phase.trigger)
     memory.phase = Idle()
-    effects: list[Effect] = [Give(commit_order(memory, commit)), Announce(done), *answers]
+    effects: list[Effect] = [Give(plans.commit_order(memory, commit)), Announce(done), *answers]
     if commit.step >= memory.checkpoint.swept + SWEEP_EVERY:
         effects += memory.checkpoint.sweep(memory)
     return effects
@@ -201,10 +188,11 @@ def _answers(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> l
     Another coordinator's commit does not include them, nor does a step that was planned for another
     number of workers, after which bins are reassigned.
     """
-    if ours and is_ours(memory, phase.plan):
-        return [Answer(each, None, commit.step) for each in phase.numbers]
+    numbers = [number for number, _ in phase.requests]
+    if ours and plans.is_ours(memory, phase.plan):
+        return [Answer(each, None, commit.step) for each in numbers]
     why = "The step that was committed is another coordinator's, without this request"
-    return [*refuse_requests(phase.numbers, why), *refuse_waiting(memory, why)]
+    return refuse_requests([*numbers, *memory.moving.take_queue()], why)
 
 
 def _adopt_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) -> None:
@@ -218,21 +206,21 @@ def _adopt_parts(memory: Memory, phase: Committing, commit: Commit, ours: bool) 
     memory.moving.measured = update_loads(memory.moving.measured, result.loads)
 
 
-def cancel(memory: Memory, phase: Stepping, now: float) -> list[Effect]:
+def cancel(memory: Memory, phase: Stepping) -> list[Effect]:
     """Cancel the running step."""
-    memory.phase = replace(phase, cancelled=now)
+    memory.phase = replace(phase, cancelled=memory.now)
     return [Give(CancelOrder(phase.plan.step))]
 
 
-def _on_failure(memory: Memory, phase: Stepping, failure: Failure, now: float) -> list[Effect]:
+def _on_failure(memory: Memory, phase: Stepping, failure: Failure) -> list[Effect]:
     if failure.code in LOST_STATE:
-        return memory.replay.begin(memory, failure, now)
+        return memory.replay.begin(memory, failure)
     if failure.code == "step.cancelled":
         if phase.cancelled is None:
             # An earlier coordinator cancelled it, not this one.
-            return reopen(memory, now)
+            return reopen(memory)
         if memory.stop.request is not None:
-            return close(memory, now)
+            return close(memory)
         failure = Failure(
             "step.timeout",
             f"Step {phase.plan.step} was not over after {memory.settings.deadlines.step:g} seconds",
@@ -240,4 +228,4 @@ def _on_failure(memory: Memory, phase: Stepping, failure: Failure, now: float) -
             "what it was doing, or allow more time: anabranch run --step-seconds, or "
             "Settings(deadlines=Deadlines(step=...)).",
         )
-    return fail_pipeline(memory, failure, now)
+    return fail_pipeline(memory, failure)

@@ -51,9 +51,3 @@ def malformed_letters(source: str, raw: str, file: str, reason: str) -> tuple[st
         "cast(null as string) as traceback",
         "cast(null as bigint) as step",
     )
-
-
-def check_on_error(operator: str, on_error: object) -> None:
-    """Raise ``ValueError`` for an unknown policy."""
-    if on_error not in ("fail", "dead-letter"):
-        raise ValueError(f'{operator}: on_error is "fail" or "dead-letter", not {on_error!r}')

@@ -29,13 +29,11 @@ class Dataflow:
     __slots__ = ("_recorder", "name")
 
     def __init__(self, name: str) -> None:
-        """Start an empty dataflow."""
         require_text("Dataflow", "a name", name)
         self.name = name
         self._recorder = GraphBuilder()
 
     def __repr__(self) -> str:
-        """Its name and size."""
         return f"<Dataflow {self.name}: {len(self._recorder.nodes)} operators>"
 
     def source(self, name: str, source: Source, *, dead_letter: Sink | None = None) -> Stream:

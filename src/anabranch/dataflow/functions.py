@@ -73,10 +73,14 @@ def code_fingerprint(function: Callable[..., Any]) -> str:
     >>> code_fingerprint(lambda x: x + 1) == code_fingerprint(lambda x: x + 2)
     False
     """
-    inner = inspect.unwrap(_innermost(function))
-    code = getattr(inner, "__code__", None) or getattr(_call_of(inner), "__code__", None)
+    code = _code_of(inspect.unwrap(_innermost(function)))
     text = describe_function(function) if code is None else _code_text(code)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _code_of(function: Callable[..., Any]) -> CodeType | None:
+    code: CodeType | None = getattr(function, "__code__", None)
+    return code or getattr(_call_of(function), "__code__", None)
 
 
 def _code_text(code: CodeType) -> str:
@@ -95,7 +99,7 @@ def describe_function(function: Callable[..., Any]) -> str:
     """The function's name with file and line, as far as Python knows them."""
     inner = inspect.unwrap(_innermost(function))
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
-    code = getattr(inner, "__code__", None) or getattr(_call_of(inner), "__code__", None)
+    code = _code_of(inner)
     return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 

@@ -8,8 +8,9 @@ and regions derived from it are in ``Typed``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import msgspec
 
 from anabranch.dataflow.dead_letters import OnError
 from anabranch.dataflow.functions import DriverFunction
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from anabranch.protocol.sinks import Sink
     from anabranch.protocol.sources import Source
 
+_LONGEST_LABEL = 40
+
 #: The user's function of a ``stateful_map``: (key, row, state) → (output, new state).
 StatefulFunction: TypeAlias = Callable[[Any, Any, Any], Any]
 #: The user's function of a ``stateful_batches``: rows and state in, output and new state out.
@@ -28,15 +31,13 @@ StatefulBatchFunction: TypeAlias = Callable[[Any, Any], Any]
 BatchFunction: TypeAlias = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(msgspec.Struct, frozen=True):
     kind: ClassVar[str]
     id: int
     inputs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceNode(_Node):
+class SourceNode(_Node, frozen=True):
     """A source of rows. It has no input."""
 
     kind = "source"
@@ -44,16 +45,14 @@ class SourceNode(_Node):
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class WhereNode(_Node):
+class WhereNode(_Node, frozen=True):
     """Keeps the rows for which a SQL condition is true."""
 
     kind = "where"
     condition: str
 
 
-@dataclass(frozen=True, slots=True)
-class SplitNode(_Node):
+class SplitNode(_Node, frozen=True):
     """One output of a split: the rows for which its condition is the first true one.
 
     ``conditions`` are those of the earlier outputs, then its own.
@@ -64,8 +63,7 @@ class SplitNode(_Node):
     conditions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UnionNode(_Node):
+class UnionNode(_Node, frozen=True):
     """Merges several streams. Columns are matched by name.
 
     ``tag`` is a column that names the input of each row, and the text for each input; with it,
@@ -76,8 +74,7 @@ class UnionNode(_Node):
     tag: tuple[str, tuple[str, ...]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class MapBatchesNode(_Node):
+class MapBatchesNode(_Node, frozen=True):
     """Calls the user's function with Arrow tables of rows; ``output`` is a schema text."""
 
     kind = "map_batches"
@@ -87,8 +84,7 @@ class MapBatchesNode(_Node):
     on_error: OnError = "fail"
 
 
-@dataclass(frozen=True, slots=True)
-class TransformNode(_Node):
+class TransformNode(_Node, frozen=True):
     """Calls the user's Spark code with a step's rows as a DataFrame; Catalyst plans the result."""
 
     kind = "transform"
@@ -96,24 +92,21 @@ class TransformNode(_Node):
     function: DriverFunction
 
 
-@dataclass(frozen=True, slots=True)
-class SelectNode(_Node):
+class SelectNode(_Node, frozen=True):
     """Replaces the columns by SQL expressions."""
 
     kind = "select"
     expressions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WithColumnsNode(_Node):
+class WithColumnsNode(_Node, frozen=True):
     """Adds or replaces columns: (name, SQL expression) over the input's columns."""
 
     kind = "with_columns"
     columns: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyByNode(_Node):
+class KeyByNode(_Node, frozen=True):
     """Computes a key beside the row: (name, SQL expression). Does not move rows.
 
     The name is empty if the user gave none; validation reports it.
@@ -123,23 +116,20 @@ class KeyByNode(_Node):
     keys: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DistributeNode(_Node):
+class DistributeNode(_Node, frozen=True):
     """Sends rows to the owners of their keys. Opens a region of the same name."""
 
     kind = "distribution"
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class LocalNode(_Node):
+class LocalNode(_Node, frozen=True):
     """Ends a region without opening another."""
 
     kind = "local"
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateNode(_Node):
+class AggregateNode(_Node, frozen=True):
     """Maintains aggregates per key: (name, aggregate text)."""
 
     kind = "aggregate"
@@ -149,8 +139,7 @@ class AggregateNode(_Node):
     order_by: tuple[OrderColumn, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StatefulMapNode(_Node):
+class StatefulMapNode(_Node, frozen=True):
     """Calls the user's function for each row with the state of the row's key.
 
     ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state.
@@ -166,8 +155,7 @@ class StatefulMapNode(_Node):
     order_by: tuple[OrderColumn, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StatefulBatchesNode(_Node):
+class StatefulBatchesNode(_Node, frozen=True):
     """Calls the user's function with two Arrow tables: rows, and the state of their keys."""
 
     kind = "stateful_batches"
@@ -180,8 +168,7 @@ class StatefulBatchesNode(_Node):
     order_by: tuple[OrderColumn, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessNode(_Node):
+class ProcessNode(_Node, frozen=True):
     """Calls the methods of the user's class with the rows of each key."""
 
     kind = "process"
@@ -192,8 +179,7 @@ class ProcessNode(_Node):
     order_by: tuple[OrderColumn, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SinkNode(_Node):
+class SinkNode(_Node, frozen=True):
     """A sink of rows. It has no consumers. The one without an input takes the dead letters.
 
     ``letters``: its rows are dead letters, and tasks fill in the step.
@@ -221,8 +207,7 @@ GraphNode: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True):
     """A snapshot of a dataflow; adding to the ``Dataflow`` later does not change it."""
 
     name: str
@@ -252,14 +237,37 @@ class Graph:
         """The stateful operators, in order."""
         return tuple(node for node in self.nodes if isinstance(node, StatefulNode))
 
-    def describe(self) -> list[dict[str, object]]:
-        """The graph as plain values: the id, kind, name and inputs of each node."""
-        return [
-            {
-                "id": node.id,
-                "kind": node.kind,
-                "name": node.name if isinstance(node, NamedNode) else None,
-                "inputs": list(node.inputs),
-            }
-            for node in self.nodes
-        ]
+
+def label(graph: Graph, node: GraphNode) -> str:
+    """An operator's kind and name; without a name, its text and the nearest named operator."""
+    if isinstance(node, NamedNode):
+        return f'{node.kind} "{node.name}"'
+    if isinstance(node, KeyByNode):
+        consumers = graph.consumers(node.id)
+        # Most keys belong to a key_distribute, which the user knows by name.
+        if len(consumers) == 1 and isinstance(consumers[0], DistributeNode):
+            return f"key of {label(graph, consumers[0])}"
+    before: GraphNode = node
+    while before.inputs and not isinstance(before, NamedNode):
+        before = graph.node(before.inputs[0])
+    # A union of nothing has no named operator before it.
+    after = f'{before.kind} "{before.name}"' if isinstance(before, NamedNode) else "nothing"
+    return f"{node.kind}({_text(node)}) after {after}"
+
+
+def _text(node: GraphNode) -> str:
+    match node:
+        case WhereNode():
+            text = f'"{node.condition}"'
+        case SplitNode():
+            text = f'{node.output}="{node.conditions[-1]}"'
+        case SelectNode():
+            text = ", ".join(f'"{expression}"' for expression in node.expressions)
+        case WithColumnsNode():
+            text = ", ".join(f'{name}="{expression}"' for name, expression in node.columns)
+        case KeyByNode():
+            text = ", ".join(f'"{expression}"' for _, expression in node.keys)
+        case _:
+            text = ""
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"

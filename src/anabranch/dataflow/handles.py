@@ -113,11 +113,9 @@ class ListState:
         raise _unbound()
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the values in order."""
         return iter(self.get())
 
     def __len__(self) -> int:
-        """The number of values."""
         return len(self.get())
 
 
@@ -142,7 +140,6 @@ class MapState:
         raise _unbound()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Set an entry."""
         raise _unbound()
 
     def __delitem__(self, key: Any) -> None:
@@ -154,15 +151,12 @@ class MapState:
         raise _unbound()
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is an entry for the key."""
         raise _unbound()
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the keys of the entries."""
         return (key for key, _ in self.items())
 
     def __len__(self) -> int:
-        """The number of entries."""
         return sum(1 for _ in self.items())
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from anabranch.dataflow.findings import Finding
@@ -24,8 +24,7 @@ _COMPARABLE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OrderColumn:
+class OrderColumn(msgspec.Struct, frozen=True):
     """A column to order by, and its direction. NULL comes first either way."""
 
     name: str

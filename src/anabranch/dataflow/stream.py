@@ -11,29 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
-from anabranch.dataflow.dead_letters import OnError, check_on_error
+from anabranch.dataflow import graph as nodes
+from anabranch.dataflow.dead_letters import OnError
 from anabranch.dataflow.functions import DriverFunction
-from anabranch.dataflow.graph import (
-    AggregateNode,
-    BatchFunction,
-    DistributeNode,
-    GraphNode,
-    KeyByNode,
-    LocalNode,
-    MapBatchesNode,
-    ProcessNode,
-    SelectNode,
-    SinkNode,
-    SplitNode,
-    StatefulBatchesNode,
-    StatefulBatchFunction,
-    StatefulFunction,
-    StatefulMapNode,
-    TransformNode,
-    UnionNode,
-    WhereNode,
-    WithColumnsNode,
-)
+from anabranch.dataflow.graph import GraphNode
 from anabranch.dataflow.handles import Process, TimeToLive, ttl_ns
 from anabranch.dataflow.order_by import OrderBy, order_columns
 from anabranch.dataflow.sql.sql_text import own_name
@@ -73,7 +54,6 @@ class Stream:
         self._id = id
 
     def __repr__(self) -> str:
-        """Name the operator before it."""
         node = self._recorder.nodes[self._id]
         return f"<Stream after {getattr(node, 'name', None) or node.kind}>"
 
@@ -83,7 +63,7 @@ class Stream:
         Catalyst plans it, and pushes it down into file formats that can skip rows.
         """
         require_text("where", "a condition", condition)
-        return self._then(WhereNode, condition)
+        return self._then(nodes.WhereNode, condition)
 
     def select(self, *expressions: str) -> Stream:
         """Replace the columns by Spark SQL expressions, e.g. ``"id", "amount * 2 as twice"``.
@@ -92,15 +72,14 @@ class Stream:
         """
         for expression in expressions:
             require_text("select", "an expression", expression)
-        return self._then(SelectNode, expressions)
+        return self._then(nodes.SelectNode, expressions)
 
     def with_columns(self, /, **columns: str) -> Stream:
         """Add or replace columns, e.g. ``twice="amount * 2"``.
 
         All expressions see the columns as they were. A replaced column keeps its place.
         """
-        pairs = named_texts("with_columns", columns)
-        return self._then(WithColumnsNode, pairs)
+        return self._then(nodes.WithColumnsNode, named_texts("with_columns", columns))
 
     def split(self, /, **conditions: str) -> dict[str, Stream]:
         """Split into one stream per condition, by name: ``big="amount > 100", rest="true"``.
@@ -112,7 +91,7 @@ class Stream:
         pairs = named_texts("split", conditions)
         texts = tuple(text for _, text in pairs)
         return {
-            output: self._then(SplitNode, output, texts[: place + 1])
+            output: self._then(nodes.SplitNode, output, texts[: place + 1])
             for place, (output, _) in enumerate(pairs)
         }
 
@@ -124,7 +103,7 @@ class Stream:
         return union(self._recorder, [self, *others], None)
 
     def map_batches(
-        self, name: str, function: BatchFunction, *, output: str, on_error: OnError = "fail"
+        self, name: str, function: nodes.BatchFunction, *, output: str, on_error: OnError = "fail"
     ) -> Stream:
         """Call ``function(table)`` with Arrow tables of any size; its results are the rows.
 
@@ -134,11 +113,8 @@ class Stream:
         other rows of the table: how rows are cut into tables changes with the workers. With
         ``on_error="dead-letter"``, rows for which it raises go to ``Dataflow.dead_letters``.
         """
-        require_text("map_batches", "a name", name)
-        require_function("map_batches", function)
-        require_text("map_batches", "an output schema", output)
-        check_on_error("map_batches", on_error)
-        return self._then(MapBatchesNode, name, function, output, on_error)
+        require_operator("map_batches", name, function, output, on_error)
+        return self._then(nodes.MapBatchesNode, name, function, output, on_error)
 
     def transform(self, name: str, function: Callable[[Any], Any]) -> Stream:
         """Call ``function(df)`` with each step's rows; the DataFrame it returns is the result.
@@ -150,8 +126,7 @@ class Stream:
         """
         require_text("transform", "a name", name)
         require_function("transform", function)
-        code = DriverFunction.of(function)
-        return self._then(TransformNode, name, code)
+        return self._then(nodes.TransformNode, name, DriverFunction.of(function))
 
     def key_by(self, /, *columns: str, **named: str) -> Stream:
         """Give rows a key: columns, or named expressions such as ``day="date(at)"``.
@@ -163,7 +138,7 @@ class Stream:
             require_text("key_by", "a column", column)
         # Validation reports an expression without a name.
         keys = (*((own_name(text) or "", text) for text in columns), *named_texts("key_by", named))
-        return self._then(KeyByNode, keys)
+        return self._then(nodes.KeyByNode, keys)
 
     def distribute_by_key(self, name: str) -> Stream:
         """Send rows to the owners of their keys from ``key_by``. This opens a region.
@@ -171,7 +146,7 @@ class Stream:
         The name is the region's: assignments, metrics and files use it.
         """
         require_text("distribute_by_key", "a name", name)
-        return self._then(DistributeNode, name)
+        return self._then(nodes.DistributeNode, name)
 
     def key_distribute(self, name: str, /, *columns: str, **named: str) -> Stream:
         """``key_by`` and ``distribute_by_key`` in one. This opens a region of this name."""
@@ -180,7 +155,7 @@ class Stream:
 
     def local(self) -> Stream:
         """Leave the region: only stateless operators and sinks may follow."""
-        return self._then(LocalNode)
+        return self._then(nodes.LocalNode)
 
     def aggregate(
         self, name: str, /, *, ttl: TimeToLive = None, order_by: OrderBy = None, **columns: str
@@ -194,12 +169,12 @@ class Stream:
         require_text("aggregate", "a name", name)
         pairs = named_texts("aggregate", columns)
         by = order_columns("aggregate", order_by)
-        return self._then(AggregateNode, name, pairs, ttl_ns(ttl), by)
+        return self._then(nodes.AggregateNode, name, pairs, ttl_ns(ttl), by)
 
     def stateful_map(
         self,
         name: str,
-        function: StatefulFunction,
+        function: nodes.StatefulFunction,
         *,
         output: str,
         state: str | None = None,
@@ -219,19 +194,16 @@ class Stream:
         ``order_by``, such as ``"at"`` or ``["at desc", "id"]``, a key's rows of a step are sorted
         by these columns, NULL first; ties keep their order.
         """
-        require_text("stateful_map", "a name", name)
-        require_function("stateful_map", function)
-        require_text("stateful_map", "an output schema", output)
+        require_operator("stateful_map", name, function, output, on_error)
         if state is not None:
             require_text("stateful_map", "a state schema or None", state)
-        check_on_error("stateful_map", on_error)
         lives, by = ttl_ns(ttl), order_columns("stateful_map", order_by)
-        return self._then(StatefulMapNode, name, function, state, output, lives, on_error, by)
+        return self._then(nodes.StatefulMapNode, name, function, state, output, lives, on_error, by)
 
     def stateful_batches(
         self,
         name: str,
-        function: StatefulBatchFunction,
+        function: nodes.StatefulBatchFunction,
         *,
         state: str,
         output: str,
@@ -251,13 +223,12 @@ class Stream:
         it cannot process leave their state unchanged and go to ``Dataflow.dead_letters``.
         ``order_by`` works as in ``stateful_map``.
         """
-        require_text("stateful_batches", "a name", name)
-        require_function("stateful_batches", function)
+        require_operator("stateful_batches", name, function, output, on_error)
         require_text("stateful_batches", "a state schema", state)
-        require_text("stateful_batches", "an output schema", output)
-        check_on_error("stateful_batches", on_error)
         lives, by = ttl_ns(ttl), order_columns("stateful_batches", order_by)
-        return self._then(StatefulBatchesNode, name, function, state, output, lives, on_error, by)
+        return self._then(
+            nodes.StatefulBatchesNode, name, function, state, output, lives, on_error, by
+        )
 
     def process(
         self,
@@ -274,19 +245,17 @@ class Stream:
         ``on_error="dead-letter"``, the rows of a call that raises leave the key's state unchanged
         and go to ``Dataflow.dead_letters``. ``order_by`` works as in ``stateful_map``.
         """
-        require_text("process", "a name", name)
         if not (isinstance(process, type) and issubclass(process, Process)):
             raise TypeError(f"process takes a class derived from Process, not {process!r}")
-        require_text("process", "an output schema", output)
-        check_on_error("process", on_error)
+        require_operator("process", name, process, output, on_error)
         by = order_columns("process", order_by)
-        return self._then(ProcessNode, name, process, output, on_error, by)
+        return self._then(nodes.ProcessNode, name, process, output, on_error, by)
 
     def sink(self, name: str, sink: Sink) -> None:
         """Write the rows to a sink. A stream may have several."""
         require_text("sink", "a name", name)
         require_sink("sink", sink)
-        self._recorder.add(SinkNode, (self._id,), name, sink)
+        self._recorder.add(nodes.SinkNode, (self._id,), name, sink)
 
     def _then(
         self,
@@ -306,7 +275,18 @@ def union(
             raise TypeError(f"union takes streams, not {type(stream).__name__}")
         if stream._recorder is not recorder:
             raise ValueError(f"union takes streams of one dataflow: {stream} is from another")
-    return Stream(recorder, recorder.add(UnionNode, tuple(each._id for each in streams), tag))
+    return Stream(recorder, recorder.add(nodes.UnionNode, tuple(each._id for each in streams), tag))
+
+
+def require_operator(
+    operator: str, name: object, function: object, output: object, on_error: object
+) -> None:
+    """Check the arguments that operators with a user's function share."""
+    require_text(operator, "a name", name)
+    require_function(operator, function)
+    require_text(operator, "an output schema", output)
+    if on_error not in ("fail", "dead-letter"):
+        raise ValueError(f'{operator}: on_error is "fail" or "dead-letter", not {on_error!r}')
 
 
 def require_function(operator: str, function: object) -> None:

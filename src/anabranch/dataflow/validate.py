@@ -6,11 +6,12 @@ not reported again. The walk has no side effects.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 import pyarrow as pa
+from msgspec.structs import replace
 
+from anabranch.dataflow import graph as nodes
 from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import (
@@ -19,29 +20,7 @@ from anabranch.dataflow.functions import (
     describe_function,
     function_finding,
 )
-from anabranch.dataflow.graph import (
-    AggregateNode,
-    DistributeNode,
-    Graph,
-    GraphNode,
-    KeyByNode,
-    LocalNode,
-    MapBatchesNode,
-    NamedNode,
-    ProcessNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StatefulBatchesNode,
-    StatefulMapNode,
-    StatefulNode,
-    TransformNode,
-    UnionNode,
-    WhereNode,
-    WithColumnsNode,
-)
-from anabranch.dataflow.labels import label
+from anabranch.dataflow.graph import Graph, GraphNode, NamedNode, StatefulNode, label
 from anabranch.dataflow.naming import (
     ORD,
     column_findings,
@@ -51,23 +30,23 @@ from anabranch.dataflow.naming import (
 )
 from anabranch.dataflow.sql.ports import Analyzer
 from anabranch.dataflow.sql.resolve import Resolver
+from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, RowType
 from anabranch.dataflow.types.stateful_types import type_stateful
 from anabranch.dataflow.types.typed import Typed, TypedNode
 from anabranch.dataflow.types.union_type import union_key, union_row
 from anabranch.dataflow.validation import Validation, new_row, output_row
-from anabranch.errors import InvalidDataflow, InvalidSchema, Problem
+from anabranch.errors import InvalidDataflow, InvalidSchema
 from anabranch.protocol.sinks import DeadLetterRows
-
-__all__ = ["Problem", "validate"]
 
 
 def validate(graph: Graph, analyzer: Analyzer | None = None) -> Typed:
     """The graph with its types, keys and regions; ``InvalidDataflow`` with all problems at once.
 
     Without an analyzer, only plain column references are checked, and types that depend on more
-    stay unknown (``Typed.schema`` raises for those).
+    stay unknown (``Typed.schema`` raises for those), as does the schema of a source that only Spark
+    can tell.
     """
     walk = Validation(graph, Resolver(analyzer))
     _check_whole(walk)
@@ -107,7 +86,7 @@ def _check_used(walk: Validation, node: GraphNode) -> None:
     if _has_dead_letters(node) and walk.graph.dead_letters() is None:
         advice = 'Say where: flow.dead_letters("dead-letters", FileSink(…)).'
         walk.report(node, [Finding("its dead letters go nowhere", advice)])
-    if isinstance(node, SinkNode | StatefulNode) or walk.graph.consumers(node.id):
+    if isinstance(node, nodes.SinkNode | StatefulNode) or walk.graph.consumers(node.id):
         return
     walk.report(
         node, [Finding("its rows go nowhere", 'Add .sink("name", …) to the stream, or drop it.')]
@@ -116,18 +95,18 @@ def _check_used(walk: Validation, node: GraphNode) -> None:
 
 def _has_dead_letters(node: GraphNode) -> bool:
     """Whether rows it cannot process go to the dataflow's dead letters."""
-    if isinstance(node, SinkNode):
+    if isinstance(node, nodes.SinkNode):
         return isinstance(node.sink, DeadLetterRows)
     return getattr(node, "on_error", "fail") == "dead-letter"
 
 
 def _type_node(walk: Validation, node: GraphNode) -> TypedNode:
     match node:
-        case SourceNode():
+        case nodes.SourceNode():
             return TypedNode(node, _source_row(walk, node))
-        case UnionNode():
+        case nodes.UnionNode():
             return _union(walk, node)
-        case SinkNode(inputs=()):
+        case nodes.SinkNode(inputs=()):
             return _dead_letters(walk, node)
         case _:
             return _type_single_input(walk, node)
@@ -135,38 +114,45 @@ def _type_node(walk: Validation, node: GraphNode) -> TypedNode:
 
 def _type_single_input(walk: Validation, node: GraphNode) -> TypedNode:
     """Type an operator with one input."""
-    assert not isinstance(node, SourceNode | UnionNode)
+    assert not isinstance(node, nodes.SourceNode | nodes.UnionNode)
     # By default an operator passes on the row, the key beside it and the region.
     before = walk.typed[node.inputs[0]]
     after = replace(before, node=node, value=None, aggregates=(), handles=())
     match node:
-        case WhereNode() | SplitNode():
-            text = node.condition if isinstance(node, WhereNode) else node.conditions[-1]
+        case nodes.WhereNode() | nodes.SplitNode():
+            text = node.condition if isinstance(node, nodes.WhereNode) else node.conditions[-1]
             walk.report(node, [walk.resolver.condition(before.row, text)])
-        case MapBatchesNode():
+        case nodes.MapBatchesNode():
             after = _map_batches(walk, node, after)
-        case TransformNode():
+        case nodes.TransformNode():
             after = _transform(walk, node, after)
-        case SelectNode():
+        case nodes.SelectNode():
             after = replace(after, row=_select_row(walk, node, before.row))
-        case WithColumnsNode():
+        case nodes.WithColumnsNode():
             after = replace(after, row=_with_columns_row(walk, node, before.row))
-        case KeyByNode():
+        case nodes.KeyByNode():
             after = replace(after, next_key=_key(walk, node, before.row))
-        case DistributeNode():
+        case nodes.DistributeNode():
             after = _distribute(walk, node, after)
-        case LocalNode():
+        case nodes.LocalNode():
             after = replace(after, key=None, next_key=None, region=None)
-        case AggregateNode() | StatefulMapNode() | StatefulBatchesNode() | ProcessNode():
+        case (
+            nodes.AggregateNode()
+            | nodes.StatefulMapNode()
+            | nodes.StatefulBatchesNode()
+            | nodes.ProcessNode()
+        ):
             after = type_stateful(walk, node, after)
-        case SinkNode():
+        case nodes.SinkNode():
             walk.report(node, [_refusal(node, before.row)])
         case _:
             assert_never(node)
     return after
 
 
-def _source_row(walk: Validation, node: SourceNode) -> RowType:
+def _source_row(walk: Validation, node: nodes.SourceNode) -> RowType:
+    if walk.resolver.analyzer is None and not getattr(node.source, "schema_is_known", True):
+        return UNKNOWN_ROW
     try:
         schema = node.source.schema
     except InvalidSchema as error:
@@ -182,7 +168,7 @@ def _source_row(walk: Validation, node: SourceNode) -> RowType:
     return new_row(walk, node, RowType.of(schema).columns, RowType(()))
 
 
-def _refusal(node: SinkNode, row: RowType) -> Finding | None:
+def _refusal(node: nodes.SinkNode, row: RowType) -> Finding | None:
     schema = row.schema()
     text = None if schema is None else node.sink.refuses(schema)
     if text is None:
@@ -192,7 +178,7 @@ def _refusal(node: SinkNode, row: RowType) -> Finding | None:
     )
 
 
-def _select_row(walk: Validation, node: SelectNode, row: RowType) -> RowType:
+def _select_row(walk: Validation, node: nodes.SelectNode, row: RowType) -> RowType:
     if not node.expressions:
         walk.report(node, [Finding("it selects nothing", 'Name columns, e.g. .select("id").')])
         return UNKNOWN_ROW
@@ -201,7 +187,7 @@ def _select_row(walk: Validation, node: SelectNode, row: RowType) -> RowType:
     return new_row(walk, node, resolved.columns, row, open=resolved.open)
 
 
-def _with_columns_row(walk: Validation, node: WithColumnsNode, row: RowType) -> RowType:
+def _with_columns_row(walk: Validation, node: nodes.WithColumnsNode, row: RowType) -> RowType:
     if not node.columns:
         walk.report(node, [Finding("it adds nothing", 'Name columns, e.g. twice="amount * 2".')])
     resolved = walk.resolver.named(row, node.columns)
@@ -213,15 +199,18 @@ def _with_columns_row(walk: Validation, node: WithColumnsNode, row: RowType) -> 
     return new_row(walk, node, [*kept, *new], row, open=row.open or added.open)
 
 
-def _key(walk: Validation, node: KeyByNode, row: RowType) -> RowType:
+def _key(walk: Validation, node: nodes.KeyByNode, row: RowType) -> RowType:
     if not node.keys:
         walk.report(node, [Finding("it has no key", 'Name key columns, e.g. "customer".')])
         return UNKNOWN_ROW
     named = [(name, text) for name, text in node.keys if name]
     for name, text in node.keys:
         if not name:
-            advice = f'Give it one, e.g. part="{text}".'
-            walk.report(node, [Finding(f'the key "{text}" has no name', advice)])
+            found = Finding(f'the key "{text}" has no name', f'Give it one, e.g. part="{text}".')
+            if row.find(text) is not None:
+                what = f'the name of the column "{text}" is not a plain word'
+                found = Finding(what, f'Put it in backquotes: "{quote(text)}".')
+            walk.report(node, [found])
     resolved = walk.resolver.named(row, named)
     walk.report(node, resolved.findings)
     key, clashes = distinct_row(resolved.columns, open=len(named) < len(node.keys))
@@ -233,7 +222,7 @@ def _key(walk: Validation, node: KeyByNode, row: RowType) -> RowType:
     return supported_row(key)
 
 
-def _distribute(walk: Validation, node: DistributeNode, after: TypedNode) -> TypedNode:
+def _distribute(walk: Validation, node: nodes.DistributeNode, after: TypedNode) -> TypedNode:
     if after.next_key is None:
         advice = 'Call .key_by("column") before it, or use .key_distribute("name", "column").'
         walk.report(node, [Finding("there is no key_by before it", advice)])
@@ -241,7 +230,7 @@ def _distribute(walk: Validation, node: DistributeNode, after: TypedNode) -> Typ
     return replace(after, key=key, next_key=None, region=node.id)
 
 
-def _dead_letters(walk: Validation, node: SinkNode) -> TypedNode:
+def _dead_letters(walk: Validation, node: nodes.SinkNode) -> TypedNode:
     row = RowType.of(DEAD_LETTER_SCHEMA)
     walk.report(node, [_refusal(node, row)])
     first = walk.graph.dead_letters()
@@ -251,7 +240,7 @@ def _dead_letters(walk: Validation, node: SinkNode) -> TypedNode:
     return TypedNode(node, row)
 
 
-def _union(walk: Validation, node: UnionNode) -> TypedNode:
+def _union(walk: Validation, node: nodes.UnionNode) -> TypedNode:
     inputs = [walk.typed[id] for id in node.inputs]
     if not inputs:
         walk.report(node, [Finding("it unites nothing", "Name streams, e.g. a=…, b=….")])
@@ -265,7 +254,7 @@ def _union(walk: Validation, node: UnionNode) -> TypedNode:
     return after
 
 
-def _map_batches(walk: Validation, node: MapBatchesNode, after: TypedNode) -> TypedNode:
+def _map_batches(walk: Validation, node: nodes.MapBatchesNode, after: TypedNode) -> TypedNode:
     wrong = function_finding(node.function, MAP_BATCHES_SIGNATURE)
     walk.report(node, [wrong, _early_key(after)])
     row = output_row(walk, node)
@@ -274,7 +263,7 @@ def _map_batches(walk: Validation, node: MapBatchesNode, after: TypedNode) -> Ty
     return replace(after, row=row, next_key=None)
 
 
-def _transform(walk: Validation, node: TransformNode, after: TypedNode) -> TypedNode:
+def _transform(walk: Validation, node: nodes.TransformNode, after: TypedNode) -> TypedNode:
     """Type a transform. Its rows are in no region: the user's code may move them anywhere."""
     function = node.function.function
     assert function is not None

@@ -16,8 +16,8 @@ from anabranch.dataflow.graph import (
     ProcessNode,
     StatefulBatchesNode,
     StatefulMapNode,
+    label,
 )
-from anabranch.dataflow.labels import label
 from anabranch.dataflow.naming import column_findings, distinct_row, supported_row
 from anabranch.dataflow.sql.resolve import Resolver
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 MOST_SECONDS = 0.002
@@ -16,26 +19,30 @@ class FixedCost:
     for one bin as for ten. Copying fewer bins in a step saves none of that, so it is kept apart
     from the cost of copying. A copy's fixed cost is estimated as the time of the quickest copy,
     with an upper bound in case the disk makes all of them slow.
-
-    >>> fixed_cost = FixedCost()
-    >>> for seconds in (0.001, 0.004, 0.009):
-    ...     fixed_cost.add_copy(seconds)
-    >>> fixed_cost.seconds
-    0.003
     """
 
-    _checks: float = 0.0
-    _copies: list[float] = field(default_factory=list)
+    checks: float = 0.0
+    copies: list[float] = field(default_factory=list)
 
-    def add_check(self, seconds: float) -> None:
-        """Add the time it took to see what the home has of a run."""
-        self._checks += min(seconds, MOST_SECONDS)
+    @contextlib.contextmanager
+    def check(self) -> Iterator[None]:
+        """Measure a look at what the home has of a run."""
+        started = time.perf_counter()
+        yield
+        self.checks += min(time.perf_counter() - started, MOST_SECONDS)
 
-    def add_copy(self, seconds: float) -> None:
-        """Add the time it took to copy bins of a run."""
-        self._copies.append(seconds)
+    @contextlib.contextmanager
+    def copy(self) -> Iterator[None]:
+        """Measure a copy of bins of a run."""
+        started = time.perf_counter()
+        yield
+        self.copies.append(time.perf_counter() - started)
 
     @property
     def seconds(self) -> float:
-        """The sum of all fixed costs."""
-        return self._checks + len(self._copies) * min([MOST_SECONDS, *self._copies])
+        """The sum of all fixed costs.
+
+        >>> round(FixedCost(0.5, [0.001, 0.004, 0.009]).seconds, 6)
+        0.503
+        """
+        return self.checks + len(self.copies) * min([MOST_SECONDS, *self.copies])

@@ -1,10 +1,5 @@
 """A home: a cache of the state files that a worker needs, on the machine where it runs.
 
-Operations
-    ``HomeFiles`` reads runs and blobs through the home. ``copy_ahead`` copies the files of bins
-    that will arrive, ``complete`` copies what is still missing when they have arrived, ``sweep``
-    removes what the bins of this worker no longer need.
-
 Guarantees
     A home is only a cache. Missing or damaged files are read from the store, counted as *misses*
     and cached; if they cannot be cached (a full disk), the store's files are used directly. So a
@@ -22,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,11 +100,7 @@ class HomeFiles:
         fixed_cost = FixedCost()
         for listed in restrict(runs, bins):
             moved = file_step(listed.run.name) >= last_step
-            with _timed(fixed_cost.add_check):
-                missing = self._missing(listed)
-            if missing:
-                with _timed(fixed_cost.add_copy):
-                    self._copy(listed.run, missing, moved=moved)
+            self._copy_missing(listed, fixed_cost, moved=moved)
             for blob in _blobs(listed):
                 if not self._home.has(blob):
                     self._count(blob.bytes, moved=file_step(blob.name) >= last_step)
@@ -128,13 +119,8 @@ class HomeFiles:
         size, lacking = dict.fromkeys(bins, 0), set[int]()
         fixed_cost, chosen = FixedCost(), restrict(runs, bins)
         for listed in chosen:
-            with _timed(fixed_cost.add_check):
-                missing = self._missing(listed)
-            if missing:
-                with _timed(fixed_cost.add_copy):
-                    run, _ = self._copy(listed.run, missing, moved=True)
-                for number in missing:
-                    size[number] += int(run.bin_bytes[number])
+            for number, copied in self._copy_missing(listed, fixed_cost, moved=True).items():
+                size[number] += copied
         for blob in (blob for listed in chosen for blob in _blobs(listed)):
             if self._home.has(blob):
                 continue
@@ -166,6 +152,18 @@ class HomeFiles:
     def remove(self) -> None:
         """Remove the home, once its worker has no bins."""
         self._home.remove()
+
+    def _copy_missing(
+        self, listed: Listed, fixed_cost: FixedCost, *, moved: bool
+    ) -> dict[int, int]:
+        """Copy the bins of a run that the home lacks; return the bytes of each."""
+        with fixed_cost.check():
+            missing = self._missing(listed)
+        if not missing:
+            return {}
+        with fixed_cost.copy():
+            run, _ = self._copy(listed.run, missing, moved=moved)
+        return {number: int(run.bin_bytes[number]) for number in missing}
 
     def _open(self, listed: Listed) -> Run:
         missing = self._missing(listed)
@@ -218,8 +216,9 @@ class HomeFiles:
         except OSError:
             return part, False
         room, _, own = name.rpartition("/")
-        if room in self._rooms:
-            self._rooms[room] = self._rooms[room].with_piece(own)
+        pieces = self._listing(room).pieces.setdefault(info.name.rpartition("/")[2], [])
+        if own not in pieces:
+            pieces.append(own)
         return part, True
 
     def _listing(self, room: str) -> HomeListing:
@@ -237,14 +236,6 @@ class HomeFiles:
         else:
             self.counters.store += size
             self.counters.misses += 1
-
-
-@contextlib.contextmanager
-def _timed(record: Callable[[float], None]) -> Iterator[None]:
-    """Record how long the block took."""
-    started = time.perf_counter()
-    yield
-    record(time.perf_counter() - started)
 
 
 def _blobs(listed: Listed) -> Iterator[BlobInfo]:

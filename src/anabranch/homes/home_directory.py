@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from anabranch.homes.pieces import run_of_piece
 from anabranch.records.run_list import BlobInfo
+from anabranch.store.access import PRIVATE_ROOM
 from anabranch.store.retention import file_step
 
 CHUNK = 4 << 20
@@ -34,15 +35,8 @@ _asides = itertools.count()
 class HomeListing:
     """The files in a room of a home: whole files, and the pieces of runs by the run's name."""
 
-    whole: frozenset[str]
+    whole: set[str]
     pieces: dict[str, list[str]]
-
-    def with_piece(self, name: str) -> HomeListing:
-        """The listing with one more piece."""
-        run = run_of_piece(name)
-        assert run is not None, name
-        others = [each for each in self.pieces.get(run, []) if each != name]
-        return HomeListing(self.whole, {**self.pieces, run: [*others, name]})
 
 
 class HomeDirectory:
@@ -54,21 +48,21 @@ class HomeDirectory:
 
     def listing(self, room: str) -> HomeListing:
         """List the files of a room; a missing room has none."""
-        whole, pieces = set(), dict[str, list[str]]()
+        whole, pieces = set[str](), dict[str, list[str]]()
         for name in self._names(room):
             run = run_of_piece(name)
             if run is None:
                 whole.add(name)
             else:
                 pieces.setdefault(run, []).append(name)
-        return HomeListing(frozenset(whole), pieces)
+        return HomeListing(whole, pieces)
 
     def put(self, name: str, data: pa.Buffer) -> None:
         """Write a file that appears whole; raises ``OSError``."""
         target = f"{self.path}/{name}"
         aside = _aside(target)
         try:
-            with _new(aside) as file:
+            with self._new(aside) as file:
                 file.write(data)
             os.replace(aside, target)
         except BaseException:
@@ -97,7 +91,7 @@ class HomeDirectory:
         aside = _aside(str(target))
         if old is not None:
             os.replace(old, aside)
-        with _new(aside) if old is None else open(aside, "ab") as file:
+        with self._new(aside) if old is None else open(aside, "ab") as file:
             file.write(chunk)
         done += chunk.size
         if done < blob.bytes:
@@ -126,6 +120,17 @@ class HomeDirectory:
     def remove(self) -> None:
         """Remove everything."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def _new(self, path: str) -> BufferedWriter:
+        """Open a new file, creating its room, and the home for its owner alone, if missing."""
+        try:
+            return open(path, "xb")
+        except FileNotFoundError:
+            os.makedirs(self.path.parent, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path, PRIVATE_ROOM)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return open(path, "xb")
 
     def _part(self, blob: BlobInfo) -> tuple[Path | None, int, int]:
         """The largest part of a blob: the file, its bytes and their checksum."""
@@ -157,15 +162,6 @@ def _aside(target: str) -> str:
     """A unique path beside a file, to write it before it gets its name."""
     room, _, own = target.rpartition("/")
     return f"{room}/.{own}.{os.getpid()}.{next(_asides)}{_ASIDE}"
-
-
-def _new(path: str) -> BufferedWriter:
-    """Open a new file, creating its room if it is missing."""
-    try:
-        return open(path, "xb")
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return open(path, "xb")
 
 
 def _base(name: str) -> str:

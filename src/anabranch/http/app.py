@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from anabranch.coordinator.port import Coordinator
 from anabranch.http.app_context import AppContext
 from anabranch.http.feed import StepFeed
-from anabranch.http.guard import BoundedBody, Guard
+from anabranch.http.guard import Guard
 from anabranch.http.openapi import openapi_document
 from anabranch.http.responses import add_handlers
 from anabranch.http.routes.events import event_calls
@@ -45,12 +45,11 @@ class Application(FastAPI):
             redoc_url=None,
             redirect_slashes=False,
         )
-        context = AppContext(coordinator, meter, self.feed, query_seconds)
+        self.context = AppContext(coordinator, meter, self.feed, query_seconds)
         changing, looking = (operation_calls, scaling_calls), (reading_calls, profile_calls)
         for calls in (*changing, *looking, query_calls, event_calls):
-            self.include_router(calls(context))
+            self.include_router(calls(self.context))
         add_handlers(self)
-        self.add_middleware(BoundedBody)
         self.add_middleware(Guard, token=token)
 
     def openapi(self) -> dict[str, Any]:

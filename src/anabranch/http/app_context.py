@@ -13,8 +13,11 @@ from anabranch.protocol.status import Status
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """The parts that routes use. ``quick`` calls never wait for a step, ``waiting`` ones may.
+    """The parts that routes use.
 
+    ``control`` and ``quick`` calls never wait for a step. ``control`` is kept for what must answer
+    whatever else is called: status, health, start and pause; ``shutdowns`` for those that wait.
+    All of them, and the watchers, are fewer than the connections that a client may have.
     ``query_seconds`` is the time limit of a query that names none.
     """
 
@@ -22,10 +25,12 @@ class AppContext:
     meter: Meter
     feed: StepFeed
     query_seconds: float
-    quick: Callers = field(default_factory=lambda: Callers("at once", 64))
+    control: Callers = field(default_factory=lambda: Callers("control", 64))
+    shutdowns: Callers = field(default_factory=lambda: Callers("shutdowns", 16))
+    quick: Callers = field(default_factory=lambda: Callers("at once", 32))
     waiting: Callers = field(default_factory=lambda: Callers("operations", 32))
     queries: Callers = field(default_factory=lambda: Callers("queries", 16))
 
     async def status(self) -> Status:
         """The coordinator's status, without blocking the event loop."""
-        return await self.quick.call(self.coordinator.status)
+        return await self.control.call(self.coordinator.status)

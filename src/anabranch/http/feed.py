@@ -99,20 +99,19 @@ class StepFeed:
         with self._lock:
             return list(self._seen)
 
-    def refuse_if_full(self) -> None:
-        """Raise ``TooManyRequests`` at the limit of watchers."""
+    @contextmanager
+    def watching(self, after: int | None) -> Iterator[Watcher]:
+        """A watcher of all steps from now on, preceded by those remembered after ``after``.
+
+        ``TooManyRequests`` at the limit of watchers, which is checked and counted in one.
+        """
+        watcher = Watcher(asyncio.get_running_loop())
         with self._lock:
             if len(self._watchers) >= MOST_WATCHERS:
                 raise TooManyRequests(
                     f"There are {MOST_WATCHERS} watchers already, which is the limit",
                     do="Wait until some of them have finished.",
                 )
-
-    @contextmanager
-    def watching(self, after: int | None) -> Iterator[Watcher]:
-        """A watcher of all steps from now on, preceded by those remembered after ``after``."""
-        watcher = Watcher(asyncio.get_running_loop())
-        with self._lock:
             for seen in self._seen if after is not None else ():
                 if after is not None and seen.done.step > after:
                     watcher.tell(seen.done)

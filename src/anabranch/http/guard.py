@@ -1,22 +1,25 @@
-"""Middleware that decides who may call, and how much they may send."""
+"""Middleware that decides who may call."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-from urllib.parse import urlsplit
+import re
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from anabranch.errors import AnabranchError, Forbidden, RequestTooLarge, TokenMissing, Unauthorized
-from anabranch.http.responses import problem_response
+from anabranch.errors import AnabranchError, Forbidden, InvalidRequest, TokenMissing, Unauthorized
+from anabranch.http.responses import call_name, problem_response
 from anabranch.http.token import check_token
 from anabranch.protocol.failures import failure_of
 
-MOST_BODY_BYTES = 1 << 20
 OPEN_PATHS = frozenset({"/health"})
 """Paths that need no token: they reveal only that the process is alive."""
+
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::[0-9]*)?", re.ASCII)
+"""A host and a port by the grammar. A URL parser would take ``evil@127.0.0.1`` for loopback."""
 
 
 class Guard:
@@ -34,15 +37,26 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the call on, or reject it."""
         if scope["type"] == "http":
-            error = self._rejection(scope["path"], Headers(scope=scope))
+            request = Request(scope)
+            error = self._rejection(scope["path"], request.headers)
             if error is not None:
-                await _answer(error, scope, receive, send)
+                headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
+                answer = problem_response(failure_of(error), call_name(request), headers=headers)
+                await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
     def _rejection(self, path: str, headers: Headers) -> AnabranchError | None:
+        host = headers.get("host", "")
+        parts = _HOST.fullmatch(host)
+        if parts is None:
+            return InvalidRequest(
+                "The Host header is malformed",
+                where=f"Host: {host[:100]}",
+                do="Send a name or an address, and a port after a colon if there is one.",
+            )
         if self._token is None:
-            return _reject_foreign(headers)
+            return _reject_foreign(host, parts["name"].strip("[]"), headers.get("origin"))
         if path in OPEN_PATHS or self._has_token(headers, self._token):
             return None
         return Unauthorized(
@@ -59,56 +73,13 @@ class Guard:
         return kind.lower() == "bearer" and same
 
 
-class BoundedBody:
-    """Rejects bodies larger than any call accepts, before reading them."""
-
-    def __init__(self, app: ASGIApp, most: int = MOST_BODY_BYTES) -> None:
-        """Wrap an application."""
-        self._app = app
-        self._most = most
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the call on, or reject it by its Content-Length."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        length = Headers(scope=scope).get("content-length", "")
-        if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._most):
-            await _answer(self._too_large(), scope, receive, send)
-            return
-        await self._app(scope, self._limit(receive), send)
-
-    def _limit(self, receive: Receive) -> Receive:
-        received = 0
-
-        async def counting() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._most:
-                raise self._too_large()
-            return message
-
-        return counting
-
-    def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(f"The body has more than {self._most:,} bytes", do="Send less.")
-
-
-async def _answer(error: AnabranchError, scope: Scope, receive: Receive, send: Send) -> None:
-    headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else None
-    await problem_response(failure_of(error), headers=headers)(scope, receive, send)
-
-
-def _reject_foreign(headers: Headers) -> Forbidden | None:
-    host = headers.get("host", "")
-    if not is_loopback(_name(f"//{host}")):
+def _reject_foreign(host: str, name: str, origin: str | None) -> Forbidden | None:
+    if not is_loopback(name):
         return Forbidden(
             "Without a token only this host may call, by a loopback name",
             where=f"Host: {host[:100]}",
             do="Call 127.0.0.1 or localhost, or run the pipeline with a token.",
         )
-    origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
         return Forbidden(
             "Without a token pages of another origin may not call",
@@ -116,13 +87,6 @@ def _reject_foreign(headers: Headers) -> Forbidden | None:
             do="Run the pipeline with a token.",
         )
     return None
-
-
-def _name(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
 
 
 def check_access(host: str, token: str | None) -> None:

@@ -12,31 +12,11 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from anabranch.http.problems import CONTENT_TYPE
-from anabranch.http.schemas import (
-    Checkpoints,
-    Health,
-    LoadRequest,
-    Metadata,
-    OperationAnswer,
-    ProblemDocument,
-    ProfileAnswer,
-    QueryAnswer,
-    QueryRequest,
-    RebalanceRequest,
-    Rescales,
-    ScaleAnswer,
-    ScaleRequest,
-    Stats,
-)
-from anabranch.protocol.status import Status
+from anabranch.http import schemas
+from anabranch.http.responses import CONTENT_TYPE
+from anabranch.http.schemas import ProblemDocument
 
 PREFIX = "#/components/schemas/"
-PUBLISHED: tuple[type[msgspec.Struct], ...] = (
-    *(Checkpoints, Health, LoadRequest, Metadata, OperationAnswer, ProblemDocument, QueryAnswer),
-    *(ProfileAnswer, QueryRequest, RebalanceRequest, Rescales, ScaleAnswer, ScaleRequest),
-    *(Stats, Status),
-)
 
 TEXTS = {
     400: "The call is malformed, or the query is invalid.",
@@ -45,7 +25,7 @@ TEXTS = {
     404: "There is no such call.",
     405: "The path does not support this method.",
     406: "None of the formats in Accept is available.",
-    408: "The body did not arrive in time.",
+    408: "The request did not arrive in time.",
     409: "Refused, with the reason; nothing was changed.",
     410: "The files of the queried state have been removed.",
     413: "The body is too large.",
@@ -55,7 +35,7 @@ TEXTS = {
     503: "Not now: too many calls, or the pipeline cannot do it.",
     507: "There is no space left.",
 }
-COMMON_ERRORS = (400, 401, 403, 405, 500, 503)
+COMMON_ERRORS = (400, 401, 403, 405, 408, 500, 503)
 
 
 def ref(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -100,8 +80,9 @@ def openapi_document(app: FastAPI, secured: bool) -> dict[str, Any]:
         if operation["responses"].get("422", {}).get("description") == "Validation Error":
             del operation["responses"]["422"]
     components = document.setdefault("components", {})
+    published = [kind for kind in vars(schemas).values() if isinstance(kind, msgspec.StructMeta)]
     components["schemas"] = msgspec.json.schema_components(
-        PUBLISHED, ref_template=PREFIX + "{name}"
+        published, ref_template=PREFIX + "{name}"
     )[1]
     if secured:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

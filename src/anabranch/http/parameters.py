@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 
 from anabranch.errors import InvalidRequest
@@ -17,9 +17,7 @@ async def _reject_unknown(request: Request) -> None:
         if name not in known:
             takes = ", ".join(sorted(known)) or "none"
             raise InvalidRequest(
-                f"There is no parameter {name[:100]!r}",
-                where=f"{request.method} {request.url.path}",
-                do=f"Parameters of this call: {takes}.",
+                f"There is no parameter {name[:100]!r}", do=f"Parameters of this call: {takes}."
             )
         if name in seen:
             raise InvalidRequest(f"The parameter {name!r} is given twice", do="Give it once.")
@@ -27,5 +25,9 @@ async def _reject_unknown(request: Request) -> None:
 
 
 def strict_router(tag: str) -> APIRouter:
-    """A router whose routes accept only the parameters that they declare, each once."""
-    return APIRouter(tags=[tag], dependencies=[Depends(_reject_unknown)])
+    """A router whose routes accept only the parameters that they declare, each once.
+
+    They answer with a ``Response`` of their own.
+    """
+    dependencies = [Depends(_reject_unknown)]
+    return APIRouter(tags=[tag], dependencies=dependencies, default_response_class=Response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 import time
@@ -11,7 +12,14 @@ import uvicorn
 
 from anabranch.errors import AddressTaken
 from anabranch.http.app import Application
+from anabranch.http.connection import HEAD_SECONDS, MOST_CONNECTIONS, BoundedConnection
 from anabranch.http.guard import check_access
+
+ACCEPTED_AT_ONCE = 32
+BACKLOG = 2048
+"""How many connections may wait to be accepted: then a flood does not delay other clients."""
+
+DESCRIPTORS = 4 * MOST_CONNECTIONS
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
@@ -29,6 +37,7 @@ class Server:
     ) -> None:
         """Bind the address; port 0 picks a free one. ``AddressTaken``; see ``check_access``."""
         check_access(host, token)
+        _allow_descriptors()
         self._app = app
         self._host = host
         self._socket = _bind(host, port)
@@ -36,14 +45,15 @@ class Server:
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http="h11",
+                http=BoundedConnection,
                 ws="none",
                 lifespan="on",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=512,
-                timeout_keep_alive=10,
+                timeout_keep_alive=int(HEAD_SECONDS),
+                # So many are accepted before the first is read: see ``start``.
+                backlog=ACCEPTED_AT_ONCE,
                 timeout_graceful_shutdown=int(STOP_SECONDS),
             )
         )
@@ -71,6 +81,7 @@ class Server:
                     "The HTTP server did not start", where=self.address, do="See the log."
                 )
             time.sleep(0.005)
+        self._socket.listen(BACKLOG)
         return self
 
     def stop(self) -> None:
@@ -89,6 +100,15 @@ class Server:
     def __exit__(self, *_: object) -> None:
         """Stop."""
         self.stop()
+
+
+def _allow_descriptors() -> None:
+    """Let connections not use up the process's descriptors: it has files to open as well."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    wanted = DESCRIPTORS if hard == unlimited else min(DESCRIPTORS, hard)
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _bind(host: str, port: int) -> socket.socket:

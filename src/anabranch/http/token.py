@@ -1,8 +1,20 @@
-"""Valid tokens: those that every caller can send in a header."""
+"""Tokens: which ones are valid, and how they stay out of other processes."""
 
 from __future__ import annotations
 
+import os
+
 from anabranch.errors import TokenInvalid
+
+TOKEN_VARIABLE = "ANABRANCH_TOKEN"
+
+
+def forget_token_variable() -> None:
+    """Take the token out of the environment, which the node, the JVM and Python workers inherit.
+
+    Otherwise user functions could read it. Whoever reads the variable does so before.
+    """
+    os.environ.pop(TOKEN_VARIABLE, None)
 
 
 def check_token(token: str) -> None:

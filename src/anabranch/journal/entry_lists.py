@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TypeVar
 
 from anabranch.journal.entry_names import (
     BRANCHED,
@@ -24,67 +25,69 @@ from anabranch.journal.entry_names import (
 from anabranch.journal.port import JournalDirectory
 
 _NUMBER = re.compile(r"\d{1,9}")
-_STEP_NAME = re.compile(r"\d{12}")
-_NUMBERED_STEP = re.compile(r"(\d{12})\.(\d{1,9})")
+_STEP = re.compile(r"(\d{12})")
+_REVISION = re.compile(r"(\d{12})\.(\d{1,9})")
+
+Once = TypeVar("Once", CommitName, PublishedName, CheckpointName, SegmentName)
+Revised = TypeVar("Revised", PlanName, RepairName)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryLists:
-    """What there is in a journal's directory."""
+    """What there is in a journal's directory. All lists are in order, the newest last."""
 
     directory: JournalDirectory
 
     def leaders(self) -> tuple[LeaderName, ...]:
-        """Give the names of the leaders that are remembered, the newest last."""
-        return tuple(map(LeaderName, self.numbers(LeaderName.kind)))
+        """The leaders that are remembered."""
+        return tuple(map(LeaderName, self._numbers(LeaderName.kind)))
+
+    def newest_leader(self) -> int:
+        """The number of the last leader, 0 if there was none."""
+        return max((name.number for name in self.leaders()), default=0)
 
     def branches(self) -> tuple[BranchName, ...]:
-        """Give the names of all branches that have an entry, the newest last."""
-        return tuple(map(BranchName, self.numbers(BranchName.kind)))
+        """All branches that have an entry."""
+        return tuple(map(BranchName, self._numbers(BranchName.kind)))
 
     def lines(self) -> tuple[int, ...]:
-        """Give the numbers of all branches that hold anything, in order."""
-        kinds = (self.numbers(kind) for kind in BRANCHED)
-        return tuple(sorted({number for numbers in kinds for number in numbers}))
+        """The numbers of all branches that hold anything."""
+        return tuple(sorted({number for kind in BRANCHED for number in self._numbers(kind)}))
 
     def steps(self, branch: int = 0) -> frozenset[int]:
-        """Give all steps that a branch has an entry of, checkpoints apart."""
+        """All steps that a branch has an entry of, checkpoints apart."""
         return frozenset(name.step for name in self.listed(branch))
 
     def commits(self, branch: int = 0) -> tuple[CommitName, ...]:
-        """Give the names of all commits that are kept, oldest first."""
-        return tuple(CommitName(step, branch) for step in self._steps(CommitName.kind, branch))
+        """All commits that are kept."""
+        return self._of_steps(CommitName, branch)
 
     def checkpoints(self, branch: int = 0) -> tuple[CheckpointName, ...]:
-        """Give the names of all checkpoints of a branch, oldest first."""
-        steps = self._steps(CheckpointName.kind, branch)
-        return tuple(CheckpointName(step, branch) for step in steps)
+        """All checkpoints of a branch."""
+        return self._of_steps(CheckpointName, branch)
 
     def published(self, branch: int = 0) -> tuple[PublishedName, ...]:
-        """Give the names of the kept statements of what is published, oldest first."""
-        steps = self._steps(PublishedName.kind, branch)
-        return tuple(PublishedName(step, branch) for step in steps)
+        """The kept statements of what is published."""
+        return self._of_steps(PublishedName, branch)
+
+    def segments(self, branch: int = 0) -> tuple[SegmentName, ...]:
+        """The segments that are kept."""
+        return self._of_steps(SegmentName, branch)
 
     def plans(self, branch: int = 0) -> tuple[PlanName, ...]:
-        """Give the names of all plans that are kept, by step and revision."""
-        found = self._numbered_steps(PlanName.kind, branch)
-        return tuple(PlanName(step, revision, branch) for step, revision in found)
+        """All plans that are kept, by step and revision."""
+        return self._of_revisions(PlanName, branch)
 
     def repairs(self, branch: int = 0) -> tuple[RepairName, ...]:
-        """Give the names of all repairs that are kept, by step and number."""
-        found = self._numbered_steps(RepairName.kind, branch)
-        return tuple(RepairName(step, number, branch) for step, number in found)
-
-    def floors(self, branch: int = 0) -> list[int]:
-        """Give the floors of the segments that are kept, the highest last."""
-        return self._steps(SegmentName.kind, branch)
+        """All repairs that are kept, by step and number."""
+        return self._of_revisions(RepairName, branch)
 
     def floor(self, branch: int = 0) -> int | None:
-        """Give the step below which entries were trimmed, ``None`` if that never happened."""
-        return max(self.floors(branch), default=None)
+        """The step below which entries were trimmed, ``None`` if that never happened."""
+        return max((name.step for name in self.segments(branch)), default=None)
 
     def listed(self, branch: int) -> list[StepName]:
-        """Give the names of all entries of a branch's steps, checkpoints apart."""
+        """All entries of a branch's steps, checkpoints apart."""
         return [
             *self.plans(branch),
             *self.commits(branch),
@@ -96,15 +99,17 @@ class EntryLists:
         """Where an entry is, for people."""
         return self.directory.where(str(name))
 
-    def numbers(self, kind: str) -> list[int]:
-        """The numbers that a kind has entries or branches of, in order."""
+    def _numbers(self, kind: str) -> list[int]:
         names = self.directory.list(kind)
         return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
-    def _steps(self, kind: str, branch: int) -> list[int]:
-        names = self.directory.list(f"{kind}/{branch}")
-        return sorted(int(name) for name in names if _STEP_NAME.fullmatch(name))
+    def _of_steps(self, kind: type[Once], branch: int) -> tuple[Once, ...]:
+        return tuple(kind(step, branch) for (step,) in self._matches(_STEP, kind.kind, branch))
 
-    def _numbered_steps(self, kind: str, branch: int) -> list[tuple[int, int]]:
-        matches = map(_NUMBERED_STEP.fullmatch, self.directory.list(f"{kind}/{branch}"))
-        return sorted((int(found[1]), int(found[2])) for found in matches if found)
+    def _of_revisions(self, kind: type[Revised], branch: int) -> tuple[Revised, ...]:
+        found = self._matches(_REVISION, kind.kind, branch)
+        return tuple(kind(step, revision, branch) for step, revision in found)
+
+    def _matches(self, pattern: re.Pattern[str], kind: str, branch: int) -> list[list[int]]:
+        matches = map(pattern.fullmatch, self.directory.list(f"{kind}/{branch}"))
+        return sorted([int(number) for number in found.groups()] for found in matches if found)

@@ -1,4 +1,8 @@
-"""The names of journal entries: what each kind is about, and its path in the journal."""
+"""The names of journal entries: what each kind is about, and its path in the journal.
+
+>>> print(IdentityName(), LeaderName(3), CommitName(7), PlanName(7, revision=2, branch=1))
+identity leader/3 commit/0/000000000007 plan/1/000000000007.2
+"""
 
 from __future__ import annotations
 
@@ -18,139 +22,93 @@ class IdentityName:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LeaderName:
-    """The statement of who coordinates. The highest number counts.
-
-    >>> str(LeaderName(number=3))
-    'leader/3'
-    """
-
+class _NumberedName:
     number: int
-    kind: ClassVar[str] = "leader"
+    kind: ClassVar[str]
 
     def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
         return f"{self.kind}/{self.number}"
 
 
+class LeaderName(_NumberedName):
+    """The statement of who coordinates. The highest number counts."""
+
+    __slots__ = ()
+    kind = "leader"
+
+
+class BranchName(_NumberedName):
+    """A line of steps that left another one. The first line is 0 and has no entry."""
+
+    __slots__ = ()
+    kind = "branch"
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class BranchName:
-    """A line of steps that left another one. The first line is 0 and has no entry.
+class _OneOfStep:
+    """The name of what there is one of for each step of a branch."""
 
-    >>> str(BranchName(number=1))
-    'branch/1'
-    """
-
-    number: int
-    kind: ClassVar[str] = "branch"
+    step: int
+    branch: int = 0
+    kind: ClassVar[str]
 
     def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.number}"
+        return f"{self.kind}/{self.branch}/{self.step:012d}"
+
+
+class CommitName(_OneOfStep):
+    """The commit of a step."""
+
+    __slots__ = ()
+    kind = "commit"
+
+
+class PublishedName(_OneOfStep):
+    """The statement that the output of a step and of all before it is published."""
+
+    __slots__ = ()
+    kind = "published"
+
+
+class CheckpointName(_OneOfStep):
+    """A kept step."""
+
+    __slots__ = ()
+    kind = "checkpoint"
+
+
+class SegmentName(_OneOfStep):
+    """What all steps below ``step``, the floor, came to, after they were removed."""
+
+    __slots__ = ()
+    kind = "segment"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class PlanName:
-    """A revision of the plan of a step.
-
-    >>> str(PlanName(step=7, revision=2))
-    'plan/0/000000000007.2'
-    """
+class _RevisionOfStep:
+    """The name of what a step may have several of. The highest revision counts."""
 
     step: int
     revision: int
     branch: int = 0
-    kind: ClassVar[str] = "plan"
+    kind: ClassVar[str]
 
     def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
         return f"{self.kind}/{self.branch}/{self.step:012d}.{self.revision}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CommitName:
-    """The commit of a step.
+class PlanName(_RevisionOfStep):
+    """A revision of the plan of a step."""
 
-    >>> str(CommitName(step=7))
-    'commit/0/000000000007'
-    """
-
-    step: int
-    branch: int = 0
-    kind: ClassVar[str] = "commit"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.branch}/{self.step:012d}"
+    __slots__ = ()
+    kind = "plan"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PublishedName:
-    """The statement that the output of a step and of all before it is published.
+class RepairName(_RevisionOfStep):
+    """The state at a step after a replay."""
 
-    >>> str(PublishedName(step=7))
-    'published/0/000000000007'
-    """
-
-    step: int
-    branch: int = 0
-    kind: ClassVar[str] = "published"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.branch}/{self.step:012d}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class CheckpointName:
-    """A kept step.
-
-    >>> str(CheckpointName(step=7, branch=1))
-    'checkpoint/1/000000000007'
-    """
-
-    step: int
-    branch: int = 0
-    kind: ClassVar[str] = "checkpoint"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.branch}/{self.step:012d}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class RepairName:
-    """The state at a step after a replay. The highest number counts.
-
-    >>> str(RepairName(step=7, number=1))
-    'repair/0/000000000007.1'
-    """
-
-    step: int
-    number: int
-    branch: int = 0
-    kind: ClassVar[str] = "repair"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.branch}/{self.step:012d}.{self.number}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentName:
-    """What all steps below ``floor`` came to, after they were removed.
-
-    >>> str(SegmentName(floor=7))
-    'segment/0/000000000007'
-    """
-
-    floor: int
-    branch: int = 0
-    kind: ClassVar[str] = "segment"
-
-    def __str__(self) -> str:
-        """Give the path of the entry in the journal."""
-        return f"{self.kind}/{self.branch}/{self.floor:012d}"
+    __slots__ = ()
+    kind = "repair"
 
 
 #: The entries that are about one step.

@@ -50,7 +50,13 @@ def unseal(name: EntryName, data: bytes, where: str) -> Entry:
     if _checksum(FORMAT, said, nonce, body) != int(crc, 16):
         _refuse_future(data, where)
         if int(version) < FORMAT and _checksum(int(version), said, nonce, body) == int(crc, 16):
-            raise _past(int(version), where)
+            raise PastFormat(
+                f"A journal entry has format {int(version)}; this version reads format {FORMAT} "
+                "only",
+                where=where,
+                do="Nothing was changed. Run the pipeline with the version of Anabranch that wrote "
+                "this directory, or begin anew in another directory.",
+            )
         raise corrupt_entry(name, where, _damage(len(body), int(length)))
     # From here on the content is whole as one of ours, so another number or length is damage.
     if int(version) != FORMAT:
@@ -79,15 +85,6 @@ def _damage(found: int, length: int) -> str:
     if found != length:
         return f"it has {found} bytes instead of {length}"
     return "its checksum does not fit its content"
-
-
-def _past(version: int, where: str) -> PastFormat:
-    return PastFormat(
-        f"A journal entry has format {version}; this version reads format {FORMAT} only",
-        where=where,
-        do="Nothing was changed. Run the pipeline with the version of Anabranch that wrote this "
-        "directory, or begin anew in another directory.",
-    )
 
 
 def _refuse_future(data: bytes, where: str) -> None:

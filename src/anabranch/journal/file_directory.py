@@ -13,7 +13,6 @@ a dead one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -24,7 +23,8 @@ from pathlib import Path
 
 from anabranch.errors import NameTaken
 from anabranch.journal.entry_names import LeaderName
-from anabranch.store.disk import disk
+from anabranch.store.access import PRIVATE_FILE, PRIVATE_ROOM, limit_rights
+from anabranch.store.disk import FILE_MODE, disk
 from anabranch.store.files import (
     create_file,
     ensure_directory,
@@ -54,14 +54,12 @@ class FileDirectory:
         """Give the path of an entry or of the directory."""
         return f"{self.root}/{name}" if name else str(self.root)
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Make an entry, written aside in its own room."""
-        return self.create_by_way_of(None, name, data)
-
-    def create_by_way_of(self, aside: Path | None, name: str, data: bytes) -> bool:
-        """Make an entry that is written in the directory ``aside`` first."""
+    def create(self, name: str, data: bytes, aside: Path | None = None) -> bool:
+        """Make an entry, written first in the directory ``aside``, else in its own room."""
+        # Where a leader is to be found is not for everybody.
+        mode = PRIVATE_FILE if name.startswith(f"{LeaderName.kind}/") else FILE_MODE
         try:
-            create_file(self.root / name, data, within=self.root, aside=aside)
+            create_file(self.root / name, data, within=self.root, aside=aside, mode=mode)
         except NameTaken:
             return False
         return True
@@ -84,16 +82,17 @@ class FileDirectory:
 
     def claim(self, number: int) -> FileLease | None:
         """Lock the lock file, then make the directory of a lease."""
-        ensure_directory(self.leases)
+        ensure_directory(self.room, mode=PRIVATE_ROOM)
+        limit_rights(self.room, PRIVATE_ROOM)
         handle = self._try_lock(number)
         if handle is None:
             return None
         # Nobody makes this directory a second time: a leader that has lost its own has lost it
         # for good, even when another process comes to use the same number for a moment.
-        lease = FileLease(self, number, self.leases / f"aside-{number}-{_drawn()}", handle)
+        lease = FileLease(self, number, self.room / f"aside-{number}-{_drawn()}", handle)
         try:
             with store_errors(lease.aside, "create the directory"):
-                disk().mkdir(lease.aside)
+                disk().mkdir(lease.aside, PRIVATE_ROOM)
         except BaseException:
             lease.release()
             raise
@@ -113,30 +112,24 @@ class FileDirectory:
         finally:
             os.close(handle)
 
-    def has_lease(self, number: int) -> bool:
-        """Look for a directory of that number."""
-        found = map(_ASIDE.fullmatch, list_names(self.leases))
-        return any(aside is not None and int(aside[1]) == number for aside in found)
+    def leases(self) -> frozenset[int]:
+        """Look for the directories of leases."""
+        found = map(_ASIDE.fullmatch, list_names(self.room))
+        return frozenset(int(aside[1]) for aside in found if aside is not None)
 
     @property
-    def leases(self) -> Path:
+    def room(self) -> Path:
         """Where the leases are, among the entries of leaders."""
         return self.root / LeaderName.kind
 
     def lock(self, number: int) -> Path:
         """The file that the holder of a lease has locked."""
-        return self.leases / f"{number}.lock"
-
-    def clear_leftovers(self) -> None:
-        """Remove what creators without a lease have left aside when they were killed."""
-        for room, rooms, _ in os.walk(self.root):
-            rooms[:] = [name for name in rooms if not name.startswith(("aside-", _REMOVED))]
-            remove_leftovers(Path(room))
+        return self.room / f"{number}.lock"
 
     def _try_lock(self, number: int) -> int | None:
         path = self.lock(number)
         with store_errors(path, "open"):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         mine = False
         try:
             # A leader may have removed the file before we had the lock.
@@ -177,7 +170,7 @@ class FileLease:
 
     def create(self, name: str, data: bytes) -> bool:
         """Link an entry from the lease's directory."""
-        return self._directory.create_by_way_of(self.aside, name, data)
+        return self._directory.create(name, data, self.aside)
 
     def remove(self, name: str) -> bool:
         """Move an entry to the lease's directory, and unlink it there.
@@ -190,7 +183,7 @@ class FileLease:
 
     def fence(self) -> None:
         """Remove the directories of other leases, then clear what their holders left."""
-        leases = self._directory.leases
+        leases = self._directory.room
         names = list_names(leases)
         for name in names:
             found = _ASIDE.fullmatch(name)
@@ -203,8 +196,11 @@ class FileLease:
             if found and int(found[1]) < self.number:
                 remove_file(leases / name)
             elif name.startswith(_REMOVED):
-                _clear(leases / name)
-        self._directory.clear_leftovers()
+                remove_directory(leases / name, self._removed())
+        # What creators without a lease have left aside when they were killed.
+        for room, rooms, _ in os.walk(self._directory.root):
+            rooms[:] = [name for name in rooms if not name.startswith(("aside-", _REMOVED))]
+            remove_leftovers(Path(room))
 
     def release(self) -> None:
         """Remove the directory and the lock file, and let go of the lock."""
@@ -225,7 +221,7 @@ class FileLease:
             self._handle = None
 
     def _removed(self) -> Path:
-        return self._directory.leases / f"{_REMOVED}{_drawn()}"
+        return self._directory.room / f"{_REMOVED}{_drawn()}"
 
 
 def _drawn() -> str:
@@ -237,13 +233,6 @@ def _is_open_at(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _clear(directory: Path) -> None:
-    for name in list_names(directory):
-        remove_file(directory / name)
-    with contextlib.suppress(OSError):
-        disk().rmdir(directory)
 
 
 _all: weakref.WeakSet[FileLease] = weakref.WeakSet()

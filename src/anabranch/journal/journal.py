@@ -1,10 +1,8 @@
 """The journal: plans, commits, checkpoints and the like, one exclusively created entry each.
 
-Operations
-    ``create`` an entry, ``read`` one, list those of a kind, find the newest plan of a step and the
-    newest commit, and ``trim`` what retention no longer needs. A body is bytes that the caller
-    understands; the journal only keeps it, with a *nonce* by which a creator recognises its own
-    entry.
+A body is bytes that the caller understands; the journal only keeps it, with a *nonce* by which a
+creator recognises its own entry. Where entries are kept is behind ``port``: the journal names them,
+seals them and trims them.
 
 Guarantees
     The first creator of a name wins, whoever it is, and everybody else is given the winner's
@@ -23,16 +21,14 @@ Failure and recovery
     An entry says its own name, length and checksum (see ``envelope``). One that is truncated,
     flipped or under a wrong name is ``CorruptEntry``; one of a newer format is ``FutureFormat``.
     Reading changes nothing.
-
-Where entries are kept is behind ``port``: the journal names them, seals them and trims them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -46,35 +42,12 @@ from anabranch.journal.entry_names import (
     IdentityName,
     LeaderName,
     PlanName,
-    PublishedName,
-    RepairName,
     SegmentName,
     StepName,
 )
 from anabranch.journal.envelope import Entry, seal, unseal
 from anabranch.journal.port import EntryWriter, Lease
 from anabranch.journal.segments import Segment, decode_segment, encode_segment, fold
-
-__all__ = [
-    "BranchName",
-    "CheckpointName",
-    "CommitName",
-    "Entry",
-    "EntryName",
-    "Fence",
-    "IdentityName",
-    "Journal",
-    "LeaderName",
-    "Outcome",
-    "PlanName",
-    "PublishedName",
-    "RepairName",
-    "SegmentName",
-    "StepName",
-    "Taken",
-    "Trimmed",
-    "Won",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +70,7 @@ class Trimmed:
 
 
 Outcome: TypeAlias = Won | Taken | Trimmed
+Name = TypeVar("Name", CommitName, PlanName)
 
 
 class Fence(Protocol):
@@ -143,11 +117,31 @@ class Journal(EntryLists):
         """Give an entry, or raise ``MissingEntry``, ``CorruptEntry`` or ``FutureFormat``."""
         entry = self.find(name)
         if entry is None:
+            raise self.missing(name)
+        return entry
+
+    def missing(self, name: EntryName) -> MissingEntry:
+        """Give the error of an entry that must be there."""
+        return MissingEntry(
+            f"The journal has no entry {name}",
+            where=self.where(name),
+            do="Nothing was changed. Restore the directory from a copy, or open an older "
+            "checkpoint.",
+        )
+
+    def identity(self) -> Entry | None:
+        """Give the entry that says whose journal this is; ``None`` in a new journal.
+
+        ``MissingEntry`` if there are other entries than those of leaders, which come before it:
+        they would get a new identity, and be taken for those of another pipeline.
+        """
+        entry = self.find(IdentityName())
+        if entry is None and (self.branches() or self.lines()):
             raise MissingEntry(
-                f"The journal has no entry {name}",
-                where=self.where(name),
-                do="Nothing was changed. Restore the directory from a copy, or open an older "
-                "checkpoint.",
+                "The journal has entries, but its identity is missing",
+                where=self.where(IdentityName()),
+                do="Nothing was changed. Restore this file from a copy of the directory. If this "
+                "is itself a copy, it was not finished: copy again to another directory.",
             )
         return entry
 
@@ -158,19 +152,17 @@ class Journal(EntryLists):
 
     def latest_commit(self, branch: int = 0) -> CommitName | None:
         """Give the name of the newest commit, after making sure that it is durable."""
-        commits = self.commits(branch)
-        if not commits:
-            return None
-        self.settle(commits[-1])
-        return commits[-1]
+        return self._newest(self.commits(branch))
 
     def latest_plan(self, step: int, branch: int = 0) -> PlanName | None:
         """Give the highest revision of a step's plan, after making sure that it is durable."""
-        plans = [name for name in self.plans(branch) if name.step == step]
-        if not plans:
+        return self._newest([name for name in self.plans(branch) if name.step == step])
+
+    def _newest(self, names: Sequence[Name]) -> Name | None:
+        if not names:
             return None
-        self.settle(plans[-1])
-        return plans[-1]
+        self.settle(names[-1])
+        return names[-1]
 
     def settle(self, name: EntryName) -> None:
         """Make an entry durable whose creator may have been killed before it did."""
@@ -178,9 +170,9 @@ class Journal(EntryLists):
 
     def segment(self, branch: int = 0) -> Segment:
         """Give the sum of all steps below the floor: of the newest segment that is whole."""
-        for floor in reversed(self.floors(branch)):
+        for name in reversed(self.segments(branch)):
             with contextlib.suppress(CorruptEntry, msgspec.DecodeError):
-                entry = self.find(SegmentName(floor, branch))
+                entry = self.find(name)
                 if entry is not None:
                     return decode_segment(entry.body)
         return Segment()
@@ -213,25 +205,23 @@ class Journal(EntryLists):
         return (*old, *gone)
 
     def _put(self, name: EntryName, sealed: bytes) -> bool:
-        try:
-            return self._writer().create(str(name), sealed)
-        except StoreUnavailable:
-            self._check()
-            raise
+        with self._writer() as writer:
+            return writer.create(str(name), sealed)
 
     def _remove(self, name: EntryName) -> None:
+        with self._writer() as writer:
+            writer.remove(str(name))
+
+    @contextlib.contextmanager
+    def _writer(self) -> Iterator[EntryWriter]:
+        if self.fence is None:
+            yield self.directory
+            return
         try:
-            self._writer().remove(str(name))
+            yield self.fence.lease()
         except StoreUnavailable:
-            self._check()
-            raise
-
-    def _writer(self) -> EntryWriter:
-        return self.directory if self.fence is None else self.fence.lease()
-
-    def _check(self) -> None:
-        if self.fence is not None:
             self.fence.check()
+            raise
 
     def _raise_floor(self, last: int, floor: int, branch: int) -> None:
         # A step is counted when the floor passes it, whether it stays for a while or not, so
@@ -243,8 +233,8 @@ class Journal(EntryLists):
         self._put(name, seal(name, body, "segment"))
         # The one before stays: a listing that runs meanwhile may miss a name that is just being
         # added, and must then still see a floor.
-        for old in self.floors(branch)[:-2]:
-            self._remove(SegmentName(old, branch))
+        for old in self.segments(branch)[:-2]:
+            self._remove(old)
 
     def _folded(self, name: CommitName) -> tuple[int, bytes | None]:
         try:
@@ -258,8 +248,7 @@ class Journal(EntryLists):
         self.settle(name)
         entry = self.find(name)
         if entry is None:  # removed since, which only trimming does
-            floor = self._floor_above(name)
-            if floor is not None:
+            if (floor := self._floor_above(name)) is not None:
                 return Trimmed(floor)
             entry = self.read(name)
         return Won() if entry.nonce == nonce else Taken(entry)

@@ -1,9 +1,6 @@
 """Who may write to a pipeline's journal: one leader at a time, and what keeps the others out.
 
-Operations
-    ``lead`` makes this process the leader, if no other one lives or it is to be taken over;
-    ``journal`` creates and trims entries in its name; ``check`` says whether it still leads;
-    ``release`` ends it.
+The entry ``leader/<n>`` says who it is. The lease is there before it.
 
 Guarantees
     Numbers only grow. A leader writes by way of its lease, and its successor fences all lower
@@ -21,8 +18,6 @@ Failure and recovery
     ``DirectoryInUse`` names the leader that lives. A file system without locks is
     ``StoreUnavailable``: nobody leads on it. A kill at any point leaves at most a lease without a
     leader, which the next leader ends.
-
-The entry ``leader/<n>`` says who it is. The lease is there before it.
 """
 
 from __future__ import annotations
@@ -32,11 +27,12 @@ import datetime
 import secrets
 import time
 
+import msgspec
+
 from anabranch.errors import CorruptEntry, DirectoryInUse, Fenced, StoreUnavailable
 from anabranch.journal.entry_names import LeaderName
 from anabranch.journal.journal import Journal, Won
 from anabranch.journal.port import JournalDirectory, Lease
-from anabranch.records.entries import encode
 from anabranch.records.leader import MEMBERS, Leader, Member, decode_leader
 
 #: For how long another process that is just becoming the leader is waited for.
@@ -79,7 +75,9 @@ class Leadership:
         while True:
             self._lease = lease = self._claimed(take_over)
             try:
-                members = self._known_members()
+                last = self._leader(self._newest())
+                # Names and indices of those that take part stay.
+                members = MEMBERS if last is None else last.members
                 leader = Leader(lease.number, host, pid, clock_ns, address, members)
                 leads = self._established(lease, leader)
             except BaseException:
@@ -92,24 +90,29 @@ class Leadership:
             if take_over and self._directory.is_held(newest):
                 raise self._in_use(newest, "has just taken over this pipeline")
 
-    def _known_members(self) -> tuple[Member, ...]:
-        """Who takes part by the entry of the last leader: names and indices stay."""
-        leader = self._leader(self._newest())
-        return MEMBERS if leader is None else leader.members
-
     def _established(self, lease: Lease, leader: Leader) -> bool:
         """Whether this process leads now; False if another one was faster."""
         self.members = leader.members
         try:
             name = LeaderName(leader.number)
-            outcome = self.journal.create(name, encode(leader), secrets.token_hex(16))
+            outcome = self.journal.create(name, msgspec.json.encode(leader), secrets.token_hex(16))
         except Fenced:
             return False
         if outcome != Won():
             return False
-        self._end_lower(lease)
+        lease.fence()
+        # The one before stays, so that a listing that runs meanwhile sees one in any case.
+        for old in self.journal.leaders()[:-2]:
+            self._directory.remove(str(old))
         # A higher one that did not find this one's lease has its entry in place by now.
         return self._newest() == leader.number
+
+    def check_free(self) -> int:
+        """The number of the last leader; ``DirectoryInUse`` if it lives."""
+        newest = self._last()
+        if self._directory.is_held(newest):
+            raise self._in_use(newest, "runs this pipeline")
+        return newest
 
     def check(self) -> None:
         """Raise ``Fenced`` if this process does not lead any more."""
@@ -148,9 +151,7 @@ class Leadership:
         deadline = time.monotonic() + PATIENCE_SECONDS
         tried = 0
         while True:
-            newest = self._newest()
-            if not take_over and self._directory.is_held(newest):
-                raise self._in_use(newest, "runs this pipeline")
+            newest = self._last() if take_over else self.check_free()
             number = max(newest, tried) + 1
             lease = self._directory.claim(number)
             if lease is not None:
@@ -162,15 +163,14 @@ class Leadership:
                 tried = number
             time.sleep(0.02)
 
-    def _end_lower(self, lease: Lease) -> None:
-        """Fence all lower leaders, and forget the oldest."""
-        lease.fence()
-        # The one before stays, so that a listing that runs meanwhile sees one in any case.
-        for old in self.journal.leaders()[:-2]:
-            self._directory.remove(str(old))
+    def _last(self) -> int:
+        """The highest number that is in use or was."""
+        # A lease stands before its entry: the one below the highest had its entry once, and where
+        # that was removed, its number is not used again.
+        return max(self._newest(), *(lease - 1 for lease in self._directory.leases()), 0)
 
     def _newest(self) -> int:
-        return _newest_leader(self._directory)
+        return self.journal.newest_leader()
 
     def _leader(self, number: int) -> Leader | None:
         with contextlib.suppress(CorruptEntry):
@@ -201,9 +201,9 @@ def replaced_by(directory: JournalDirectory, number: int) -> int | None:
     A leader is replaced when its lease was ended, see above. Costs one listing as long as it
     leads.
     """
-    if directory.has_lease(number):
+    if number in directory.leases():
         return None
-    newest = _newest_leader(directory)
+    newest = Journal(directory).newest_leader()
     return newest if newest > number else None
 
 
@@ -216,10 +216,6 @@ def check_leads(directory: JournalDirectory, number: int) -> None:
             where=directory.where(),
             do="End this coordinator: nothing of it counts any more.",
         )
-
-
-def _newest_leader(directory: JournalDirectory) -> int:
-    return max((name.number for name in Journal(directory).leaders()), default=0)
 
 
 def _described(leader: Leader | None, number: int) -> str:

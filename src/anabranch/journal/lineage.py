@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
+from anabranch.journal.entry_names import BranchName
 from anabranch.journal.envelope import Entry, corrupt_entry
-from anabranch.journal.journal import BranchName, Journal
+from anabranch.journal.journal import Journal
 from anabranch.records.leader import Branch, decode_branch
 
 T = TypeVar("T")
@@ -49,9 +50,17 @@ def lineage(journal: Journal, branch: int) -> tuple[Stretch, ...]:
 
 
 def origin_of(journal: Journal, branch: int) -> Branch | None:
-    """Where a branch has left another one; None for the first, and where nothing says so."""
-    entry = journal.find(BranchName(branch)) if branch else None
+    """Where a branch has left another one; None for the first, and in a copy of a checkpoint.
+
+    ``MissingEntry`` if there are steps of the branch and of others, but not its entry.
+    """
+    if not branch:
+        return None
+    entry = journal.find(BranchName(branch))
     if entry is None:
+        lines = journal.lines()
+        if branch in lines and lines[0] < branch:
+            raise journal.missing(BranchName(branch))
         return None
     found = decoded(journal, entry, decode_branch)
     if found.parent >= branch:
@@ -61,10 +70,9 @@ def origin_of(journal: Journal, branch: int) -> Branch | None:
 
 def stands_at(journal: Journal, branch: int) -> int:
     """The last step of a branch by the names alone: its own, or the one it left from; or 0."""
-    steps = {name.step for name in journal.commits(branch)}
-    steps |= {name.step for name in journal.checkpoints(branch)}
-    if steps:
-        return max(steps)
+    names = (*journal.commits(branch), *journal.checkpoints(branch))
+    if names:
+        return max(name.step for name in names)
     origin = origin_of(journal, branch)
     return 0 if origin is None else origin.parent_step
 

@@ -1,9 +1,9 @@
 """The port to where a journal is kept: bytes under names, written once, and a lease to write them.
 
 A *name* is a path with slashes, such as ``commit/0/000000000007``; what is before its last slash is
-its *room*. ``FileDirectory`` keeps entries as files, ``anabranch.testing.memory_directory`` in
-memory. An object store could be the third. It needs no more than a put that fails if the name is
-taken (``If-None-Match: *``), reads and listings that show what was put, and a put that fails if the
+its *room*. ``FileDirectory`` keeps entries as files, a test's directory in memory. An object store
+could be the third. It needs no more than a put that fails if the name is taken
+(``If-None-Match: *``), reads and listings that show what was put, and a put that fails if the
 object has changed (``If-Match``) for the lease.
 
 Guarantees
@@ -23,7 +23,7 @@ Failure
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 
@@ -47,7 +47,7 @@ class EntryWriter(Protocol):
 class Lease(EntryWriter, Protocol):
     """The right to write as one leader, until it is released or fenced.
 
-    What is created and removed by way of it is so only as long as it stands. A directory of files
+    It creates and removes only as long as it stands. A directory of files
     links entries out of a directory of the lease's own, which whoever fences it removes. An object
     store puts only while the lease has time left, and who fences it waits until that is over.
     """
@@ -124,9 +124,9 @@ class JournalDirectory(EntryWriter, Protocol):
         """Whether a living process holds the lease of this number."""
         ...
 
-    def has_lease(self, number: int) -> bool:
-        """Whether a lease of this number was neither released nor fenced.
+    def leases(self) -> Collection[int]:
+        """The numbers of all leases that were neither released nor fenced.
 
-        Its process may be dead. Costs one listing.
+        Their processes may be dead. Costs one listing.
         """
         ...

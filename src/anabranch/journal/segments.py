@@ -34,13 +34,8 @@ class _Committed(msgspec.Struct):
 
 
 _committed = msgspec.json.Decoder(_Committed).decode
-_segment = msgspec.json.Decoder(Segment).decode
+decode_segment = msgspec.json.Decoder(Segment).decode
 encode_segment = msgspec.json.Encoder().encode
-
-
-def decode_segment(body: bytes) -> Segment:
-    """A segment from the journal."""
-    return _segment(body)
 
 
 def fold(segment: Segment, commits: Iterable[tuple[int, bytes | None]]) -> Segment:
@@ -57,17 +52,11 @@ def fold(segment: Segment, commits: Iterable[tuple[int, bytes | None]]) -> Segme
     for step, body in commits:
         steps += 1
         first, last = step if first is None else first, step
-        commit = _read(body)
-        if commit is None:
+        try:
+            commit = _committed(body or b"")
+        except msgspec.DecodeError:
             continue
         begun, ended = commit.clock_ns if begun is None else begun, commit.clock_ns
         for staged in commit.staged:
             rows[staged.sink] = rows.get(staged.sink, 0) + staged.rows
     return Segment(steps, first, last, begun, ended, rows)
-
-
-def _read(body: bytes | None) -> _Committed | None:
-    try:
-        return None if body is None else _committed(body)
-    except msgspec.DecodeError:
-        return None

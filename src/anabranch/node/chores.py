@@ -10,7 +10,7 @@ from pathlib import Path
 from anabranch.errors import StoreError
 from anabranch.node.opening import OpenPipeline
 from anabranch.protocol.failures import failure_of
-from anabranch.protocol.node import Checked, CheckOrder, Failure, SweepOrder
+from anabranch.protocol.node import Checked, CheckOrder, SweepOrder
 from anabranch.records.placed import OperatorState
 from anabranch.records.staged_file import StagedFile
 from anabranch.store.integrity import NeededFile, check_files, state_files
@@ -36,22 +36,18 @@ class Chores:
         self._sweeping = threading.Lock()
         self._check: CheckOrder | None = None
         self._files: tuple[NeededFile, ...] | None = None
-        self._checked: Checked | None = None
+        #: how far the last check is
+        self.checked: Checked | None = None
         self._sweep: SweepOrder | None = None
         self._swept: SweepOrder | None = None
-
-    @property
-    def checked(self) -> Checked | None:
-        """How far the last check is."""
-        return self._checked
 
     def to_check(self, order: CheckOrder) -> None:
         """Check a state; one that is being checked, or was found whole, is not checked again."""
         with self._guard:
-            failed = self._checked is not None and self._checked.failure is not None
+            failed = self.checked is not None and self.checked.failure is not None
             if failed or self._check != order:
                 self._check = order
-                self._files = self._checked = None
+                self._files = self.checked = None
 
     def to_sweep(self, order: SweepOrder) -> None:
         """Sweep; only the newest order counts."""
@@ -61,33 +57,35 @@ class Chores:
     def forget_check(self) -> None:
         """Drop what was checked: another one leads, and wants to know how the files are now."""
         with self._guard:
-            self._check = self._files = self._checked = None
+            self._check = self._files = self.checked = None
 
     def forget(self) -> None:
         """Drop all orders: something else is opened."""
+        self.forget_check()
         with self._guard:
-            self._check = self._sweep = self._swept = self._files = self._checked = None
+            self._sweep = self._swept = None
 
     def check_next(self, opened: OpenPipeline | None) -> bool:
         """Look at some files; False when there are none to look at."""
         with self._guard:
-            order, files, checked = self._check, self._files, self._checked
+            order, files, checked = self._check, self._files, self.checked
         if opened is None or order is None:
             return False
+        end, failure = 0, None
         if files is None or checked is None:
             files = state_files(order.states, order.files)
-            self._tell(order, files, 0, None)
-            return True
-        begin = checked.files_done
-        if begin >= len(files) or checked.failure is not None:
+        elif checked.files_done >= len(files) or checked.failure is not None:
             return False
-        failure = None
-        end = min(begin + AT_ONCE, len(files))
-        try:
-            check_files(self._store, files[begin:end], whole=order.whole)
-        except Exception as error:
-            failure = failure_of(error)
-        self._tell(order, files, end, failure)
+        else:
+            end = min(checked.files_done + AT_ONCE, len(files))
+            try:
+                check_files(self._store, files[checked.files_done : end], whole=order.whole)
+            except Exception as error:
+                failure = failure_of(error)
+        with self._guard:
+            if self._check is order:
+                self._files = files
+                self.checked = Checked(order.step, len(files), end, failure, order.asked)
         return True
 
     def sweep(
@@ -95,7 +93,7 @@ class Chores:
         opened: OpenPipeline,
         states: Sequence[Sequence[OperatorState]],
         staged: Sequence[StagedFile],
-        is_led: Callable[[], bool] = lambda: True,
+        is_led: Callable[[], bool],
     ) -> bool:
         """Carry out the newest order, or the last one again when files may go by now.
 
@@ -105,7 +103,25 @@ class Chores:
         """
         with self._sweeping:
             order = self._next_sweep()
-            return order is not None and self._carry_out(order, opened, states, staged, is_led)
+            if order is None:
+                return False
+            now = self._clock()
+            kept = [file for output in order.outputs for file in output.staged]
+            files = {*order.files, *opened.offers.files()}
+            needed = needed_files(
+                [*order.states, *states], [*kept, *opened.outbox.staged(), *staged], files
+            )
+            # Asked last: sources that have let go do not say what they need.
+            if opened.offers.closed:
+                return False
+            # What cannot be removed now is tried again with the next order.
+            with contextlib.suppress(StoreError):
+                if not is_led():
+                    return False
+                opened.offers.forget(order.positions)
+                self._sweeper.sweep_code({*order.codes, *self._codes})
+                self._sweeper.sweep(order.step, needed, now)
+            return True
 
     def pause(self) -> float | None:
         """How long until a file may go; None when none waits for that."""
@@ -122,37 +138,3 @@ class Chores:
             if order is not None:
                 self._swept = order
             return order
-
-    def _carry_out(
-        self,
-        order: SweepOrder,
-        opened: OpenPipeline,
-        states: Sequence[Sequence[OperatorState]],
-        staged: Sequence[StagedFile],
-        is_led: Callable[[], bool],
-    ) -> bool:
-        now = self._clock()
-        kept = [file for output in order.outputs for file in output.staged]
-        files = {*order.files, *opened.offers.files()}
-        needed = needed_files(
-            [*order.states, *states], [*kept, *opened.outbox.staged(), *staged], files
-        )
-        # Asked last: sources that have let go do not say what they need.
-        if opened.offers.closed:
-            return False
-        # What cannot be removed now is tried again with the next order.
-        with contextlib.suppress(StoreError):
-            if not is_led():
-                return False
-            opened.offers.forget(order.positions)
-            self._sweeper.sweep_code({*order.codes, *self._codes})
-            self._sweeper.sweep(order.step, needed, now)
-        return True
-
-    def _tell(
-        self, order: CheckOrder, files: tuple[NeededFile, ...], done: int, failure: Failure | None
-    ) -> None:
-        with self._guard:
-            if self._check is order:
-                self._files = files
-                self._checked = Checked(order.step, len(files), done, failure, order.asked)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
@@ -46,14 +45,12 @@ class HttpNode:
     def __init__(self, address: NodeAddress, deadline: float = DEADLINE_SECONDS) -> None:
         """Nothing is connected yet. ``deadline`` is how long an answer may take."""
         self.address = address
+        self._where = f"{address.host}:{address.port}, process {address.pid}"
         self._deadline = deadline
         self._own = threading.local()
 
     def report(self, leader: int, seen: int, seconds: float) -> NodeReport:
-        """What the node says, as soon as it is newer than ``seen`` or so many seconds are over.
-
-        Not longer than ``LONGEST_POLL``.
-        """
+        """What the node says once it is newer than ``seen``, ``LONGEST_POLL`` at the latest."""
         seconds = min(seconds, LONGEST_POLL)
         return decode_report(self._call("told", ReportCall(leader, seen, seconds), seconds))
 
@@ -84,18 +81,23 @@ class HttpNode:
 
     def _call(self, verb: str, call: msgspec.Struct, seconds: float = 0.0) -> bytes:
         """Post a call and give its answer; ``seconds`` is how long it may wait on purpose."""
-        body = encode(call)
-        with self._reaching(verb):
-            kept = getattr(self._own, "connection", None)
+        body, address = encode(call), self.address
+        kept = getattr(self._own, "connection", None)
+        try:
             if kept is not None:
                 with suppress(*_DEAD):
                     return self._posted(kept, verb, body, seconds)
                 self.close()
-            fresh = http.client.HTTPConnection(
-                self.address.host, self.address.port, timeout=self._deadline
-            )
+            fresh = http.client.HTTPConnection(address.host, address.port, timeout=self._deadline)
             self._own.connection = fresh
             return self._posted(fresh, verb, body, seconds)
+        except (*_DEAD, OSError, msgspec.DecodeError) as error:
+            self.close()
+            raise NodeUnreachable(
+                f"The node does not answer {verb!r}: {type(error).__name__}: {error}",
+                where=self._where,
+                do="It may have ended: another one is started where the coordinator can.",
+            ) from error
 
     def _posted(
         self, connection: http.client.HTTPConnection, verb: str, body: bytes, seconds: float
@@ -110,20 +112,5 @@ class HttpNode:
         if answer.status == http.client.OK:
             return data
         if answer.status == http.client.UNAUTHORIZED:
-            raise NodeUnreachable("Another node answers under this address", where=self._where())
+            raise NodeUnreachable("Another node answers under this address", where=self._where)
         raise error_of(decode_failure(data))
-
-    @contextmanager
-    def _reaching(self, verb: str) -> Iterator[None]:
-        try:
-            yield
-        except (*_DEAD, OSError, msgspec.DecodeError) as error:
-            self.close()
-            raise NodeUnreachable(
-                f"The node does not answer {verb!r}: {type(error).__name__}: {error}",
-                where=self._where(),
-                do="It may have ended: another one is started where the coordinator can.",
-            ) from error
-
-    def _where(self) -> str:
-        return f"{self.address.host}:{self.address.port}, process {self.address.pid}"

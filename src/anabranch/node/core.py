@@ -7,10 +7,8 @@ thread of its own: ``open_pending``, ``run_step`` and ``close_pending``; ``prepa
 ``poll_inputs`` of each source that may block, and of all others; ``publish_next`` of each sink;
 ``check_next``, ``sweep`` and ``cancel_pending``.
 
-What was ordered and how far that is, ``duties`` knows; here it is done, and the lock is here.
-
-Guarantees
-    Those of ``duties``. Nothing is published or acknowledged that no commit order covers.
+What was ordered and how far that is, ``node_machine`` knows; here it is done, under a lock. Nothing
+is published or acknowledged that no commit order covers.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from anabranch.errors import NodeUnreachable
+from anabranch.errors import JvmDied, NodeUnreachable
 from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import check_leads, replaced_by
 from anabranch.node.chores import Chores
@@ -28,7 +26,7 @@ from anabranch.node.offers import open_plainly
 from anabranch.node.opening import OpenPipeline, Surroundings, facts_of, open_pipeline
 from anabranch.node.outbox import Outbox
 from anabranch.node.step_runner import run_plan
-from anabranch.protocol.data_plane import Cancellable, DataPlane, PreparablePlane
+from anabranch.protocol.data_plane import Cancellable, DataPlane, MortalPlane, PreparablePlane
 from anabranch.protocol.node import (
     CheckOrder,
     CommitOrder,
@@ -74,10 +72,13 @@ class NodeCore:
         """
         self._program = program
         self._plane = plane
-        self._around = Surroundings(store, frames, open_source, clock, reached)
+        self._around = Surroundings(store, frames, open_source, clock, reached, self._check_plane)
         self._journal = FileDirectory(store / "journal")
         self._facts = facts_of(program, code, getattr(plane, "releasing", ""))
-        self._boot = boot
+        #: the names of the sinks, in the order of the dataflow
+        self.sinks = tuple(program.sinks)
+        #: what this node process calls itself
+        self.boot = boot
         self._application = application
         self._chores = Chores(store, {code, pickled or code}, grace_seconds, clock)
         # Guards everything below. Held briefly, never during work.
@@ -86,8 +87,10 @@ class NodeCore:
         self._opened: OpenPipeline | None = None
         #: of what is open, or was before it was closed
         self._outbox: Outbox | None = None
-        self._snapshot = snapshot_of(0, 0, program.bins, (), ())
-        self._exit = False
+        #: the state after the last committed step, as one value: any thread may read it
+        self.snapshot = snapshot_of(0, 0, program.bins, (), ())
+        #: whether the node is closed and its process is to end
+        self.exit_asked = False
 
     # ------------------------------------------------------------------------------ what is asked
 
@@ -97,7 +100,7 @@ class NodeCore:
             duties, opened, outbox = self._fenced(leader), self._opened, self._outbox
             return NodeReport(
                 version=duties.version,
-                boot=self._boot,
+                boot=self.boot,
                 application=self._application,
                 leader=duties.leader,
                 info=self._facts,
@@ -110,6 +113,7 @@ class NodeCore:
                 offer=None if opened is None else opened.offers.offer(running=duties.is_running),
                 source_failure=None if opened is None else opened.offers.failure,
                 published={} if outbox is None else outbox.done(),
+                sink_retries={} if outbox is None else outbox.retries(),
                 sink_failure=None if outbox is None else outbox.failure,
                 checked=self._chores.checked,
                 committed=duties.committed,
@@ -136,7 +140,7 @@ class NodeCore:
                 case _:
                     duties.take_note(order)
             stop = duties.cancelled
-            self._woken()
+            self.wake()
         if stop:
             self.cancel_pending()
 
@@ -158,25 +162,10 @@ class NodeCore:
                 return duties.ran[1]
         raise NodeUnreachable(f"The node has no result of step {step}, revision {revision}")
 
-    @property
-    def snapshot(self) -> Snapshot:
-        """The state after the last committed step, as one value: any thread may read it."""
-        return self._snapshot
-
-    @property
-    def boot(self) -> str:
-        """What this node process calls itself."""
-        return self._boot
-
-    @property
-    def exit_asked(self) -> bool:
-        """Whether the node is closed and its process is to end."""
-        return self._exit
-
-    def wait_told(self, seen: int, seconds: float) -> None:
-        """Wait until what the node says is newer than ``seen``, or for so many seconds."""
+    def wait_told(self, seen: int, seconds: float, over: Callable[[], bool]) -> None:
+        """Wait until what the node says is newer than ``seen``, all is over, or for so long."""
         with self._changed:
-            self._changed.wait_for(lambda: self._duties.version > seen, seconds)
+            self._changed.wait_for(lambda: self._duties.version > seen or over(), seconds)
 
     @property
     def beat(self) -> int:
@@ -191,30 +180,19 @@ class NodeCore:
     def wake(self) -> None:
         """Let whoever waits look again."""
         with self._changed:
-            self._woken()
+            self._duties.beat += 1
+            self._changed.notify_all()
 
     @property
-    def blocking_sources(self) -> tuple[str, ...]:
-        """The names of the sources that may keep others waiting."""
+    def source_groups(self) -> list[list[str]]:
+        """The sources that are asked one after the other, then each that may block, alone."""
         nodes = self._program.physical.sources()
-        return tuple(node.name for node in nodes if blocks(node.source))
-
-    @property
-    def other_sources(self) -> tuple[str, ...]:
-        """The names of the sources that are asked one after the other."""
-        alone = self.blocking_sources
-        names = [node.name for node in self._program.physical.sources()]
-        return tuple(name for name in names if name not in alone)
-
-    @property
-    def sinks(self) -> tuple[str, ...]:
-        """The names of the sinks, in the order of the dataflow."""
-        return tuple(self._program.sinks)
+        alone = [[node.name] for node in nodes if blocks(node.source)]
+        return [[node.name for node in nodes if not blocks(node.source)], *alone]
 
     def publish_pause(self, sink: str) -> float | None:
         """How long a sink has to be left alone; None: until something comes."""
-        with self._changed:
-            opened = None if self._duties.is_replaced else self._opened
+        opened = None if self._duties.is_replaced else self._opened
         return None if opened is None else opened.outbox.pause(sink)
 
     def chores_pause(self) -> float | None:
@@ -241,6 +219,7 @@ class NodeCore:
             check_leads(self._journal, leader)
             opened = open_pipeline(self._program, order, self._around)
         except Exception as error:
+            self._check_plane()
             with self._changed:
                 duties.could_not_open(order, error)
                 self._changed.notify_all()
@@ -248,12 +227,8 @@ class NodeCore:
         with self._changed:
             self._opened = opened
             self._outbox = opened.outbox
-            self._snapshot = Snapshot(
-                order.step,
-                order.clock_ns,
-                self._program.bins,
-                opened.states,
-                dict(order.placement),
+            self.snapshot = Snapshot(
+                order.step, order.clock_ns, self._program.bins, opened.states, dict(order.placement)
             )
             duties.has_opened(order, opened.states)
             self._pause_sources()
@@ -272,6 +247,7 @@ class NodeCore:
                 raise cancelled(plan)
             result = run_plan(self._program, self._plane, opened.offers, self._around, plan, states)
         except Exception as error:
+            self._check_plane()
             with self._changed:
                 duties.has_failed(plan, error)
                 self._changed.notify_all()
@@ -297,23 +273,18 @@ class NodeCore:
 
     def poll_inputs(self, sources: Sequence[str] | None = None) -> bool:
         """Acknowledge what is committed, and let the offer grow by what these sources have."""
-        with self._changed:
-            opened = self._opened
+        opened = self._opened
         return opened is not None and opened.offers.poll(sources) and self._grown()
 
     def publish_next(self, sink: str) -> bool:
         """Publish the next committed step to a sink, or several if it takes them."""
-        with self._changed:
-            opened = self._opened
-        if opened is None:
-            return False
-        return opened.outbox.publish_next(sink, self._is_led) and self._grown()
+        opened = self._opened
+        published = opened is not None and opened.outbox.publish_next(sink, self._is_led)
+        return published and self._grown()
 
     def check_next(self) -> bool:
         """Look at some files of the state that is to be checked."""
-        with self._changed:
-            opened = self._opened
-        return self._chores.check_next(opened) and self._grown()
+        return self._chores.check_next(self._opened) and self._grown()
 
     def sweep(self) -> bool:
         """Remove what nobody needs any more, as ordered, and again when its time has come."""
@@ -345,7 +316,7 @@ class NodeCore:
             self._chores.sweep(opened, [duties.states], [], self._is_led)
             opened.close()
         with self._changed:
-            self._exit = self._exit or order.exit
+            self.exit_asked = self.exit_asked or order.exit
         return self._grown()
 
     def cancel_pending(self) -> bool:
@@ -363,10 +334,7 @@ class NodeCore:
         self.cancel_pending()
 
     def shut(self, seconds: float) -> None:
-        """Let go of everything at once: nothing more is published.
-
-        A sink is waited for so many seconds at most.
-        """
+        """Let go of everything at once; a sink is waited for so many seconds at most."""
         with self._changed:
             opened, self._opened = self._opened, None
             self._duties.to_open = None
@@ -375,11 +343,21 @@ class NodeCore:
         if opened is not None:
             opened.close(seconds)
 
-    def _is_led(self) -> bool:
-        """Whether the leader that gives the orders still leads: looks in the journal.
+    def cause_of(self, error: BaseException) -> BaseException:
+        """What is to blame for an error: the death of the data plane, or the error itself."""
+        try:
+            self._check_plane()
+        except JvmDied as died:
+            return died
+        return error
 
-        Once another one does, its calls are refused.
-        """
+    def _check_plane(self) -> None:
+        """Raise ``JvmDied`` if the data plane is dead: nothing else is to blame then."""
+        if isinstance(self._plane, MortalPlane):
+            self._plane.check_alive()
+
+    def _is_led(self) -> bool:
+        """Whether the leader still leads, by the journal; once it does not, it is refused."""
         with self._changed:
             leader, known = self._duties.leader, self._duties.is_replaced
         successor = None if known else replaced_by(self._journal, leader)
@@ -414,7 +392,7 @@ class NodeCore:
         if ran is None:
             return
         plan, result = ran
-        self._snapshot = snapshot_of(
+        self.snapshot = snapshot_of(
             plan.step, plan.clock_ns, self._program.bins, result.states, plan.placement
         )
         if order.replayed:
@@ -430,7 +408,3 @@ class NodeCore:
             self._duties.grown()
             self._changed.notify_all()
         return True
-
-    def _woken(self) -> None:
-        self._duties.beat += 1
-        self._changed.notify_all()

@@ -46,10 +46,7 @@ def code_of(reference: str) -> str:
 
 
 def load_flow(reference: str) -> Dataflow:
-    """Import the module, once, so that tasks can import it too, and give its dataflow.
-
-    The module's directory becomes the first that is searched for modules.
-    """
+    """Import the module, once and by its own name, as tasks do, and give its dataflow."""
     path, name = split_reference(reference)
     if not path.is_file():
         raise FlowNotFound("There is no such file", where=str(path), do=_DO)

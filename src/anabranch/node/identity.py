@@ -37,11 +37,9 @@ def fitting(
     found = []
     for shape in shapes(program):
         state = kept.pop(shape.operator, None)
-        if state is None:
-            found.append(OperatorState(shape, (), (0,) * program.bins))
-            continue
-        _check_shape(state.shape, shape, directory)
-        found.append(state)
+        if state is not None:
+            _check_shape(state.shape, shape, directory)
+        found.append(state or OperatorState(shape, (), (0,) * program.bins))
     for operator, state in kept.items():
         if any(state.live):
             raise ChangedDataflow(
@@ -67,10 +65,7 @@ def check_sources(program: Program, read: Iterable[Input], directory: Path) -> N
 
 
 def check_outputs(
-    program: Program,
-    outputs: Iterable[Output],
-    published: Mapping[str, int],
-    directory: Path,
+    program: Program, outputs: Iterable[Output], published: Mapping[str, int], directory: Path
 ) -> None:
     """Refuse a program that cannot publish what is committed: a sink is gone or reads other files.
 

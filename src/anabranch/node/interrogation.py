@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 
 import msgspec
 
@@ -31,13 +31,13 @@ def worker_loads(physical: Physical, plan: Plan, settled: StepOutcome) -> tuple[
         for number, worker in enumerate(assignment.workers):
             owned.setdefault(worker, []).append(number)
         for worker, bins in sorted(owned.items()):
-            total = sum(rows.get(number, 0) for number in bins)
+            total = sum(rows[number] for number in bins)
             each = spent.get(worker, 0.0) / total if total else 0.0
             loads = tuple(
                 BinLoad(
-                    keys=more.get((assignment.region, number), 0),
-                    rows=float(rows.get(number, 0)),
-                    seconds=rows.get(number, 0) * each,
+                    keys=more[assignment.region, number],
+                    rows=float(rows[number]),
+                    seconds=rows[number] * each,
                 )
                 for number in bins
             )
@@ -57,15 +57,14 @@ def part_reports(physical: Physical, plan: Plan, settled: StepOutcome) -> dict[s
     return {part: msgspec.Raw(msgspec.json.encode(said)) for part, said in found.items()}
 
 
-def _registered(settled: StepOutcome) -> dict[tuple[str, int], int]:
+def _registered(settled: StepOutcome) -> Counter[tuple[str, int]]:
     """The keys that operators have registered beyond those that they have saved, by bin."""
     live = {state.operator: state.live for state in settled.states}
-    found: dict[tuple[str, int], int] = {}
+    found: Counter[tuple[str, int]] = Counter()
     for report in settled.registered:
         saved = live.get(report.operator)
         for number, keys in zip(report.bins, report.keys, strict=True):
-            more = keys if saved is None else max(keys - saved[number], 0)
-            found[report.region, number] = found.get((report.region, number), 0) + more
+            found[report.region, number] += max(keys - (saved[number] if saved else 0), 0)
     return found
 
 
@@ -98,32 +97,26 @@ def moving_seconds(settled: StepOutcome) -> float:
     return max(spent.values(), default=0.0)
 
 
-def _rows(physical: Physical, assignment: Assignment, settled: StepOutcome) -> dict[int, int]:
+def _rows(physical: Physical, assignment: Assignment, settled: StepOutcome) -> Counter[int]:
     """The rows that came to each bin of a region, or that were read of each partition."""
+    found: Counter[int] = Counter()
     if assignment.source:
-        read: dict[int, int] = {}
         for each in settled.read:
             if each.source == assignment.region:
-                place = each.partition % len(assignment.workers)
-                read[place] = read.get(place, 0) + each.rows
-        return read
-    places = {place for _, place in _arrivals(physical, assignment.region)}
-    found: dict[int, int] = {}
+                found[each.partition % len(assignment.workers)] += each.rows
+        return found
+    places = {
+        edge.place
+        for level in physical.levels
+        for group in level.groups
+        if group.region == assignment.region
+        for edge in level.inputs
+        if edge.consumer in group.operators
+    }
     for count in settled.counts:
         if count.place in places:
-            for number, rows in zip(count.bins, count.bin_rows, strict=True):
-                found[number] = found.get(number, 0) + rows
+            found.update(dict(zip(count.bins, count.bin_rows, strict=True)))
     return found
-
-
-def _arrivals(physical: Physical, region: str) -> Iterator[tuple[int, str]]:
-    """The places at which rows come to a region, each with its level."""
-    for level in physical.levels:
-        for group in level.groups:
-            if group.region == region:
-                for edge in level.inputs:
-                    if edge.consumer in group.operators:
-                        yield level.number, edge.place
 
 
 def _seconds(physical: Physical, region: str, settled: StepOutcome) -> dict[int, float]:

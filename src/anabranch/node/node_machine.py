@@ -42,7 +42,6 @@ class Duties:
     """The orders of a node and where it stands with them."""
 
     def __init__(self) -> None:
-        """Nothing is open, and nobody leads."""
         #: grows with whatever a leader may want to hear
         self.version = 1
         #: grows whenever there may be something to do
@@ -114,8 +113,6 @@ class Duties:
                 self._note_step(order.plan)
             case CloseOrder() if self.is_meant(order.opened):
                 self.to_close = order
-            case _:
-                pass
 
     def commit(self, order: CommitOrder) -> Ran | None:
         """The step that the order commits, once; None where it tells nothing new."""

@@ -15,9 +15,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
@@ -49,6 +48,27 @@ def open_plainly(name: str, source: Source, position: bytes | None, log: SourceL
     return source.open(position, log)
 
 
+@dataclass(slots=True, eq=False)
+class _Source:
+    """A source of the dataflow. ``asking`` is held while its enumerator is called."""
+
+    name: str
+    source: Source
+    #: up to where it has handed out
+    position: bytes | None
+    asking: threading.RLock = field(default_factory=threading.RLock)
+    enumerator: Enumerator | None = None
+    #: the enumerator, if it can: to find out whether it has a protocol's methods takes long
+    grower: Growing | None = None
+    attended: Attended | None = None
+    #: the commit that it was told of
+    acknowledged: tuple[Input, ...] | None = None
+    failure: Failure | None = None
+    retry_at: float = 0.0
+    ended: bool = False
+    partitions: int | None = None
+
+
 class Offers:
     """The open sources of a pipeline, and what they offer."""
 
@@ -62,54 +82,46 @@ class Offers:
         limit: InputLimit,
         clock: Callable[[], float],
         open_source: Opener = open_plainly,
+        check_plane: Callable[[], None] = lambda: None,
     ) -> None:
         """Open every source after ``pending``, else after ``read``, else at its beginning.
 
         ``step`` is the last committed one; ``pending`` is the input of the step after it, where
         that is planned already.
         """
-        self._sources: dict[str, Source] = {n.name: n.source for n in physical.sources()}
+        positions = {g.source: bytes(g.position) for g in (*read, *pending)}
+        self._sources = {
+            node.name: _Source(node.name, node.source, positions.get(node.name))
+            for node in physical.sources()
+        }
         self._log = StoreLog(store)
         self._open_source = open_source
         self._clock = clock
-        self._asking = {name: threading.RLock() for name in self._sources}
+        self._check_plane = check_plane
         self._guard = threading.Lock()
-        self._enumerators: dict[str, Enumerator] = {}
-        self._ended: set[str] = set()
-        self._partitions: dict[str, int] = {}
         self._paused: frozenset[str] = frozenset()
-        self._positions = {g.source: bytes(g.position) for g in (*read, *pending)}
         self._step = step
         self._limit = limit
         self._taken: tuple[Input, ...] | None = tuple(pending) or None
         self._taken_offer: Offer | None = None
         self._growing = Gathered()
         self._committed: tuple[Input, ...] = tuple(read)
-        #: the commit that each source was told of
-        self._acknowledged: dict[str, tuple[Input, ...]] = {}
-        self._failed: dict[str, Failure] = {}
-        self._growers: set[str] = set()
-        self._attended: set[str] = set()
-        self._retry_at: dict[str, float] = {}
-        self._closed = False
+        #: whether the sources have let go: nobody knows any more what they need
+        self.closed = False
         try:
-            for name in self._sources:
-                self._open(name)
+            for each in self._sources.values():
+                self._open(each)
         except BaseException:
             with contextlib.suppress(Exception):
                 self.close()
             raise
 
     @property
-    def closed(self) -> bool:
-        """Whether the sources have let go: nobody knows any more what they need."""
-        return self._closed
-
-    @property
     def failure(self) -> Failure | None:
         """Why a source gives nothing now."""
         with self._guard:
-            return next(iter(self._failed.values()), None)
+            failures = (each.failure for each in self._sources.values())
+            return next((failure for failure in failures if failure is not None), None)
 
     def offer(self, *, running: bool) -> Offer:
         """What waits: for the next step, or, while that is ``running``, for the one after it.
@@ -131,10 +143,7 @@ class Offers:
             return self._growing.inputs() if offer.full and offer.step == step else None
 
     def close_offer(self, step: int, inputs: tuple[Input, ...]) -> None:
-        """Let the offer of a step stay as it is, also under a larger limit, if it is still this.
-
-        Somebody has prepared for it: that counts for more than some rows.
-        """
+        """Let an offer stay as it is: somebody has prepared for it, if it is still this one."""
         with self._guard:
             same = [(g.source, g.slices) for g in inputs] == [
                 (g.source, g.slices) for g in self._growing.inputs()
@@ -159,16 +168,14 @@ class Offers:
     def commit(self, step: int, positions: tuple[Input, ...], limit: InputLimit) -> None:
         """The step that was taken is committed: what follows is for the next one."""
         with self._guard:
-            self._step = step
-            self._limit = limit
+            self._step, self._limit = step, limit
             self._taken = self._taken_offer = None
             self._committed = positions
 
     def replayed(self, step: int, limit: InputLimit) -> None:
         """A step that was read long ago is done again: what waits, or is taken, waits on."""
         with self._guard:
-            self._step = step
-            self._limit = limit
+            self._step, self._limit = step, limit
 
     def limit(self, limit: InputLimit) -> None:
         """Let the offer grow up to another limit."""
@@ -190,15 +197,16 @@ class Offers:
         """
         before = self.failure
         changed = False
-        for name in self._asking if names is None else names:
-            with self._asking[name]:
-                if self._closed or self._clock() < self._retry_at.get(name, 0.0):
+        for name in self._sources if names is None else names:
+            each = self._sources[name]
+            with each.asking:
+                if self.closed or self._clock() < each.retry_at:
                     continue
-                with self._watched(name):
-                    if name not in self._enumerators:
-                        self._open(name)
-                    self._acknowledge(name)
-                    changed |= self._ask(name)
+                with self._watched(each):
+                    if each.enumerator is None:
+                        self._open(each)
+                    self._acknowledge(each)
+                    changed |= self._ask(each)
         return changed or self.failure != before
 
     def acknowledge(self) -> None:
@@ -206,29 +214,28 @@ class Offers:
 
         One that fails is not tried again: whoever opens it next tells it.
         """
-        for name in self._asking:
-            with self._asking[name]:
-                if name in self._enumerators:
-                    with self._watched(name):
-                        self._acknowledge(name)
+        for each in self._sources.values():
+            with each.asking:
+                if each.enumerator is not None:
+                    with self._watched(each):
+                        self._acknowledge(each)
 
     def files(self) -> frozenset[str]:
         """The files of the source log that are needed: by sources, offers and the last commit."""
-        found: frozenset[str] = frozenset()
-        for name in self._asking:
-            with self._asking[name]:
-                if name in self._enumerators:
-                    found |= self._enumerators[name].files()
+        needed: set[str] = set()
+        for each in self._sources.values():
+            with each.asking:
+                if each.enumerator is not None:
+                    needed.update(f"{LOG_ROOM}/{name}" for name in each.enumerator.files())
         # After the sources were asked: what one hands out meanwhile is in the offer.
         with self._guard:
             inputs = (*self._committed, *(self._taken or ()), *self._growing.inputs())
-        needed = {name for given in inputs for name in self._files_of(given)}
-        return frozenset({*needed, *(f"{LOG_ROOM}/{name}" for name in found)})
+        return frozenset(needed.union(*map(self._files_of, inputs)))
 
     def _files_of(self, given: Input) -> tuple[str, ...]:
         """The files in the store that a position needs."""
-        source = self._sources.get(given.source)
-        names = () if source is None else source.log_files(bytes(given.position))
+        each = self._sources.get(given.source)
+        names = () if each is None else each.source.log_files(bytes(given.position))
         return tuple(sorted(f"{LOG_ROOM}/{name}" for name in names))
 
     def forget(self, kept: Sequence[Sequence[Input]]) -> None:
@@ -236,125 +243,120 @@ class Offers:
 
         A source that some kept step has not read yet keeps everything.
         """
-        for name in self._asking:
-            found = [[bytes(g.position) for g in each if g.source == name] for each in kept]
-            with self._asking[name]:
-                enumerator = self._enumerators.get(name)
-                if isinstance(enumerator, Forgetting) and all(found):
+        for each in self._sources.values():
+            own = [[g for g in inputs if g.source == each.name] for inputs in kept]
+            with each.asking:
+                if isinstance(each.enumerator, Forgetting) and all(own):
                     with contextlib.suppress(StoreError):
-                        enumerator.forget([position for each in found for position in each])
+                        each.enumerator.forget([bytes(g.position) for found in own for g in found])
 
     def check(self, inputs: Sequence[Input]) -> None:
         """Raise if some input is not what it was when it was planned."""
         for given in inputs:
-            self._sources[given.source].check(given.slices)
+            self._sources[given.source].source.check(given.slices)
 
     def close(self) -> None:
         """Let the sources let go: every one is asked, whatever the others raise."""
-        self._closed = True
+        self.closed = True
         with contextlib.ExitStack() as closing:
-            for name in self._asking:
-                closing.callback(self._close, name)
-        self._sources = {}
+            for each in self._sources.values():
+                closing.callback(self._close, each)
 
-    def _close(self, name: str) -> None:
-        with self._asking[name]:
-            enumerator = self._enumerators.pop(name, None)
-            if isinstance(enumerator, Attended):
-                enumerator.close()
+    def _close(self, each: _Source) -> None:
+        with each.asking:
+            each.enumerator, attended = None, each.attended
+            each.grower = each.attended = None
+            if attended is not None:
+                attended.close()
 
-    def _open(self, name: str) -> None:
-        source = self._sources[name]
-        opened = self._open_source(name, source, self._positions.get(name), self._log)
-        self._enumerators[name] = opened
-        # Asked once: whether an object has a protocol's methods takes long to find out.
-        (self._growers.add if isinstance(opened, Growing) else self._growers.discard)(name)
-        (self._attended.add if isinstance(opened, Attended) else self._attended.discard)(name)
+    def _open(self, each: _Source) -> None:
+        opened = self._open_source(each.name, each.source, each.position, self._log)
+        each.enumerator = opened
+        each.grower = opened if isinstance(opened, Growing) else None
+        each.attended = opened if isinstance(opened, Attended) else None
 
     @contextlib.contextmanager
-    def _watched(self, name: str) -> Iterator[None]:
+    def _watched(self, each: _Source) -> Iterator[None]:
         """Keep why a source failed; it is opened again where it stood, after a while."""
         try:
             yield
         except Exception as error:
-            self._acknowledged.pop(name, None)
+            self._check_plane()
+            each.acknowledged = None
             with contextlib.suppress(Exception):
-                self._close(name)
+                self._close(each)
             with self._guard:
-                self._failed[name] = failure_of(error)
-                self._retry_at[name] = self._clock() + RETRY_SECONDS
+                each.failure = failure_of(error)
+                each.retry_at = self._clock() + RETRY_SECONDS
         else:
             with self._guard:
-                self._failed.pop(name, None)
+                each.failure = None
 
-    def _acknowledge(self, name: str) -> None:
+    def _acknowledge(self, each: _Source) -> None:
         """Tell a source that wants to know what the last commit covers (R5), once."""
         with self._guard:
             committed = self._committed
-        if name in self._attended and self._acknowledged.get(name) is not committed:
-            enumerator = cast(Attended, self._enumerators[name])
+        if each.attended is not None and each.acknowledged is not committed:
             for given in committed:
-                if given.source == name:
-                    enumerator.acknowledge(bytes(given.position))
-        self._acknowledged[name] = committed
+                if given.source == each.name:
+                    each.attended.acknowledge(bytes(given.position))
+        each.acknowledged = committed
 
-    def _ask(self, name: str) -> bool:
+    def _ask(self, each: _Source) -> bool:
         """Ask one source for what its share has room for."""
         with self._guard:
             asked = self._growing
-            room = self._room(name)
-            begun = name in asked.shares and bool(asked.shares[name].slices)
-        if room is None:
+            room = self._room(each)
+            share = asked.shares.get(each.name)
+            begun = share is not None and bool(share.slices)
+        assert each.enumerator is not None, "a source is open when it is asked"
+        if room is None or (begun and each.grower is None):
             return False
-        enumerator = self._enumerators[name]
-        if not begun:
-            batch = enumerator.next(room)
-        elif name in self._growers:
-            batch = cast(Growing, enumerator).more(room)
-        else:
-            return False
+        batch = each.grower.more(room) if begun and each.grower else each.enumerator.next(room)
         with self._guard:
             if self._growing is not asked:
                 # It was taken meanwhile: that one is full, not the one after it.
                 batch = replace(batch, full=False)
-            known = name in self._growing.shares
-            fuller = known and self._growing.shares[name].full != batch.full
-            self._growing.add(name, batch)
-            self._positions[name] = batch.position
-            if batch.ended:
-                self._ended.add(name)
+            share = self._growing.shares.get(each.name)
+            fuller = share is not None and share.full != batch.full
+            self._growing.add(each.name, batch)
+            each.position = batch.position
+            each.ended |= batch.ended
             if batch.partitions is not None:
-                self._partitions[name] = batch.partitions
+                each.partitions = batch.partitions
             return bool(batch.slices) or batch.ended or fuller
 
-    def _room(self, name: str) -> Limit | None:
+    def _room(self, each: _Source) -> Limit | None:
         """What a source may add to the offer; None for nothing. Each has its turn in every offer.
 
         Sources that were not asked yet share what is left, so that the first does not take it all.
         """
         growing, limit = self._growing, self._limit
-        if name in self._ended or name in self._paused or growing.closed:
-            return None
-        share = growing.shares.get(name)
-        if share is not None and share.full:
+        share = growing.shares.get(each.name)
+        if self._is_silent(each) or growing.closed or (share is not None and share.full):
             return None
         rows = None if limit.rows is None else limit.rows - growing.rows
         size = None if limit.bytes is None else limit.bytes - growing.bytes
         spent = (rows is not None and rows <= 0) or (size is not None and size <= 0)
         if spent and share is not None and share.slices:
             return None
-        waiting = len(set(self._sources) - growing.asked - self._ended - self._paused) or 1
-        if name in growing.asked:
-            waiting = 1
+        waiting = 1
+        if share is None:
+            others = (o for o in self._sources.values() if o.name not in growing.shares)
+            waiting = sum(1 for other in others if not self._is_silent(other))
         return Limit(
             None if rows is None else max(1, rows // waiting),
             None if size is None else max(1, size // waiting),
         )
 
+    def _is_silent(self, each: _Source) -> bool:
+        """Whether nothing is asked of it: it has ended, or is paused."""
+        return each.ended or each.name in self._paused
+
     def _told(self) -> Offer:
         growing, limit = self._growing, self._limit
         rows, size = growing.rows, growing.bytes
-        ended = self._ended >= set(self._sources)
+        sources = self._sources.values()
         full = limit.rows is not None and rows >= limit.rows
         full |= limit.bytes is not None and size >= limit.bytes
         return Offer(
@@ -363,18 +365,18 @@ class Offers:
             bytes=size,
             by_source={n: s.rows for n, s in growing.shares.items() if s.rows},
             full=full or growing.closed or (rows > 0 and self._no_more()),
-            ended=ended,
-            partitions=dict(self._partitions),
+            ended=all(each.ended for each in sources),
+            partitions={s.name: s.partitions for s in sources if s.partitions is not None},
         )
 
     def _no_more(self) -> bool:
         """Whether no source can add anything to this offer."""
-        for name in self._sources:
-            share = self._growing.shares.get(name)
-            if name in self._ended or name in self._paused:
+        for each in self._sources.values():
+            share = self._growing.shares.get(each.name)
+            if self._is_silent(each):
                 continue
             if share is None or not share.slices:
                 return False
-            if not share.full and name in self._enumerators and name in self._growers:
+            if not share.full and each.grower is not None:
                 return False
         return True

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch.dataflow.graph import GraphNode, SinkNode
+from anabranch.dataflow.graph import GraphNode
 from anabranch.node.identity import check_outputs, check_sources, fitting, shapes
 from anabranch.node.offers import Offers
 from anabranch.node.outbox import Outbox
 from anabranch.protocol.node import GraphNodeInfo, OpenOrder, ProgramInfo, SinkInfo
-from anabranch.protocol.sinks import Frames, Publisher, SinkContext, takes_back
+from anabranch.protocol.sinks import Frames, Publisher, SinkContext, retry_of, takes_back
 from anabranch.protocol.sources import Opener
 from anabranch.records.placed import OperatorState
 from anabranch.store.integrity import check_files, state_files
@@ -28,6 +28,8 @@ class Surroundings:
     open_source: Opener
     clock: Callable[[], float]
     reached: Callable[[str, int], None]
+    #: raises if what runs the steps is dead: whatever failed then, failed by that
+    check_plane: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,10 @@ def facts_of(program: Program, code: str, releasing: str = "") -> ProgramInfo:
         regions=tuple(region.name for region in program.physical.regions),
         shapes=shapes(program),
         sources=tuple(node.name for node in program.physical.sources()),
-        sinks=tuple(_sink_facts(name, node) for name, node in program.sinks.items()),
+        sinks=tuple(
+            SinkInfo(name, node.sink.stage_format, takes_back(node.sink))
+            for name, node in program.sinks.items()
+        ),
         endings=program.endings,
         partitions=program.partitions,
         releasing=releasing,
@@ -77,10 +82,7 @@ def _node_facts(program: Program, node: GraphNode) -> GraphNodeInfo:
 
 
 def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> OpenPipeline:
-    """Check that the dataflow fits and the files are there; then open sources and sinks.
-
-    Raises ``AnabranchError``; then nothing is open.
-    """
+    """Check that the dataflow and the files fit; then open sources and sinks, all or nothing."""
     states = fitting(program, order.states or (), around.store)
     check_sources(program, (*order.positions, *order.pending), around.store)
     check_outputs(program, order.outputs, order.published, around.store)
@@ -95,6 +97,7 @@ def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> O
         order.limit,
         around.clock,
         around.open_source,
+        around.check_plane,
     )
     return OpenPipeline(states, offers, outbox)
 
@@ -111,11 +114,10 @@ def _opened_sinks(program: Program, order: OpenOrder, around: Surroundings) -> O
     back_to = order.rewound
     if back_to is not None:
         done = {name: min(step, back_to) for name, step in done.items()}
-    outbox = Outbox(publishers, done, order.outputs, around.clock, around.reached)
+    retries = {name: retry_of(node.sink) for name, node in program.sinks.items()}
+    outbox = Outbox(
+        publishers, done, order.outputs, around.clock, around.reached, retries, around.check_plane
+    )
     if back_to is not None:
         outbox.take_back(back_to)
     return outbox
-
-
-def _sink_facts(name: str, node: SinkNode) -> SinkInfo:
-    return SinkInfo(name, node.sink.stage_format, takes_back(node.sink))

@@ -1,8 +1,8 @@
 """Committed output on its way: published in step order to each sink, whatever the others do.
 
-A sink that fails is asked again a few times, each time after a longer while; then publishing to it
-stops with the reason, and what is staged stays. No sink waits for another one: each has a thread of
-its own that publishes its steps.
+A sink that fails is retried with exponential back-off, as its ``Retry`` says; once that is over,
+publishing to it stops with the reason, and what is staged stays. No sink waits for another one:
+each has a thread of its own that publishes its steps.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from anabranch.errors import AnabranchError, PublishFailed, StoreError
 from anabranch.protocol.failures import failure_of
-from anabranch.protocol.node import Failure, Output
-from anabranch.protocol.sinks import Publisher, PublishingMany, StagedStep, TakingBack
+from anabranch.protocol.node import Failure, Output, SinkRetry
+from anabranch.protocol.sinks import Publisher, PublishingMany, Retry, StagedStep, TakingBack
 from anabranch.records.staged_file import StagedFile
 
-TRIES = 5
-FIRST_PAUSE = 0.1
-
+#: how many steps a publisher that takes several is given at most
 MOST_AT_ONCE = 64
-"""How many steps a publisher that takes several is given at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,16 +29,23 @@ class _SinkProgress:
 
     name: str
     publisher: Publisher
+    retry: Retry
     done: int
     working: threading.Lock = field(default_factory=threading.Lock)
+    #: while it fails: since when, how often, how long it was left alone last, and why
+    since: float | None = None
     tries: int = 0
-    not_before: float = 0.0
+    delay: float | None = None
     failure: Failure | None = None
+    not_before: float = 0.0
+    #: whether it has been given up
+    stopped: bool = False
+    #: how many steps it takes at once
+    most: int = field(init=False)
 
-    @property
-    def most(self) -> int:
-        """How many steps it takes at once."""
-        return MOST_AT_ONCE if isinstance(self.publisher, PublishingMany) else 1
+    def __post_init__(self) -> None:
+        """Ask once: whether an object has a protocol's methods takes long to find out."""
+        self.most = MOST_AT_ONCE if isinstance(self.publisher, PublishingMany) else 1
 
     def publish(self, steps: Sequence[StagedStep]) -> None:
         """Let the publisher have steps, no more than it takes at once."""
@@ -61,10 +66,15 @@ class Outbox:
         outputs: Sequence[Output],
         clock: Callable[[], float],
         reached: Callable[[str, int], None],
+        retries: Mapping[str, Retry] = MappingProxyType({}),
+        check_plane: Callable[[], None] = lambda: None,
     ) -> None:
-        """``done`` is the last step that each sink has; ``reached`` is told of each point."""
+        """``done`` is the last step that each sink has; ``reached`` is told of each point.
+
+        ``check_plane`` raises where a sink failed only because Spark is dead.
+        """
         self._sinks = {
-            name: _SinkProgress(name, publisher, done[name])
+            name: _SinkProgress(name, publisher, retries.get(name, Retry()), done[name])
             for name, publisher in publishers.items()
         }
         behind = min(done.values(), default=None)
@@ -73,6 +83,7 @@ class Outbox:
         }
         self._clock = clock
         self._reached = reached
+        self._check_plane = check_plane
         self._guard = threading.Lock()
         self._closed = False
 
@@ -80,7 +91,22 @@ class Outbox:
     def failure(self) -> Failure | None:
         """Why publishing to a sink has stopped."""
         with self._guard:
-            return next((s.failure for s in self._sinks.values() if s.failure is not None), None)
+            return next((s.failure for s in self._sinks.values() if s.stopped), None)
+
+    def retries(self) -> dict[str, SinkRetry]:
+        """The sinks that fail."""
+        with self._guard:
+            now = self._clock()
+            return {
+                sink.name: SinkRetry(
+                    sink.failure,
+                    sink.tries,
+                    now - sink.since,
+                    None if sink.stopped else max(0.0, sink.not_before - now),
+                )
+                for sink in self._sinks.values()
+                if sink.failure is not None and sink.since is not None
+            }
 
     def done(self) -> dict[str, int]:
         """The last step that each sink has wholly published."""
@@ -106,9 +132,9 @@ class Outbox:
             return [file for output in self._waiting.values() for file in output.staged]
 
     def drained(self) -> bool:
-        """Whether nothing waits, but for sinks that have stopped."""
+        """Whether nothing waits, but for sinks that fail: those need not come back."""
         with self._guard:
-            return not any(self._waits_for(sink) for sink in self._sinks.values())
+            return not any(s.failure is None and self._waits_for(s) for s in self._sinks.values())
 
     def pause(self, name: str) -> float | None:
         """How long a sink has to be left alone; None when nothing waits for it."""
@@ -144,7 +170,7 @@ class Outbox:
                     return True
                 for staged in steps:
                     self._reached(f"publishing {name}", staged.step)
-                if self._is_closed():
+                if self._closed:
                     return False
                 try:
                     sink.publish(steps)
@@ -170,10 +196,6 @@ class Outbox:
             if sink.working.acquire(timeout=left):
                 sink.working.release()
 
-    def _is_closed(self) -> bool:
-        with self._guard:
-            return self._closed
-
     def _due(self, sink: _SinkProgress) -> list[StagedStep]:
         """What the sink is to be given now: also steps that have no file for it."""
         with self._guard:
@@ -186,7 +208,7 @@ class Outbox:
         ]
 
     def _waits_for(self, sink: _SinkProgress) -> list[int]:
-        if sink.failure is not None:
+        if sink.stopped:
             return []
         return sorted(step for step in self._waiting if step > sink.done)
 
@@ -194,6 +216,7 @@ class Outbox:
         """Count everything up to a step as published; the steps that all sinks have by that."""
         with self._guard:
             sink.done, sink.tries, sink.not_before = step, 0, 0.0
+            sink.since = sink.delay = sink.failure = None
             everywhere = min(each.done for each in self._sinks.values())
             over = sorted(step for step in self._waiting if step <= everywhere)
             for each in over:
@@ -203,14 +226,22 @@ class Outbox:
     def _failed_once(
         self, sink: _SinkProgress, steps: Sequence[StagedStep], error: Exception
     ) -> None:
+        self._check_plane()
         if not isinstance(error, AnabranchError):
             error = PublishFailed(
                 f"Sink {sink.name!r} raised {type(error).__name__}: {error}",
                 where=f"step {steps[0].step}",
-                do="The output stays staged. Mend the sink and run the pipeline again.",
+                do="The output stays staged. Mend the sink: it is retried for as long as its "
+                "Retry says; after that, run the pipeline again.",
             )
         with self._guard:
+            now, timeout = self._clock(), sink.retry.timeout
+            sink.since = now if sink.since is None else sink.since
             sink.tries += 1
-            sink.not_before = self._clock() + FIRST_PAUSE * 2 ** (sink.tries - 1)
-            if sink.tries >= TRIES:
-                sink.failure = failure_of(error)
+            sink.failure = failure_of(error)
+            sink.delay = sink.retry.delay(sink.delay)
+            sink.not_before = now + sink.delay
+            if timeout is not None:
+                sink.stopped = now >= sink.since + timeout
+                # The last try comes when the time is over, not before.
+                sink.not_before = min(sink.not_before, sink.since + timeout)

@@ -15,12 +15,13 @@ import msgspec
 import psutil
 import pyarrow as pa
 
-from anabranch.errors import NodeUnreachable
+from anabranch.errors import JvmDied, NodeUnreachable
 from anabranch.node.address import read_node_address
 from anabranch.node.client import HttpNode
 from anabranch.protocol.failures import error_of, failure_of
 from anabranch.protocol.node import Failure, Node
-from anabranch.store.files import ensure_directory, read_file, remove_file, store_errors
+from anabranch.store.access import open_directory
+from anabranch.store.files import read_file, remove_file, store_errors
 from anabranch.store.lock import DirectoryLock
 
 LOG = "node.log"
@@ -49,12 +50,9 @@ class NodeCommand:
     def line(self) -> list[str]:
         """The command line."""
         line = [sys.executable, "-m", "anabranch.cli.app", "node", self.flow]
-        line += ["--directory", str(self.directory)]
-        line += ["--grace-seconds", str(self.grace_seconds)]
-        line += ["--orphan-seconds", str(self.orphan_seconds)]
-        line += [] if self.master is None else ["--master", self.master]
-        line += ["--bins", str(self.bins)]
-        line += [] if self.homes is None else ["--homes", self.homes]
+        for name in ("directory", "grace_seconds", "orphan_seconds", "master", "bins", "homes"):
+            if (value := getattr(self, name)) is not None:
+                line += [f"--{name.replace('_', '-')}", str(value)]
         line += ["--isolate-workers"] if self.isolate_workers else []
         for name, value in self.conf:
             line += ["--conf", f"{name}={value}"]
@@ -110,7 +108,7 @@ class NodeProcess:
         if address is not None:
             node = HttpNode(address)
             # Asked in any case: ``Fenced`` is for a leader that may not end this node either.
-            with contextlib.suppress(NodeUnreachable):
+            with contextlib.suppress(NodeUnreachable, JvmDied):
                 node.report(leader, -1, 0.0)
                 if address.options == self._command.options():
                     self._node = node
@@ -144,7 +142,7 @@ class NodeProcess:
         self._node = None
 
     def _start(self, leader: int) -> Node:
-        ensure_directory(self._directory)
+        open_directory(self._directory)
         remove_file(self._directory / FAILED)
         # A session of its own: it outlives this process, and Ctrl-C in a terminal is not its.
         with (self._directory / LOG).open("ab") as log:
@@ -174,8 +172,8 @@ class NodeProcess:
 
     def _not_started(self, child: subprocess.Popen[bytes]) -> Exception:
         report = read_file(self._directory / FAILED)
-        if report is not None:
-            left = msgspec.json.decode(report, type=StartFailure)
+        with contextlib.suppress(msgspec.DecodeError):
+            left = msgspec.json.decode(report or b"", type=StartFailure)
             if left.pid == child.pid:
                 return error_of(left.failure)
         said = last_line(self._directory / LOG)

@@ -21,19 +21,23 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from anabranch.errors import AnabranchError, NodeError
 from anabranch.node.address import NodeAddress
 from anabranch.node.threads import ThreadedNode
 from anabranch.protocol.failures import failure_of
-from anabranch.protocol.node import Failure
+from anabranch.protocol.node import Failure, NodeReport
 from anabranch.protocol.node_calls import (
     ARROW,
     JSON,
@@ -53,6 +57,7 @@ HOST = "127.0.0.1"
 START_SECONDS = 30.0
 
 Call = TypeVar("Call", ReportCall, OrderCall, TakeCall, ResultCall, QueryCall)
+Answer: TypeAlias = Callable[[Call], object]
 
 
 class NodeServer:
@@ -62,7 +67,6 @@ class NodeServer:
         self, node: ThreadedNode, boot: str, *, options: str = "", largest: int = LARGEST_CALL
     ) -> None:
         """Take a free port; nobody is answered before ``start``."""
-        self._node = node
         self._largest = largest
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.bind((HOST, 0))
@@ -72,8 +76,16 @@ class NodeServer:
         self._guard = threading.Lock()
         self._under_way = 0
         self._last_call = time.monotonic()
+        route = self._route
+        routes = [
+            route("told", ReportCall, partial(_report, node)),
+            route("order", OrderCall, lambda c: node.order(c.leader, c.order)),
+            route("take", TakeCall, lambda c: node.take(c.leader, c.step)),
+            route("result", ResultCall, lambda c: node.result(c.leader, c.step, c.revision)),
+            route("query", QueryCall, lambda c: node.query(c.sql, c.rows, c.bytes, c.seconds)),
+        ]
         config = uvicorn.Config(
-            self._application(),
+            Starlette(routes=routes),
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -103,87 +115,39 @@ class NodeServer:
         with self._guard:
             return 0.0 if self._under_way else time.monotonic() - self._last_call
 
-    def _application(self) -> FastAPI:
-        app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    def _route(self, verb: str, kind: type[Call], answer: Answer[Call]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await self._answered(request, kind, answer)
 
-        @app.post("/told")
-        async def report(request: Request) -> Response:
-            return await self._answered(request, ReportCall, self._told)
+        return Route(f"/{verb}", endpoint, methods=["POST"])
 
-        @app.post("/order")
-        async def order(request: Request) -> Response:
-            return await self._answered(request, OrderCall, self._order)
-
-        @app.post("/take")
-        async def take(request: Request) -> Response:
-            return await self._answered(request, TakeCall, self._take)
-
-        @app.post("/result")
-        async def result(request: Request) -> Response:
-            return await self._answered(request, ResultCall, self._result)
-
-        @app.post("/query")
-        async def query(request: Request) -> Response:
-            return await self._answered(request, QueryCall, self._query)
-
-        return app
-
-    def _told(self, call: ReportCall) -> tuple[bytes, str]:
-        seconds = min(call.seconds, LONGEST_POLL)
-        return encode(self._node.report(call.leader, call.seen, seconds)), JSON
-
-    def _order(self, call: OrderCall) -> tuple[bytes, str]:
-        self._node.order(call.leader, call.order)
-        return b"", JSON
-
-    def _take(self, call: TakeCall) -> tuple[bytes, str]:
-        return encode(self._node.take(call.leader, call.step)), JSON
-
-    def _result(self, call: ResultCall) -> tuple[bytes, str]:
-        return encode(self._node.result(call.leader, call.step, call.revision)), JSON
-
-    def _query(self, call: QueryCall) -> tuple[bytes, str]:
-        table = self._node.query(call.sql, call.rows, call.bytes, call.seconds)
-        out = io.BytesIO()
-        with pa.ipc.new_stream(out, table.schema) as writer:
-            writer.write_table(table)
-        return out.getvalue(), ARROW
-
-    async def _answered(
-        self, request: Request, kind: type[Call], answer: Callable[[Call], tuple[bytes, str]]
-    ) -> Response:
+    async def _answered(self, request: Request, kind: type[Call], answer: Answer[Call]) -> Response:
         given = request.headers.get(SECRET, "").encode()
         if not hmac.compare_digest(given, self.address.secret.encode()):
             return Response(status_code=401)
         with self._guard:
             self._under_way += 1
         try:
-            return await self._carried_out(request, kind, answer)
+            body = await _bounded(request, self._largest)
+            if body is None:
+                too_large = f"The call has more than {self._largest} bytes"
+                return _refused(413, Failure(NodeError.code, too_large))
+            call = msgspec.json.decode(body, type=kind)
+            return await run_in_threadpool(lambda: _encoded(answer(call)))
+        except AnabranchError as error:
+            return _refused(call_status(error), failure_of(error))
+        except (msgspec.DecodeError, ValueError) as error:
+            return _refused(400, Failure(NodeError.code, str(error)))
+        except Exception as error:
+            return _refused(500, failure_of(error))
         finally:
             with self._guard:
                 self._under_way -= 1
                 self._last_call = time.monotonic()
 
-    async def _carried_out(
-        self, request: Request, kind: type[Call], answer: Callable[[Call], tuple[bytes, str]]
-    ) -> Response:
-        body = await _bounded(request, self._largest)
-        if body is None:
-            too_large = f"The call has more than {self._largest} bytes"
-            return _refused(413, Failure(NodeError.code, too_large))
-        try:
-            call = msgspec.json.decode(body, type=kind)
-        except (msgspec.DecodeError, ValueError) as error:
-            return _refused(400, Failure(NodeError.code, str(error)))
-        try:
-            data, media = await run_in_threadpool(answer, call)
-        except AnabranchError as error:
-            return _refused(call_status(error), failure_of(error))
-        except ValueError as error:
-            return _refused(400, Failure(NodeError.code, str(error)))
-        except Exception as error:
-            return _refused(500, failure_of(error))
-        return Response(data, media_type=media)
+
+def _report(node: ThreadedNode, call: ReportCall) -> NodeReport:
+    return node.report(call.leader, call.seen, min(call.seconds, LONGEST_POLL))
 
 
 async def _bounded(request: Request, largest: int) -> bytes | None:
@@ -196,6 +160,15 @@ async def _bounded(request: Request, largest: int) -> bytes | None:
         if len(body) > largest:
             return None
     return bytes(body)
+
+
+def _encoded(answer: object) -> Response:
+    if not isinstance(answer, pa.Table):
+        return Response(encode(answer), media_type=JSON)
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, answer.schema) as writer:
+        writer.write_table(answer)
+    return Response(out.getvalue(), media_type=ARROW)
 
 
 def _refused(status: int, failure: Failure) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.errors import StoreUnavailable
@@ -10,22 +11,21 @@ from anabranch.store.files import create_file, read_file
 from anabranch.store.retention import LOG_ROOM
 
 
+@dataclass(frozen=True, slots=True)
 class StoreLog:
     """A source log in the pipeline's directory."""
 
-    def __init__(self, store: Path) -> None:
-        """Nothing is written yet."""
-        self._store = store
+    store: Path
 
     def write(self, name_hint: str, data: bytes) -> str:
         """Create a file durably, under a name of its own."""
         name = f"{name_hint}-{secrets.token_hex(8)}"
-        create_file(self._store / LOG_ROOM / name, data, within=self._store)
+        create_file(self.store / LOG_ROOM / name, data, within=self.store)
         return name
 
     def read(self, name: str) -> bytes:
         """What was written under that name."""
-        path = self._store / LOG_ROOM / name
+        path = self.store / LOG_ROOM / name
         data = read_file(path)
         if data is None:
             raise StoreUnavailable(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,29 +11,21 @@ from anabranch.records.plan import Input
 from anabranch.records.slices import Slice
 
 
-@dataclass
+@dataclass(slots=True)
 class SourceShare:
-    """What one source has given to an offer."""
+    """What one source has given to an offer; of unknown rows, ``rows`` counts the slices."""
 
-    slices: tuple[Slice, ...]
-    position: bytes
-    rows: int
-    full: bool
-
-    def add(self, batch: Batch) -> None:
-        """Take in what the source has added."""
-        self.slices += batch.slices
-        self.position = batch.position
-        self.rows += batch_rows(batch)
-        self.full = batch.full
+    slices: tuple[Slice, ...] = ()
+    position: bytes = b""
+    rows: int = 0
+    full: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class Gathered:
     """An offer while it grows; once it is ``closed`` nothing is added to it."""
 
     shares: dict[str, SourceShare] = field(default_factory=dict)
-    asked: set[str] = field(default_factory=set)
     closed: bool = False
 
     @property
@@ -45,16 +36,15 @@ class Gathered:
     @property
     def bytes(self) -> int:
         """The bytes of its files."""
-        return sum(bytes_of(share.slices) for share in self.shares.values())
+        return sum(part.bytes for share in self.shares.values() for part in share.slices)
 
     def add(self, name: str, batch: Batch) -> None:
-        """Take in what a source gave."""
-        self.asked.add(name)
-        if name in self.shares:
-            self.shares[name].add(batch)
-        else:
-            rows = batch_rows(batch)
-            self.shares[name] = SourceShare(batch.slices, batch.position, rows, batch.full)
+        """Take in what a source gave, or has added."""
+        share = self.shares.setdefault(name, SourceShare())
+        share.slices += batch.slices
+        share.position = batch.position
+        share.rows += max(batch.rows or 0, len(batch.slices))
+        share.full = batch.full
 
     def inputs(self) -> tuple[Input, ...]:
         """The input of a step that takes it."""
@@ -62,13 +52,3 @@ class Gathered:
             Input(name, share.slices, msgspec.Raw(share.position))
             for name, share in self.shares.items()
         )
-
-
-def batch_rows(batch: Batch) -> int:
-    """Rows, where their number is known and something is there at all; else slices."""
-    return len(batch.slices) if batch.rows is None else max(batch.rows, len(batch.slices))
-
-
-def bytes_of(slices: Sequence[Slice]) -> int:
-    """The bytes of what is read from files."""
-    return sum(part.bytes for part in slices)

@@ -26,18 +26,15 @@ from anabranch.records.profiles import TaskProfile
 from anabranch.records.run_list import replace_all
 from anabranch.records.staged_file import StagedFile
 
+#: level, group and worker: which task, whatever the attempt
 Task = tuple[int, str, int]
-"""Level, group and worker: which task, whatever the attempt."""
-
+#: source, partition and first position of something that is read
 ReadKey = tuple[str, int, int]
-"""Source, partition and first position of something that is read."""
 
+#: what a task does for its keys, of the seconds that it reports
 USEFUL = ("lookup", "operator", "write")
-"""What a task does for its keys, of the seconds that it reports."""
-
+#: what it does for bins that change their owner
 MOVING = ("acquire", "prefetch")
-"""What it does for bins that change their owner."""
-
 _WRAP = 1 << 64
 
 
@@ -90,13 +87,10 @@ def step_outcome(
     if isinstance(chosen, Disagreement):
         return chosen
     ordered = [chosen[task] for task in sorted(chosen)]
-    read = [each for report in ordered for each in report.read]
+    levels = [(report.attempt.level, each) for report in ordered for each in report.read]
+    read = [each for _, each in levels]
     # Rows that several levels need are read for each of them.
-    often = Counter(
-        (report.attempt.level, each.source, each.partition, each.start)
-        for report in ordered
-        for each in report.read
-    )
+    often = Counter((level, e.source, e.partition, e.start) for level, e in levels)
     for (_, source, partition, _), times in often.items():
         if times > 1:
             return Disagreement(f"partition {partition} of {source} was read {times} times")
@@ -238,18 +232,13 @@ def _counts(tallies: Sequence[Tally]) -> tuple[RowCount, ...]:
         for number, rows, value in zip(tally.bins, tally.rows, tally.hashes, strict=True):
             had = bins.get(number, (0, 0))
             bins[number] = (had[0] + rows, (had[1] + value) % _WRAP)
-    return tuple(_count(place, bins) for place, bins in sorted(places.items()))
-
-
-def _count(place: str, bins: dict[int, tuple[int, int]]) -> RowCount:
-    numbers = sorted(bins)
-    return RowCount(
-        place,
-        sum(rows for rows, _ in bins.values()),
-        tuple(numbers),
-        tuple(bins[number][0] for number in numbers),
-        tuple(f"{bins[number][1]:016x}" for number in numbers),
-    )
+    found = []
+    for place, bins in sorted(places.items()):
+        numbers = tuple(sorted(bins))
+        counted = tuple(bins[number][0] for number in numbers)
+        hashes = tuple(f"{bins[number][1]:016x}" for number in numbers)
+        found.append(RowCount(place, sum(counted), numbers, counted, hashes))
+    return tuple(found)
 
 
 def _spent(chosen: Mapping[Task, Report], parts: Iterable[str]) -> dict[Task, float]:

@@ -35,31 +35,6 @@ def run_plan(
 ) -> StepResult:
     """Run a step until its tasks agree, three times at most; raises why it came to nothing."""
     check_sources(program, plan.inputs, around.store)
-    settled = _agreed(program, plane, offers, around, plan, states)
-    return StepResult(
-        step=plan.step,
-        revision=plan.revision,
-        states=settled.states,
-        staged=settled.staged,
-        counts=settled.counts,
-        rows=rows_read(program.physical, settled.counts),
-        rows_merged=settled.rows_merged,
-        seconds={**settled.seconds, **getattr(plane, "timings", {})},
-        loads=worker_loads(program.physical, plan, settled),
-        homes=settled.homes,
-        profiles=settled.profiles,
-        parts=part_reports(program.physical, plan, settled),
-    )
-
-
-def _agreed(
-    program: Program,
-    plane: DataPlane,
-    offers: Offers,
-    around: Surroundings,
-    plan: Plan,
-    states: Sequence[OperatorState],
-) -> StepOutcome:
     why = ""
     expected = expected_tasks(program.physical, plan)
     planned = planned_reads(program.physical, plan)
@@ -73,11 +48,28 @@ def _agreed(
             offers.check(plan.inputs)
             settled = step_outcome(states, reports, expected, planned)
             if isinstance(settled, StepOutcome):
-                return settled
+                return _result(program, plane, plan, settled)
             why = settled.why
         around.reached(f"disagreed: {why}", plan.step)
     raise AttemptsDisagree(
         f"Step {plan.step} ran {ATTEMPTS} times and its tasks never agreed: {why}",
         do="Executors are probably lost again and again; see Spark's log. Running the "
         "pipeline again repeats the step.",
+    )
+
+
+def _result(program: Program, plane: DataPlane, plan: Plan, settled: StepOutcome) -> StepResult:
+    return StepResult(
+        step=plan.step,
+        revision=plan.revision,
+        states=settled.states,
+        staged=settled.staged,
+        counts=settled.counts,
+        rows=rows_read(program.physical, settled.counts),
+        rows_merged=settled.rows_merged,
+        seconds={**settled.seconds, **getattr(plane, "timings", {})},
+        loads=worker_loads(program.physical, plan, settled),
+        homes=settled.homes,
+        profiles=settled.profiles,
+        parts=part_reports(program.physical, plan, settled),
     )

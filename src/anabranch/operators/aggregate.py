@@ -8,29 +8,26 @@ and their state are in ``operators/aggregates``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates import Parameter, carried_columns, order_matters
+from anabranch.dataflow.aggregates.rules import carried_columns, order_matters
+from anabranch.dataflow.aggregates.value import Parameter
 from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.types.typed import TypedAggregate as TypedColumn
 from anabranch.operators.aggregates.port import Function, FunctionSpec, Segments, Shape
 from anabranch.operators.aggregates.registry import make
-from anabranch.operators.control.messaging import MessageHandler
+from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, expiry_times
 from anabranch.records.layout import nullable
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_chunk
 from anabranch.runs.rows import Groups, group_keys
 
-Int64s = npt.NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     """An input column of an aggregate: its name, its type, and the SQL that computes it."""
 
     name: str
@@ -38,8 +35,7 @@ class Argument:
     sql: str
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateColumn:
+class AggregateColumn(msgspec.Struct, frozen=True):
     """One output column: its function, with arguments, constants and result type.
 
     ``label`` is the function with its constants; it identifies the meaning of the state.
@@ -65,8 +61,7 @@ class AggregateColumn:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate(MessageHandler):
+class Aggregate(msgspec.Struct, frozen=True):
     """The operator: its columns and its output schema.
 
     If rows carry their order, functions see them in that order, and an output row has the smallest
@@ -89,14 +84,14 @@ class Aggregate(MessageHandler):
         assert rows.keys is not None
         groups = group_keys(rows.hashes, rows.keys)
         held = state.find(groups.hashes, groups.keys)
-        columns, results = self._advance(rows, groups, held.values.columns)
+        columns, results = self._merge(rows, groups, held.values.columns)
         values = pa.RecordBatch.from_arrays(columns, schema=self.state)
         nothing_forgotten = np.zeros(len(groups), dtype=np.bool_)
         expiry = expiry_times(len(groups), state.now_ns, self.ttl_ns)
         changed = KeyChanges(groups.hashes, groups.keys, values, nothing_forgotten, expiry=expiry)
         return self._output(rows, groups, results), StateChanges(changed, held.present)
 
-    def _advance(
+    def _merge(
         self, rows: Rows, groups: Groups, prior: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], list[pa.Array]]:
         """The new state columns of all aggregates, and their results."""
@@ -111,7 +106,8 @@ class Aggregate(MessageHandler):
             arguments = tuple(_take(rows.values, a, order) for a in column.arguments)
             where = f"operator {self.name}, column {column.name}"
             before = prior[len(state) : len(state) + len(function.fields())]
-            after = function.advance(before, Segments(shape, arguments, where))
+            part = function.reduce(Segments(shape, arguments, where))
+            after = function.merge(before, part, where)
             state.extend(after)
             results.append(function.result(after, where))
         return state, results

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.handles import ListState, MapState, ValueState
 from anabranch.operators.codec import StateCodec
+from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import KeyedEntries, StateChanges, expiry_times
+from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import Groups, LookupResult
@@ -24,9 +25,6 @@ from anabranch.runs.sorted_rows import concat_rows
 
 LIST_PLACE = pa.schema([pa.field("step", pa.int64()), pa.field("place", pa.int64())])
 """The sub-key of a list item: the step in which it was appended, and its number in the step."""
-
-Int64s = npt.NDArray[np.int64]
-_ABSENT = object()
 
 
 @dataclass(slots=True)
@@ -46,44 +44,45 @@ class HandleContext:
     codec: StateCodec
     ttl_ns: int | None
 
-    def expiry(self, count: int) -> pa.Array | None:
-        """When ``count`` values written now expire."""
-        return expiry_times(count, self.view.now_ns, self.ttl_ns)
+    def changes(
+        self,
+        places: Int64s,
+        values: Sequence[Any],
+        gone: Mask,
+        subkeys: pa.RecordBatch | pa.Table | None = None,
+    ) -> KeyChanges:
+        """The changes that set these values, or delete them, for the keys at these places."""
+        return KeyChanges(
+            self.groups.hashes[places],
+            self.groups.keys.take(pa.array(places)),
+            pa.RecordBatch.from_arrays(self.codec.encode(values), schema=self.codec.schema),
+            gone,
+            subkeys,
+            expiry_times(len(places), self.view.now_ns, self.ttl_ns),
+        )
 
-    def encode(self, values: Sequence[Any]) -> pa.RecordBatch:
-        """Values as state columns."""
-        return pa.RecordBatch.from_arrays(self.codec.encode(values), schema=self.codec.schema)
+    def entries(self) -> Entries:
+        """All entries of all keys."""
+        return self.view.entries(self.groups.hashes, self.groups.keys)
 
-    def keys(self, places: Int64s) -> pa.RecordBatch:
-        """The keys at these places."""
-        return self.groups.keys.take(pa.array(places))
+    def decode(self, values: pa.RecordBatch) -> list[Any]:
+        """The values of entries."""
+        return self.codec.decode(values, np.ones(values.num_rows, np.bool_))
+
+    def restore(self, values: list[Any], entries: Entries, place: int) -> None:
+        """Replace a key's values by those of its entries: they may have been changed in place."""
+        first, last = entries.offsets[place : place + 2].tolist()
+        values[first:last] = self.decode(entries.values.slice(first, last - first))
 
     def normalizer(self) -> Callable[[Any], Any]:
         """Converts a value just set to the form that later steps read."""
         return self.codec.normalizer() or _unchanged
 
 
-class Bound(Protocol):
-    """A handle bound to the keys of a step."""
-
-    def changes(self) -> StateChanges | None:
-        """The changes; None if there are none."""
-        ...
-
-    def check(self, place: int) -> None:
-        """Raise if a value set for the key does not fit its columns."""
-        ...
-
-    def undo(self, place: int) -> None:
-        """Restore the key's state from before the step."""
-        ...
-
-
 class BoundValue(ValueState):
     """A value per key."""
 
     def __init__(self, context: HandleContext) -> None:
-        """Bind to the keys of a step; state is looked up on first use."""
         self._context = context
         self._normalize = context.normalizer()
         self._values: list[Any] | None = None
@@ -110,15 +109,9 @@ class BoundValue(ValueState):
             return None
         places = np.fromiter(self._touched, np.int64, len(self._touched))
         values = [self._load()[place] for place in self._touched]
-        changed = KeyChanges(
-            self._context.groups.hashes[places],
-            self._context.keys(places),
-            self._context.encode(values),
-            np.array([value is None for value in values], dtype=np.bool_),
-            expiry=self._context.expiry(len(places)),
-        )
+        gone = np.array([value is None for value in values], dtype=np.bool_)
         assert self._held is not None
-        return StateChanges(changed, self._held.present[places])
+        return StateChanges(self._context.changes(places, values, gone), self._held.present[places])
 
     def check(self, place: int) -> None:
         """Raise if the value does not fit."""
@@ -145,7 +138,6 @@ class BoundList(ListState):
     """A list per key."""
 
     def __init__(self, context: HandleContext) -> None:
-        """Bind to the keys of a step; state is looked up on first use."""
         self._context = context
         self._normalize = context.normalizer()
         self._entries: Entries | None = None
@@ -182,13 +174,9 @@ class BoundList(ListState):
         values = [value for each in self._appended.values() for value in each]
         every = np.concatenate([gone, places])
         dead = np.arange(len(every)) < len(gone)
-        changed = KeyChanges(
-            self._context.groups.hashes[every],
-            self._context.keys(every),
-            self._context.encode([None] * len(gone) + values),
-            dead,
-            concat_rows(LIST_PLACE, [*subkeys, self._new_subkeys(lengths)]),
-            self._context.expiry(len(every)),
+        subkeys.append(self._new_subkeys(lengths))
+        changed = self._context.changes(
+            every, [None] * len(gone) + values, dead, concat_rows(LIST_PLACE, subkeys)
         )
         return StateChanges(changed, dead)
 
@@ -202,10 +190,7 @@ class BoundList(ListState):
         self._appended.pop(place, None)
         self._cleared.pop(place, None)
         if self._entries is not None:
-            first, last = self._entries.offsets[place : place + 2].tolist()
-            before = self._entries.values.slice(first, last - first)
-            every = np.ones(last - first, dtype=np.bool_)
-            self._values[first:last] = self._context.codec.decode(before, every)
+            self._context.restore(self._values, self._entries, place)
 
     def _cleared_entries(self) -> tuple[Int64s, list[pa.RecordBatch]]:
         """The place of the key of each cleared value, and the sub-keys of the values."""
@@ -223,10 +208,8 @@ class BoundList(ListState):
 
     def _load(self) -> Entries:
         if self._entries is None:
-            groups = self._context.groups
-            self._entries = self._context.view.entries(groups.hashes, groups.keys)
-            values = self._entries.values
-            self._values = self._context.codec.decode(values, np.ones(values.num_rows, np.bool_))
+            self._entries = self._context.entries()
+            self._values = self._context.decode(self._entries.values)
         return self._entries
 
 
@@ -234,7 +217,6 @@ class BoundMap(MapState):
     """A dictionary per key."""
 
     def __init__(self, context: HandleContext, subkeys: StateCodec) -> None:
-        """Bind to the keys of a step; state is looked up on first use."""
         self._context = context
         self._normalize = context.normalizer()
         self._subkeys = subkeys
@@ -257,21 +239,17 @@ class BoundMap(MapState):
         self._map().clear()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Set an entry."""
         self._map()[key] = self._normalize(value)
         self._mark_changed([key])
 
     def __delitem__(self, key: Any) -> None:
-        """Forget an entry; ``KeyError`` if there is none."""
         del self._map()[key]
         self._mark_changed([key])
 
     def __getitem__(self, key: Any) -> Any:
-        """The value of an entry; ``KeyError`` if there is none."""
         return self._map()[key]
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is an entry."""
         return key in self._map()
 
     def changes(self) -> StateChanges | None:
@@ -280,18 +258,12 @@ class BoundMap(MapState):
         if not pairs:
             return None
         places = np.array([place for place, _ in pairs], dtype=np.int64)
-        values = [self._maps[place].get(key, _ABSENT) for place, key in pairs]
-        gone = np.array([value is _ABSENT for value in values], dtype=np.bool_)
-        subkeys = self._subkeys.encode([key for _, key in pairs])
-        changed = KeyChanges(
-            self._context.groups.hashes[places],
-            self._context.keys(places),
-            self._context.encode([None if value is _ABSENT else value for value in values]),
-            gone,
-            pa.RecordBatch.from_arrays(subkeys, schema=self._subkeys.schema),
-            self._context.expiry(len(places)),
+        values = [self._maps[place].get(key) for place, key in pairs]
+        gone = np.array([key not in self._maps[place] for place, key in pairs], dtype=np.bool_)
+        subkeys = pa.RecordBatch.from_arrays(
+            self._subkeys.encode([key for _, key in pairs]), schema=self._subkeys.schema
         )
-        return StateChanges(changed, None)
+        return StateChanges(self._context.changes(places, values, gone, subkeys), None)
 
     def check(self, place: int) -> None:
         """Raise if a key or value that was set does not fit."""
@@ -303,10 +275,7 @@ class BoundMap(MapState):
         """Restore the dictionary, whose values may have been changed in place."""
         self._changed.pop(place, None)
         if self._maps.pop(place, None) is not None and self._entries is not None:
-            first, last = self._entries.offsets[place : place + 2].tolist()
-            before = self._entries.values.slice(first, last - first)
-            every = np.ones(last - first, dtype=np.bool_)
-            self._held[1][first:last] = self._context.codec.decode(before, every)
+            self._context.restore(self._held[1], self._entries, place)
 
     def _mark_changed(self, keys: Sequence[Any]) -> None:
         self._changed.setdefault(self._context.cursor.place, {}).update(dict.fromkeys(keys))
@@ -324,15 +293,16 @@ class BoundMap(MapState):
 
     def _load(self) -> Entries:
         if self._entries is None:
-            groups = self._context.groups
-            self._entries = self._context.view.entries(groups.hashes, groups.keys)
+            self._entries = self._context.entries()
             every = np.ones(self._entries.rows.num_rows, dtype=np.bool_)
-            self._held = (
-                self._subkeys.decode(self._entries.subkeys, every),
-                self._context.codec.decode(self._entries.values, every),
-            )
+            keys = self._subkeys.decode(self._entries.subkeys, every)
+            self._held = (keys, self._context.decode(self._entries.values))
         return self._entries
 
 
 def _unchanged(value: Any) -> Any:
     return value
+
+
+Bound: TypeAlias = BoundValue | BoundList | BoundMap
+"""A handle bound to the keys of a step."""

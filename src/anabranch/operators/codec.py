@@ -4,47 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.operators.rows import column_values, named_tuples, tuple_type
+from anabranch.records.bins import Mask
 
 UNTYPED = pa.schema([pa.field("state", pa.binary())])
 """The single state column of an operator whose state has no schema, encoded by msgspec."""
 
 
-class StateCodec(Protocol):
-    """Converts state columns to the values that a user's function sees, and back."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The state columns."""
-        ...
-
-    def decode(self, columns: pa.RecordBatch, found: npt.NDArray[np.bool_]) -> list[Any]:
-        """One value per row; None for a row without state."""
-        ...
-
-    def encode(self, values: Sequence[Any]) -> list[pa.Array]:
-        """The columns for these values; None becomes a row of NULLs."""
-        ...
-
-    def normalizer(self) -> Callable[[Any], Any] | None:
-        """Converts a value just returned to what ``decode`` would give; None if it is the same."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class SingleColumn:
-    """Codec of typed state with one column: the value itself."""
+class StateCodec:
+    """Converts state columns to the values that a user's function sees, and back."""
 
     schema: pa.Schema
 
-    def decode(self, columns: pa.RecordBatch, found: npt.NDArray[np.bool_]) -> list[Any]:
+    def decode(self, columns: pa.RecordBatch, found: Mask) -> list[Any]:
+        """One value per row; None for a row without state."""
+        raise NotImplementedError
+
+    def encode(self, values: Sequence[Any]) -> list[pa.Array]:
+        """The columns for these values; None becomes a row of NULLs."""
+        raise NotImplementedError
+
+    def normalizer(self) -> Callable[[Any], Any] | None:
+        """Converts a value just returned to what ``decode`` would give; None if it is the same."""
+        return None
+
+
+class SingleColumn(StateCodec):
+    """Codec of typed state with one column: the value itself."""
+
+    def decode(self, columns: pa.RecordBatch, found: Mask) -> list[Any]:
         """The column's values."""
         return column_values(columns.column(0))
 
@@ -52,17 +46,11 @@ class SingleColumn:
         """The values as the column's type."""
         return [to_column(values, self.schema.field(0), nulls=_count_nones(values))]
 
-    def normalizer(self) -> None:
-        """No conversion."""
 
-
-@dataclass(frozen=True, slots=True)
-class SeveralColumns:
+class SeveralColumns(StateCodec):
     """Codec of typed state with several columns: a named tuple."""
 
-    schema: pa.Schema
-
-    def decode(self, columns: pa.RecordBatch, found: npt.NDArray[np.bool_]) -> list[Any]:
+    def decode(self, columns: pa.RecordBatch, found: Mask) -> list[Any]:
         """A named tuple for each key with state."""
         values = named_tuples("State", columns)
         return [v if has else None for v, has in zip(values, found.tolist(), strict=True)]
@@ -82,13 +70,10 @@ class SeveralColumns:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AnyValue:
+class AnyValue(StateCodec):
     """Codec of state without a schema: any value that msgspec can encode."""
 
-    schema: pa.Schema = UNTYPED
-
-    def decode(self, columns: pa.RecordBatch, found: npt.NDArray[np.bool_]) -> list[Any]:
+    def decode(self, columns: pa.RecordBatch, found: Mask) -> list[Any]:
         """The decoded values."""
         decode = msgspec.msgpack.Decoder().decode
         return [None if raw is None else decode(raw) for raw in columns.column(0).to_pylist()]
@@ -98,14 +83,11 @@ class AnyValue:
         encode = msgspec.msgpack.Encoder().encode
         return [pa.array([None if v is None else encode(v) for v in values], type=pa.binary())]
 
-    def normalizer(self) -> None:
-        """No conversion."""
-
 
 def state_codec(schema: pa.Schema | None) -> StateCodec:
     """The codec for state of this schema; None means any value."""
     if schema is None:
-        return AnyValue()
+        return AnyValue(UNTYPED)
     return SingleColumn(schema) if len(schema) == 1 else SeveralColumns(schema)
 
 
@@ -118,7 +100,10 @@ def tuples_to_columns(rows: Sequence[Any], schema: pa.Schema, *, nulls: int = 0)
         return [pa.array([], type=column.type) for column in schema]
     if set(map(type, rows)) & {str, bytes, dict}:
         raise TypeError("a row must be a tuple")
-    width = set(map(len, rows))
+    try:
+        width = set(map(len, rows))
+    except TypeError as error:
+        raise TypeError(f"a row must be a tuple: {error}") from error
     if width != {len(schema)}:
         raise ValueError(f"expected {len(schema)} values in a row, got {sorted(width)}")
     parts = zip(*rows, strict=True)

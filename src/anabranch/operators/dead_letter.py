@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,8 +20,7 @@ from anabranch.operators.error_text import short
 _ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 
 
-@dataclass(frozen=True, slots=True)
-class RowFailure:
+class RowFailure(msgspec.Struct, frozen=True):
     """A row for which a user's function failed.
 
     ``key`` and ``row`` are mappings or named tuples.

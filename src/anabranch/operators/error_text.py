@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.errors import UserFunctionFailed
+from anabranch.dataflow.functions import describe_function
+from anabranch.dataflow.types.schema import to_ddl
+from anabranch.errors import StoreError, UserFunctionFailed
 
 _LONGEST = 200
 
@@ -19,15 +21,6 @@ def short(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def name_function(function: Callable[..., Any]) -> str:
-    """A function's name with its file and first line."""
-    name = getattr(function, "__qualname__", type(function).__name__)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return f"{name}()"
-    return f"{name}() at {code.co_filename}:{code.co_firstlineno}"
-
-
 def failing_line(error: BaseException, function: Callable[..., Any]) -> str:
     """The deepest line of the traceback in the file of the user's function.
 
@@ -35,7 +28,7 @@ def failing_line(error: BaseException, function: Callable[..., Any]) -> str:
     """
     frames = traceback.extract_tb(error.__traceback__)[1:]
     if not frames:
-        return name_function(function)
+        return describe_function(function)
     code = getattr(function, "__code__", None)
     own = [f for f in frames if code is not None and f.filename == code.co_filename]
     frame = (own or frames)[-1]
@@ -45,18 +38,27 @@ def failing_line(error: BaseException, function: Callable[..., Any]) -> str:
 def function_failed(
     function: Callable[..., Any], error: Exception, where: str
 ) -> UserFunctionFailed:
-    """The error for a user's function that raised, at a place such as its operator and row."""
+    """The error for a user's function that raised, at a place such as its operator and row.
+
+    State is read when a function asks for it. That its file is lost or damaged is not the
+    function's fault, and can be mended: such an error is raised as it is.
+    """
+    if isinstance(error, StoreError):
+        raise error
     return UserFunctionFailed(
-        f"{name_function(function)} raised {type(error).__name__}: {error}",
+        f"{describe_function(function)} raised {type(error).__name__}: {error}",
         where=f"{where}, {failing_line(error, function)}",
         do="Fix the function and run the pipeline again: it continues with this step.",
     )
 
 
-def schema_text(schema: pa.Schema) -> str:
-    """The columns of a schema with their types.
+def row_advice(row: object, schema: pa.Schema) -> str:
+    """What to return in place of a row that does not fit.
 
-    >>> schema_text(pa.schema([("n", pa.int64()), ("at", pa.date32())]))
-    'n int64, at date32[day]'
+    >>> row_advice(5, pa.schema([("n", pa.int64())]))
+    'a row is a tuple with one value for each of (n bigint). Or change output=.'
     """
-    return ", ".join(f"{column.name} {column.type}" for column in schema)
+    columns = to_ddl(schema)
+    if isinstance(row, tuple) and row and all(isinstance(part, tuple) for part in row):
+        return f"several rows are a list, not a tuple; each has one value for each of ({columns})."
+    return f"a row is a tuple with one value for each of ({columns}). Or change output=."

@@ -8,29 +8,28 @@ of every returned row are known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from anabranch.dataflow.functions import describe_function
 from anabranch.dataflow.graph import BatchFunction
 from anabranch.dataflow.naming import ORD
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import OutputMismatch, UserFunctionFailed
-from anabranch.operators.control.messaging import MessageHandler
 from anabranch.operators.dead_letter import RowFailure, row_failure
-from anabranch.operators.error_text import function_failed, name_function, schema_text, short
+from anabranch.operators.error_text import function_failed, short
+from anabranch.operators.order.row_order import Int64s, digits_of
 from anabranch.operators.rows import Rows, named_tuples
 
 BATCH_ROWS = 65_536
-Int64s = npt.NDArray[np.int64]
 Mismatch: TypeAlias = Callable[[str, str], OutputMismatch]
 """Makes the error from what the function returned, and what it should return."""
 
 
-@dataclass(frozen=True, slots=True)
-class MapBatches(MessageHandler):
+class MapBatches(msgspec.Struct, frozen=True):
     """The operator: the user's function and its output schema."""
 
     name: str
@@ -100,18 +99,13 @@ class MapBatches(MessageHandler):
     def _output(self, rows: Rows, tables: list[pa.Table], parents: list[Int64s]) -> Rows:
         parent = np.concatenate([np.empty(0, dtype=np.int64), *parents])
         values = pa.concat_tables([nullable_columns(self.output).empty_table(), *tables])
-        return Rows(
-            values,
-            None if rows.hashes is None else rows.hashes[parent],
-            None if rows.keys is None else rows.keys.take(pa.array(parent)),
-            None if rows.order is None else rows.order.child(parent, digits_of(parent)),
-        )
+        return rows.children(values, parent, digits_of(parent))
 
     def _mismatch(self, what: str, wanted: str) -> OutputMismatch:
         return OutputMismatch(
-            f"{name_function(self.function)} {what}",
+            f"{describe_function(self.function)} {what}",
             where=f"operator {self.name}",
-            do=f"Return {wanted}; output= says ({schema_text(self.output)}).",
+            do=f"Return {wanted}; output= says ({to_ddl(self.output)}).",
         )
 
 
@@ -145,18 +139,3 @@ def fit_table(made: pa.Table, wanted: pa.Schema, mismatch: Mismatch) -> pa.Table
 def nullable_columns(schema: pa.Schema) -> pa.Schema:
     """The same columns, all of them nullable."""
     return pa.schema([pa.field(field.name, field.type) for field in schema])
-
-
-def digits_of(parents: Int64s) -> Int64s:
-    """The number of each row among the rows of its parent, in their order.
-
-    >>> digits_of(np.array([4, 2, 4, 4, 2])).tolist()
-    [0, 0, 1, 2, 1]
-    """
-    order = np.argsort(parents, kind="stable")
-    by_parent = parents[order]
-    first = np.flatnonzero(np.r_[True, by_parent[1:] != by_parent[:-1]]) if len(order) else order
-    lengths = np.diff(np.append(first, len(order)))
-    digits = np.empty(len(order), dtype=np.int64)
-    digits[order] = np.arange(len(order)) - np.repeat(first, lengths)
-    return digits

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.handles import MapState, Process, ValueState, overrides
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.messages import (
     Acquire,
@@ -33,12 +33,19 @@ from anabranch.operators.bound import (
     HandleContext,
 )
 from anabranch.operators.codec import StateCodec, first_unfit, tuples_to_columns
-from anabranch.operators.control.messaging import MessageHandler
 from anabranch.operators.dead_letter import RowFailure, row_failure
-from anabranch.operators.error_text import failing_line, schema_text, short
-from anabranch.operators.key_rows import KeyRows, RowSpan, group_rows, split_groups
-from anabranch.operators.order.row_order import RowOrder
-from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, named_tuples
+from anabranch.operators.error_text import function_failed, row_advice, short
+from anabranch.operators.order.row_order import Int64s, RowOrder
+from anabranch.operators.rows import (
+    KeyedEntries,
+    KeyRows,
+    Rows,
+    RowSpan,
+    StateChanges,
+    group_rows,
+    named_tuples,
+    split_groups,
+)
 from anabranch.operators.stateful_map import pause_gc
 from anabranch.runs.rows import Groups
 
@@ -62,11 +69,8 @@ METHODS: dict[type, str] = {
 }
 """The method that a class may define to handle each message."""
 
-Int64s = npt.NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class HandleSpec:
+class HandleSpec(msgspec.Struct, frozen=True):
     """A handle of an operator: the name of its state, its columns, its time-to-live.
 
     ``subkeys`` is the codec of a map's keys, None for other kinds.
@@ -86,7 +90,7 @@ class HandleSpec:
             return self.subkeys.schema
         return pa.schema([]) if self.kind is ValueState else LIST_PLACE
 
-    def bind(self, context: HandleContext) -> BoundValue | BoundList | BoundMap:
+    def bind(self, context: HandleContext) -> Bound:
         """Bind the handle to the keys of a step."""
         if self.kind is ValueState:
             return BoundValue(context)
@@ -96,8 +100,7 @@ class HandleSpec:
         return BoundList(context)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessOperator(MessageHandler):
+class ProcessOperator(msgspec.Struct, frozen=True):
     """The operator: the user's class, its handles and its output schema.
 
     ``saved`` is the state that the class keeps outside its handles, by ``load`` and ``save``.
@@ -165,10 +168,12 @@ class ProcessCalls:
         self._rows: list[Any] = []
         self._counts = np.zeros(len(groups), dtype=np.int64)
         self._bound: dict[str, Bound] = {}
-        self._object = self._create()
+        try:
+            self._object = operator.process()
+        except Exception as error:
+            raise self._function_error("__init__", None, error) from error
         for spec in operator.handles:
-            handle = self._bind(spec, states)
-            setattr(self._object, spec.attribute, handle)
+            setattr(self._object, spec.attribute, self._bind(spec, states))
         self._saved: BoundValue | None = None
         if operator.saved is not None:
             saved = self._bind(operator.saved, states)
@@ -183,15 +188,7 @@ class ProcessCalls:
         # An output row takes the place of the first row of its key.
         leaders = np.zeros(len(self._groups), dtype=np.int64)
         leaders[places] = grouped.parents[grouped.groups.starts]
-        made, callers = self._output(), leaders[self._callers()]
-        assert rows.hashes is not None
-        assert rows.keys is not None
-        return Rows(
-            made,
-            rows.hashes[callers],
-            rows.keys.take(pa.array(callers)),
-            None if rows.order is None else rows.order.child(callers, self._digits()),
-        )
+        return rows.children(self._output(), leaders[self._callers()], self._digits())
 
     def call_on_end(self, digits: int) -> Rows:
         """Call ``on_end`` for every key; return the output, which comes after all rows."""
@@ -255,15 +252,7 @@ class ProcessCalls:
                 found[state] = changes
         return found
 
-    def _create(self) -> Process:
-        try:
-            return self._operator.process()
-        except Exception as error:
-            raise self._function_error("__init__", None, error) from error
-
-    def _bind(
-        self, spec: HandleSpec, states: Mapping[str, KeyedEntries]
-    ) -> BoundValue | BoundList | BoundMap:
+    def _bind(self, spec: HandleSpec, states: Mapping[str, KeyedEntries]) -> Bound:
         context = HandleContext(
             states[spec.state], self._groups, self._cursor, spec.codec, spec.ttl_ns
         )
@@ -340,14 +329,9 @@ class ProcessCalls:
         self._loaded.add(place)
 
     def _function_error(self, method: str, key: Any, error: Exception) -> UserFunctionFailed:
-        operator = self._operator
-        function = getattr(operator.process, method)
         named = "" if key is None else f", {short(key)}"
-        return UserFunctionFailed(
-            f"{operator.process.__qualname__}.{method} raised {type(error).__name__}: {error}",
-            where=f"operator {operator.name}{named}, {failing_line(error, function)}",
-            do="Fix the class and run the pipeline again: it continues with this step.",
-        )
+        function = getattr(self._operator.process, method)
+        return function_failed(function, error, f"operator {self._operator.name}{named}")
 
     def _unfit(self, error: Exception) -> OutputMismatch:
         schema = self._operator.output
@@ -355,9 +339,9 @@ class ProcessCalls:
         (key,) = named_tuples("Key", self._groups.keys.slice(int(self._callers()[place]), 1))
         return OutputMismatch(
             f"{self._operator.process.__qualname__} returned the row {short(self._rows[place])}, "
-            f"which does not fit the output schema ({schema_text(schema)}): {error}",
+            f"which does not fit the output schema ({to_ddl(schema)}): {error}",
             where=f"operator {self._operator.name}, {short(key)}",
-            do="Return tuples with one value per column, or change output=.",
+            do=f"Return None or rows: {row_advice(self._rows[place], schema)}",
         )
 
     def _bad_state(self, state: str, error: Exception) -> OutputMismatch:

@@ -7,20 +7,15 @@ grouping. No segment is empty: each is the rows of one key.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import Overflow
 from anabranch.operators.order import sortable_ints
+from anabranch.operators.order.row_order import Int64s
+from anabranch.operators.order.sortable_ints import Numbers, dense
 from anabranch.runs.keys import one_chunk
-
-Int64s = npt.NDArray[np.int64]
-Numbers = npt.NDArray[Any]
 
 WHOLE_SUM = pa.decimal128(38, 0)
 """A type for sums of integers that no number of rows can overflow."""
@@ -53,9 +48,9 @@ def sum_segments(column: pa.Array, starts: Int64s, kind: pa.DataType, where: str
     if pa.types.is_floating(kind):
         # Spark too starts with 0.0, so no sum is -0.0.
         with np.errstate(invalid="ignore", over="ignore"):
-            sums = np.add.reduceat(_dense(column.cast(kind), 0), starts) + 0.0
+            sums = np.add.reduceat(dense(column.cast(kind)), starts) + 0.0
         return _nullable(sums, column, starts)
-    values = _dense(column.cast(pa.int64()), 0)
+    values = dense(column.cast(pa.int64()))
     if pa.types.is_decimal(kind):
         high, low = _halves(values, starts)
         return _nullable(_join_halves(high, low), column, starts)
@@ -81,24 +76,24 @@ def add_columns(before: pa.Array, part: pa.Array, where: str) -> pa.Array:
     return pc.coalesce(both, before, part) if both.null_count else both
 
 
-def least_of_segments(column: pa.Array, starts: Int64s) -> pa.Array:
-    """The least value of each segment; NaN counts as greater than any number."""
-    return _extreme(column, starts, np.minimum.reduceat, "min", sortable_ints.greatest_int)
+def extreme_of_segments(column: pa.Array, starts: Int64s, *, least: bool) -> pa.Array:
+    """The least or greatest value of each segment; NaN counts as greater than any number."""
+    plain = sortable_ints.to_words(column)
+    if plain is None:
+        return _reduce_groups(column, starts, "min" if least else "max")
+    limits = np.iinfo(plain.type.to_pandas_dtype())
+    filled = dense(plain, int(limits.max if least else limits.min))
+    reduced = (np.minimum if least else np.maximum).reduceat(filled, starts)
+    return sortable_ints.from_words(_nullable(reduced, column, starts), column.type)
 
 
-def greatest_of_segments(column: pa.Array, starts: Int64s) -> pa.Array:
-    """The greatest value of each segment; NaN counts as greater than any number."""
-    return _extreme(column, starts, np.maximum.reduceat, "max", sortable_ints.least_int)
-
-
-def lesser(left: pa.Array, right: pa.Array) -> pa.Array:
-    """The lesser of two values, row by row; a NULL never wins."""
-    return _choose(left, right, pc.min_element_wise)
-
-
-def greater(left: pa.Array, right: pa.Array) -> pa.Array:
-    """The greater of two values, row by row; a NULL never wins."""
-    return _choose(left, right, pc.max_element_wise)
+def extreme_of_two(left: pa.Array, right: pa.Array, *, least: bool) -> pa.Array:
+    """The lesser or greater of two values, row by row; a NULL never wins."""
+    choose = pc.min_element_wise if least else pc.max_element_wise
+    one, other = sortable_ints.to_words(left), sortable_ints.to_words(right)
+    if one is None or other is None:
+        return choose(left, right, skip_nulls=True)
+    return sortable_ints.from_words(choose(one, other, skip_nulls=True), left.type)
 
 
 def _check_fits(values: Int64s, starts: Int64s, where: str) -> None:
@@ -140,33 +135,6 @@ def overflow_error(what: str, kind: pa.DataType, where: str) -> Overflow:
         where=where,
         do=f"Cast the argument of the aggregate to {instead}.",
     )
-
-
-def _extreme(
-    column: pa.Array,
-    starts: Int64s,
-    reduce: Callable[[Numbers, Int64s], Numbers],
-    name: str,
-    neutral: Callable[[pa.DataType], int],
-) -> pa.Array:
-    plain = sortable_ints.to_words(column)
-    if plain is None:
-        return _reduce_groups(column, starts, name)
-    reduced = reduce(_dense(plain, neutral(plain.type)), starts)
-    return sortable_ints.from_words(_nullable(reduced, column, starts), column.type)
-
-
-def _choose(left: pa.Array, right: pa.Array, choose: Callable[..., pa.Array]) -> pa.Array:
-    one, other = sortable_ints.to_words(left), sortable_ints.to_words(right)
-    if one is None or other is None:
-        return choose(left, right, skip_nulls=True)
-    return sortable_ints.from_words(choose(one, other, skip_nulls=True), left.type)
-
-
-def _dense(column: pa.Array, filler: int) -> Numbers:
-    filled = pc.fill_null(column, pa.scalar(filler, column.type)) if column.null_count else column
-    dense: Numbers = filled.to_numpy(zero_copy_only=False)
-    return dense
 
 
 def _nullable(values: Numbers | pa.Array, column: pa.Array, starts: Int64s) -> pa.Array:

@@ -9,15 +9,13 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.operators.order.row_order import RowOrder, concatenate
+from anabranch.operators.order.row_order import Int64s, RowOrder, concatenate
+from anabranch.records.bins import Hashes, Mask
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.entries import Entries
-from anabranch.runs.rows import LookupResult
-
-UInt64s = npt.NDArray[np.uint64]
+from anabranch.runs.rows import Groups, LookupResult, group_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +27,23 @@ class Rows:
     """
 
     values: pa.Table
-    hashes: UInt64s | None = None
+    hashes: Hashes | None = None
     keys: pa.Table | None = None
     order: RowOrder | None = None
 
     def __len__(self) -> int:
-        """The number of rows."""
         return int(self.values.num_rows)
 
-    def take(self, places: npt.NDArray[np.int64]) -> Rows:
+    def children(self, values: pa.Table, parents: Int64s, digits: Int64s) -> Rows:
+        """Output rows with the key and order of their parents: row *i* is the ``digits[i]``th."""
+        return Rows(
+            values,
+            None if self.hashes is None else self.hashes[parents],
+            None if self.keys is None else self.keys.take(pa.array(parents)),
+            None if self.order is None else self.order.child(parents, digits),
+        )
+
+    def take(self, places: Int64s) -> Rows:
         """The rows at these places."""
         return Rows(
             self.values.take(pa.array(places)),
@@ -62,18 +68,54 @@ def concat_batches(parts: Sequence[Rows]) -> Rows:
     )
 
 
-class KeyedState(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyRows:
+    """A step's rows grouped by key, the rows of a key in their order.
+
+    ``values`` are the rows in this order; ``parents`` are their places in the batch.
+    """
+
+    groups: Groups
+    parents: Int64s
+    values: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """Some keys with their rows: half-open ranges of group and row numbers."""
+
+    first_group: int
+    last_group: int
+    first_row: int
+    last_row: int
+
+
+def group_rows(rows: Rows) -> KeyRows:
+    """Group the rows of a region by key."""
+    assert rows.hashes is not None
+    assert rows.keys is not None
+    places = None if rows.order is None else rows.order.permutation()
+    hashes, keys = rows.hashes, rows.keys
+    if places is not None:
+        hashes, keys = hashes[places], keys.take(pa.array(places))
+    groups = group_keys(hashes, keys)
+    parents = groups.order if places is None else places[groups.order]
+    return KeyRows(groups, parents, rows.values.take(pa.array(parents)))
+
+
+def split_groups(starts: Int64s, rows: int, size: int) -> Iterator[RowSpan]:
+    """Split the groups into parts of about ``size`` rows; a larger group is a part by itself."""
+    ends = np.append(starts[1:], rows)
+    group = 0
+    while group < len(starts):
+        begin = int(starts[group])
+        last = max(int(np.searchsorted(ends, begin + size, side="right")), group + 1)
+        yield RowSpan(group, last, begin, int(ends[last - 1]))
+        group = last
+
+
+class KeyedEntries(Protocol):
     """An operator's state before the step, looked up by sorted, unique keys."""
-
-    def lookup(
-        self, hashes: UInt64s, keys: pa.RecordBatch
-    ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """Whether each key has state, and the state's columns, NULL for keys without state."""
-        ...
-
-
-class KeyedEntries(KeyedState, Protocol):
-    """Keyed state with what time-to-live, lists and maps need."""
 
     @property
     def now_ns(self) -> int:
@@ -85,11 +127,15 @@ class KeyedEntries(KeyedState, Protocol):
         """The number of the step."""
         ...
 
-    def find(self, hashes: UInt64s, keys: pa.RecordBatch) -> LookupResult:
+    def lookup(self, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Mask, pa.RecordBatch]:
+        """Whether each key has state, and the state's columns, NULL for keys without state."""
+        ...
+
+    def find(self, hashes: Hashes, keys: pa.RecordBatch) -> LookupResult:
         """Look up keys, with their expiry and with which of them a write still counts as held."""
         ...
 
-    def entries(self, hashes: UInt64s, keys: pa.RecordBatch) -> Entries:
+    def entries(self, hashes: Hashes, keys: pa.RecordBatch) -> Entries:
         """All entries of each key, if the state has sub-keys."""
         ...
 
@@ -102,7 +148,7 @@ class StateChanges:
     """
 
     changed: KeyChanges
-    found: npt.NDArray[np.bool_] | None
+    found: Mask | None
 
 
 def concat_changes(parts: Sequence[StateChanges]) -> StateChanges:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -19,9 +21,12 @@ def json_column(packed: pa.Array) -> pa.Array:
     Values without a JSON form are approximated: bytes as base64, times as ISO texts, NaN and the
     infinities as ``null``, keys that are neither text nor number as JSON text.
 
+    >>> import pyarrow as pa
     >>> json_column(pa.array([msgspec.msgpack.encode({"n": [1, None]}), None])).to_pylist()
     ['{"n":[1,null]}', None]
     """
+    import pyarrow as pa  # noqa: PLC0415  (who prints texts needs none)
+
     texts = [None if raw is None else json_text(_decode(raw)) for raw in packed.to_pylist()]
     return pa.array(texts, type=pa.string())
 

@@ -7,30 +7,36 @@ rows and the new state. Two columns link them: ``_key`` is a key's place in the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from anabranch.dataflow.functions import describe_function
 from anabranch.dataflow.graph import StatefulBatchFunction
 from anabranch.dataflow.naming import FORGET, KEY, ORD
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import OutputMismatch, UserFunctionFailed
-from anabranch.operators.control.messaging import MessageHandler
 from anabranch.operators.dead_letter import RowFailure, row_failure
-from anabranch.operators.error_text import function_failed, name_function, schema_text, short
-from anabranch.operators.key_rows import KeyRows, group_rows
-from anabranch.operators.map_batches import digits_of, fit_table, nullable_columns, row_numbers
-from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, expiry_times, named_tuples
+from anabranch.operators.error_text import function_failed, short
+from anabranch.operators.map_batches import fit_table, nullable_columns, row_numbers
+from anabranch.operators.order.row_order import Int64s, digits_of
+from anabranch.operators.rows import (
+    KeyedEntries,
+    KeyRows,
+    Rows,
+    StateChanges,
+    expiry_times,
+    group_rows,
+    named_tuples,
+)
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_batch, to_mask
 
-Int64s = npt.NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class StatefulBatches(MessageHandler):
+class StatefulBatches(msgspec.Struct, frozen=True):
     """The operator: the user's function and the schemas of its state and its output."""
 
     name: str
@@ -117,8 +123,16 @@ class StatefulBatches(MessageHandler):
             raise function_failed(self.function, error, f"operator {self.name}") from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._mismatch(f"returned {short(result)}", "(output, new state)")
-        tables = [self._table(part) for part in result]
-        return tables[0], tables[1]
+        made, state = (self._table(part) for part in result)
+        if made is not None and state is not None and self._are_swapped(made, state):
+            raise self._mismatch("returned the new state first, then the output", "them swapped")
+        return made, state
+
+    def _are_swapped(self, first: pa.Table, second: pa.Table) -> bool:
+        """Whether the tables fit only the other way round, by their columns."""
+        output, state = set(self.output.names), set(self.state.names)
+        there, then = set(first.column_names), set(second.column_names)
+        return state <= there and output <= then and not (output <= there and state <= then)
 
     def _table(self, part: Any) -> pa.Table | None:
         if isinstance(part, pa.RecordBatch):
@@ -134,10 +148,7 @@ class StatefulBatches(MessageHandler):
         place = self._places(made, grouped)
         values = fit_table(made, self.output, self._mismatch)
         parents = grouped.parents[place]
-        assert rows.hashes is not None
-        assert rows.keys is not None
-        order = None if rows.order is None else rows.order.child(parents, digits_of(parents))
-        return Rows(values, rows.hashes[parents], rows.keys.take(pa.array(parents)), order)
+        return rows.children(values, parents, digits_of(parents))
 
     def _places(self, made: pa.Table, grouped: KeyRows) -> Int64s:
         """The place of the row, or of the first row of the key, that each output row belongs to."""
@@ -181,8 +192,8 @@ class StatefulBatches(MessageHandler):
 
     def _mismatch(self, what: str, wanted: str) -> OutputMismatch:
         return OutputMismatch(
-            f"{name_function(self.function)} {what}",
+            f"{describe_function(self.function)} {what}",
             where=f"operator {self.name}",
-            do=f"Return {wanted}; output= says ({schema_text(self.output)}), state= "
-            f"({schema_text(self.state)}).",
+            do=f"Return {wanted}; output= says ({to_ddl(self.output)}), state= "
+            f"({to_ddl(self.state)}).",
         )

@@ -11,22 +11,30 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from anabranch.dataflow.functions import describe_function
+from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import AnyValue, StateCodec, first_unfit, tuples_to_columns
-from anabranch.operators.control.messaging import MessageHandler
 from anabranch.operators.dead_letter import RowFailure, row_failure
-from anabranch.operators.error_text import function_failed, name_function, schema_text, short
-from anabranch.operators.key_rows import RowSpan, group_rows, split_groups
-from anabranch.operators.order.row_order import RowOrder
-from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, expiry_times, named_tuples
+from anabranch.operators.error_text import function_failed, row_advice, short
+from anabranch.operators.order.row_order import Int64s
+from anabranch.operators.rows import (
+    KeyedEntries,
+    Rows,
+    RowSpan,
+    StateChanges,
+    expiry_times,
+    group_rows,
+    named_tuples,
+    split_groups,
+)
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_batch
@@ -35,12 +43,10 @@ from anabranch.runs.rows import Groups
 CALLS = 8192
 """How many calls are made before their results become columns."""
 
-Int64s = npt.NDArray[np.int64]
 Function = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class StatefulMap(MessageHandler):
+class StatefulMap(msgspec.Struct, frozen=True):
     """The operator: the user's function, the codec of its state and its output schema."""
 
     name: str
@@ -63,7 +69,7 @@ class StatefulMap(MessageHandler):
         found, present, prior = self._lookup(groups, state)
         with pause_gc():
             made = [
-                self._call_part(_Calls(self, groups, part), dead, grouped.values, prior, found)
+                self._call_part(groups, part, dead, grouped.values, prior, found)
                 for part in split_groups(groups.starts, len(rows), CALLS)
             ]
         changes = self._changes(groups, present, made, state.now_ns)
@@ -71,7 +77,8 @@ class StatefulMap(MessageHandler):
 
     def _call_part(
         self,
-        calls: _Calls,
+        groups: Groups,
+        part: RowSpan,
         dead: list[RowFailure] | None,
         values: pa.Table,
         prior: pa.RecordBatch,
@@ -79,11 +86,11 @@ class StatefulMap(MessageHandler):
     ) -> _CallResults:
         """Call the function for a part; if that fails and may fail, check call by call."""
         try:
-            return calls.make(values, prior, found)
+            return _Calls(self, groups, part).make(values, prior, found)
         except (UserFunctionFailed, OutputMismatch):
             if dead is None:
                 raise
-            return calls.checked(dead).make(values, prior, found)
+            return _CheckedCalls(self, groups, part, dead).make(values, prior, found)
 
     def _lookup(self, groups: Groups, state: KeyedEntries) -> tuple[Mask, Mask, pa.RecordBatch]:
         """Which keys have state, which of them a write counts as present, and their state."""
@@ -96,13 +103,10 @@ class StatefulMap(MessageHandler):
     def _output(self, rows: Rows, parents: Int64s, made: Sequence[_CallResults]) -> Rows:
         """The rows that the calls returned, each with the key and order of its input row."""
         assert rows.order is not None
-        assert rows.hashes is not None
-        assert rows.keys is not None
         caller = parents[np.concatenate([_NONE, *(part.callers for part in made)])]
         digits = np.concatenate([_NONE, *(part.digits for part in made)])
         values = pa.Table.from_batches([part.output for part in made], schema=self.output)
-        order: RowOrder = rows.order.child(caller, digits)
-        return Rows(values, rows.hashes[caller], rows.keys.take(pa.array(caller)), order)
+        return rows.children(values, caller, digits)
 
     def _changes(
         self, groups: Groups, present: Mask, made: Sequence[_CallResults], now_ns: int
@@ -115,8 +119,7 @@ class StatefulMap(MessageHandler):
         return StateChanges(changed, present)
 
 
-@dataclass(frozen=True, slots=True)
-class _CallResults:
+class _CallResults(msgspec.Struct, frozen=True):
     """The results of the calls of a part: rows with their callers, and the state of each key."""
 
     output: pa.RecordBatch
@@ -138,10 +141,6 @@ class _Calls:
         self._rows: list[Any] = []
         self._callers = _NONE
         self._digits = _NONE
-
-    def checked(self, dead: list[RowFailure]) -> _Calls:
-        """The same calls, each checked by itself: the rows of those that fail go to ``dead``."""
-        return _CheckedCalls(self._operator, self._groups, self._part, dead)
 
     def make(self, values: pa.Table, prior: pa.RecordBatch, found: Mask) -> _CallResults:
         """Call the function for each row of the part; ``values`` are all rows, key by key."""
@@ -181,7 +180,7 @@ class _Calls:
                     output = output.copy()
                 returned(output)
         except Exception as error:
-            raise self._failure(error, keys[group], row, result) from error
+            raise self._failure(error, group, keys[group], row, result) from error
 
     def _expand(self, callers: Int64s) -> None:
         """Expand None and lists of rows; the usual case is one row per call."""
@@ -212,48 +211,78 @@ class _Calls:
             raise self._bad_state(error) from error
         return pa.RecordBatch.from_arrays(columns, schema=codec.schema)
 
-    def _failure(self, error: Exception, key: Any, row: Any, result: Any) -> Exception:
+    def _failure(self, error: Exception, group: int, key: Any, row: Any, result: Any) -> Exception:
         operator = self._operator
         where = f"operator {operator.name}, {short(key)}, {short(row)}"
         if result is not _NOT_RETURNED:
             return OutputMismatch(
-                f"{name_function(operator.function)} returned {short(result)} instead of "
+                f"{describe_function(operator.function)} returned {short(result)} instead of "
                 "(output, new state)",
                 where=where,
                 do="Return a pair: what to emit (None, a row or a list of rows) and the new state.",
             )
-        return function_failed(operator.function, error, where)
+        # It may have failed because it was given an output as its state.
+        return self._swapped(group) or function_failed(operator.function, error, where)
 
     def _bad_output(self, error: Exception) -> Exception:
         schema = self._operator.output
         place = first_unfit(self._rows, lambda made: tuples_to_columns([made], schema))
-        group = np.searchsorted(self._groups.starts, self._callers[place], side="right") - 1
-        return OutputMismatch(
-            f"{name_function(self._operator.function)} emitted {short(self._rows[place])}, "
-            f"which does not fit the output schema ({schema_text(schema)}): {error}",
-            where=f"operator {self._operator.name}, {self._key(int(group))}",
-            do="Emit a tuple with one value per column, or change output=.",
+        starts = self._groups.starts
+        group = int(np.searchsorted(starts, self._callers[place], side="right")) - 1
+        return self._swapped(group - self._part.first_group) or OutputMismatch(
+            f"{describe_function(self._operator.function)} emitted {short(self._rows[place])}, "
+            f"which does not fit the output schema ({to_ddl(schema)}): {error}",
+            where=f"operator {self._operator.name}, {self._key(group)}",
+            do=f"Return (output, new state): {row_advice(self._rows[place], schema)}",
         )
 
     def _bad_state(self, error: Exception) -> Exception:
         codec = self._operator.codec
         group = first_unfit(self._states, lambda value: codec.encode([value]))
-        wanted = f"does not fit the state schema ({schema_text(codec.schema)})"
+        wanted = f"does not fit the state schema ({to_ddl(codec.schema)})"
         if isinstance(codec, AnyValue):
             wanted = "msgspec cannot encode"
-        return OutputMismatch(
-            f"{name_function(self._operator.function)} returned the state "
+        return self._swapped(group) or OutputMismatch(
+            f"{describe_function(self._operator.function)} returned the state "
             f"{short(self._states[group])}, which {wanted}: {error}",
             where=f"operator {self._operator.name}, {self._key(self._part.first_group + group)}",
-            do="Return a value that fits, or change state=.",
+            do="Return (output, new state), with a state that fits, or change state=.",
         )
+
+    def _swapped(self, group: int) -> OutputMismatch | None:
+        """The error for a key's results that are (new state, output); None if they are not."""
+        operator, last = self._operator, self._last_call(group)
+        if last is None:
+            return None
+        output, state = self._returned[last], self._states[group]
+        fits_state = _is_fit(lambda: operator.codec.encode([output]))
+        if state is None or not fits_state or self._emits(output) or not self._emits(state):
+            return None
+        return OutputMismatch(
+            f"{describe_function(operator.function)} returned ({short(output)}, {short(state)}): "
+            "the new state first, then the output",
+            where=f"operator {operator.name}, {self._key(self._part.first_group + group)}",
+            do=f"Swap them: return (output, new state), here ({short(state)}, {short(output)}).",
+        )
+
+    def _emits(self, value: Any) -> bool:
+        """Whether a value fits as the output of a call."""
+        return _is_fit(lambda: tuples_to_columns(_as_list(value), self._operator.output))
+
+    def _last_call(self, group: int) -> int | None:
+        """The last call so far that was for this key; None if none was."""
+        starts, first = self._groups.starts, self._part.first_row
+        number = self._part.first_group + group
+        end = self._part.last_row if number + 1 == len(starts) else int(starts[number + 1])
+        last = min(end - first, len(self._returned)) - 1
+        return last if last >= int(starts[number]) - first else None
 
     def _key(self, group: int) -> str:
         return short(next(named_tuples("Key", self._groups.keys.slice(group, 1))))
 
 
 class _CheckedCalls(_Calls):
-    """Calls that are checked one by one; a call that fails changes nothing."""
+    """Calls that are checked one by one: one that fails changes nothing, its row is ``dead``."""
 
     def __init__(
         self, operator: StatefulMap, groups: Groups, part: RowSpan, dead: list[RowFailure]
@@ -287,6 +316,14 @@ _NONE = np.empty(0, dtype=np.int64)
 
 _NOT_RETURNED = object()
 """The result of a call that has not returned."""
+
+
+def _is_fit(encode: Callable[[], object]) -> bool:
+    try:
+        encode()
+    except Exception:
+        return False
+    return True
 
 
 def _as_list(output: Any) -> list[Any]:

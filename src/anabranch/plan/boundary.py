@@ -8,8 +8,8 @@ carries a message instead of data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from anabranch.operators.order.row_order import READER_COLUMNS
@@ -59,8 +59,7 @@ def producer_mark(producer: int) -> int:
     return producer + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(msgspec.Struct, frozen=True):
     """The boundary before a level: the edges that cross it, and the layout of their rows."""
 
     physical: Physical
@@ -101,8 +100,7 @@ class Boundary:
 
     def needed_producers(self) -> list[int]:
         """The producers whose rows the level or a transform before it needs."""
-        found = (e.producer for transform in self.transforms for e in transform.inputs)
-        return list(dict.fromkeys([*self.producers(), *found]))
+        return list(dict.fromkeys([*self.producers(), *sorted(self.transform_producers())]))
 
     def producers(self) -> dict[int, list[Edge]]:
         """The edges by their producer."""
@@ -159,8 +157,7 @@ class Boundary:
         return pa.schema(fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Seats:
+class Seats(msgspec.Struct, frozen=True):
     """The partition of each worker of a level, group by group.
 
     Worker numbers may have gaps; partitions have none.

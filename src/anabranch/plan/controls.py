@@ -18,4 +18,7 @@ def messages_for(
     for each in plan.messages:
         if (each.region, each.worker) == (region, worker):
             found.append(decode_message(each.message))
+    # By name: a revision may hold the parts in another order.
+    for _, part in sorted(plan.parts.items()):
+        found += [decode_message(each.message) for each in part.messages if each.region == region]
     return in_order(found)

@@ -18,9 +18,17 @@ from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
 from anabranch.operators.order.order_by import order_fields, ordering_of
 from anabranch.plan.paths import RowPath, RowPaths
-from anabranch.plan.physical import Edge, Group, Level, Physical, Region, Relay, Transform
+from anabranch.plan.physical import (
+    NO_COLUMNS,
+    Edge,
+    Group,
+    Level,
+    Physical,
+    Region,
+    Relay,
+    Transform,
+)
 
-NO_COLUMNS = pa.schema([])
 UNKEYED = "-unkeyed"
 """The group of operators without a region; it is not a valid region name."""
 
@@ -90,17 +98,12 @@ class _Lowering:
             producer=path.producer,
             consumer=transform.id,
             chain=path.chain,
-            region=None,
-            distributes=False,
             columns=self._typed.schema(transform.inputs[0]),
-            keys=NO_COLUMNS,
-            arguments=None,
             ordered=self._typed.ordered(transform.inputs[0]),
             digits=self._output_digits(path.producer),
         )
 
     def _edge(self, number: int, consumer: int, place: int, path: RowPath) -> Edge:
-        columns, arguments = self._columns(consumer, path), self._arguments(consumer)
         ordered = self._ordered(consumer)
         earlier = self._row_paths.paths[consumer][:place]
         return Edge(
@@ -110,9 +113,9 @@ class _Lowering:
             chain=path.chain,
             region=self._region_name(consumer),
             distributes=path.distribution is not None,
-            columns=columns,
+            columns=self._columns(consumer, path),
             keys=self._keys(consumer),
-            arguments=arguments,
+            arguments=self._arguments(consumer),
             ordered=ordered,
             digits=self._output_digits(path.producer) if ordered else 0,
             way=sum(other.producer == path.producer for other in earlier),
@@ -218,7 +221,7 @@ class _Lowering:
     def _level(self, number: int, edges: list[Edge]) -> Level:
         inputs = tuple(e for e in edges if self._row_paths.levels[e.consumer] == number)
         members: dict[str | None, list[int]] = {}
-        for consumer in self._row_paths.consumers():
+        for consumer in self._row_paths.paths:
             if self._row_paths.levels[consumer] == number:
                 members.setdefault(self._region_name(consumer), []).append(consumer)
         groups = tuple(
@@ -231,7 +234,7 @@ class _Lowering:
     def _regions(self) -> tuple[Region, ...]:
         found: dict[str, list[str]] = {}
         keys: dict[str, pa.Schema] = {}
-        for consumer in self._row_paths.consumers():
+        for consumer in self._row_paths.paths:
             name, node = self._region_name(consumer), self._row_paths.nodes[consumer]
             if name is None or not isinstance(node, StatefulNode | MapBatchesNode):
                 continue

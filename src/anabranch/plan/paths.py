@@ -8,7 +8,10 @@ not move rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dataflow.graph import (
     AggregateNode,
@@ -31,8 +34,7 @@ from anabranch.dataflow.graph import (
 from anabranch.plan.physical import ChainNode, Relay, TaskNode, UnionBranch
 
 
-@dataclass(frozen=True, slots=True)
-class RowPath:
+class RowPath(msgspec.Struct, frozen=True):
     """The path from a producer to a consumer: its Catalyst chain and its distribution, if any."""
 
     producer: int
@@ -72,10 +74,6 @@ class RowPaths:
                 self._add_transform(node)
             elif isinstance(node, MapBatchesNode | SinkNode) and node.inputs:
                 self._add_stateless(node)
-
-    def consumers(self) -> list[int]:
-        """Everything that runs in tasks, producers before consumers."""
-        return list(self.paths)
 
     def after(self, producer: int) -> list[int]:
         """The consumers of a producer's rows."""

@@ -10,34 +10,22 @@ from sources, tasks and other transforms, and produces rows for edges as a sourc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+import msgspec
 import pyarrow as pa
 
-from anabranch.dataflow.graph import (
-    Graph,
-    GraphNode,
-    KeyByNode,
-    MapBatchesNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StatefulNode,
-    TransformNode,
-    UnionNode,
-    WhereNode,
-    WithColumnsNode,
-)
+from anabranch.dataflow import graph as nodes
+from anabranch.dataflow.graph import Graph, GraphNode, StatefulNode
+
+NO_COLUMNS = pa.schema([])
 
 
-@dataclass(frozen=True, slots=True)
-class UnionBranch:
+class UnionBranch(msgspec.Struct, frozen=True):
     """One input of a union: gives its rows the union's columns."""
 
     kind: ClassVar[str] = "union"
-    node: UnionNode
+    node: nodes.UnionNode
     place: int
 
     @property
@@ -46,22 +34,27 @@ class UnionBranch:
         return self.node.id
 
 
-@dataclass(frozen=True, slots=True)
-class Relay:
+class Relay(msgspec.Struct, frozen=True):
     """Passes rows to a deeper level, for a union whose inputs differ in depth."""
 
     id: int
 
 
-ChainNode = WhereNode | SplitNode | SelectNode | WithColumnsNode | KeyByNode | UnionBranch
+ChainNode = (
+    nodes.WhereNode
+    | nodes.SplitNode
+    | nodes.SelectNode
+    | nodes.WithColumnsNode
+    | nodes.KeyByNode
+    | UnionBranch
+)
 """What Catalyst runs between two tasks."""
 
-TaskNode = StatefulNode | MapBatchesNode | SinkNode
+TaskNode = StatefulNode | nodes.MapBatchesNode | nodes.SinkNode
 """What a Python task runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """The path of rows from one producer to one consumer.
 
     ``columns`` are the value columns on arrival. ``keys`` is empty if the consumer needs no key.
@@ -74,13 +67,13 @@ class Edge:
     producer: int
     consumer: int
     chain: tuple[ChainNode, ...]
-    region: str | None
-    distributes: bool
     columns: pa.Schema
-    keys: pa.Schema
-    arguments: tuple[tuple[str, str], ...] | None
     ordered: bool
     digits: int
+    region: str | None = None
+    distributes: bool = False
+    keys: pa.Schema = NO_COLUMNS
+    arguments: tuple[tuple[str, str], ...] | None = None
     way: int = 0
 
     @property
@@ -90,8 +83,7 @@ class Edge:
         return f"edge {self.producer}-{self.consumer}{further}"
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """The operators that one task runs: a region's operators on a level, or unkeyed sinks."""
 
     name: str
@@ -99,8 +91,7 @@ class Group:
     operators: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """One level of tasks; all ``inputs`` arrive through one exchange, or none does."""
 
     number: int
@@ -109,8 +100,7 @@ class Level:
     groups: tuple[Group, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Transform:
+class Transform(msgspec.Struct, frozen=True):
     """The user's Spark code between two levels, run before level ``level``.
 
     It merges its ``inputs``, whose consumer it is. ``given`` is the number of order digits in the
@@ -125,8 +115,7 @@ class Transform:
     ordered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(msgspec.Struct, frozen=True):
     """A keyed part of the pipeline: its name, its key and the names of its stateful operators."""
 
     name: str
@@ -134,8 +123,7 @@ class Region:
     operators: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Physical:
+class Physical(msgspec.Struct, frozen=True):
     """The whole pipeline, lowered. Built once, for all steps.
 
     Operators have the ids of their nodes. A stateless operator after a union runs once per input,
@@ -147,10 +135,10 @@ class Physical:
     schemas: dict[int, pa.Schema]
     levels: tuple[Level, ...]
     regions: tuple[Region, ...]
-    direct: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    copies: dict[int, GraphNode | Relay] = field(default_factory=dict)
-    digits: dict[int, int] = field(default_factory=dict)
-    given: dict[int, int] = field(default_factory=dict)
+    direct: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    copies: dict[int, GraphNode | Relay] = msgspec.field(default_factory=dict)
+    digits: dict[int, int] = msgspec.field(default_factory=dict)
+    given: dict[int, int] = msgspec.field(default_factory=dict)
     transforms: tuple[Transform, ...] = ()
 
     @property
@@ -158,13 +146,9 @@ class Physical:
         """The first level behind an exchange, where control rows enter."""
         return next((level.number for level in self.levels if level.exchange), None)
 
-    def sources(self) -> tuple[SourceNode, ...]:
+    def sources(self) -> tuple[nodes.SourceNode, ...]:
         """The sources, in graph order. A source's place here is its number in the row order."""
         return self.graph.sources()
-
-    def sinks(self) -> tuple[SinkNode, ...]:
-        """The sinks, in graph order."""
-        return self.graph.sinks()
 
     def region(self, name: str) -> Region:
         """The region of that name."""
@@ -191,11 +175,11 @@ class Physical:
 
     def is_read(self, node_id: int) -> bool:
         """Whether this id is a source."""
-        return isinstance(self.node(node_id), SourceNode)
+        return isinstance(self.node(node_id), nodes.SourceNode)
 
     def is_transform(self, node_id: int) -> bool:
         """Whether this id is a transform."""
-        return isinstance(self.node(node_id), TransformNode)
+        return isinstance(self.node(node_id), nodes.TransformNode)
 
     def node(self, node_id: int) -> GraphNode | Relay:
         """The node that runs under this id."""

@@ -7,9 +7,9 @@ seats, so all steps share it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+import msgspec
 import pyarrow as pa
 
 from anabranch.dataflow.graph import KeyByNode, SelectNode, SplitNode, WhereNode, WithColumnsNode
@@ -48,8 +48,7 @@ def bin_text(bins: int) -> str:
     return f"cast(shiftrightunsigned({HASH}, {HASH_BITS - bin_bits(bins)}) as int)"
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(msgspec.Struct, frozen=True):
     """A boundary with the seats of one placement, which together determine the SQL."""
 
     boundary: Boundary
@@ -68,7 +67,7 @@ class Crossing:
             columns = {name: made_value_name(source, i) for i, name in enumerate(raw)}
             renamed = [f"{quote(name)} as {made}" for name, made in columns.items()]
             numbers = ", ".join(str(edge.id) for edge in edges)
-            copied = _comma_list([*reader, *renamed, f"explode(array({numbers})) as {TO}"])
+            copied = ", ".join([*reader, *renamed, f"explode(array({numbers})) as {TO}"])
             rows = f"(select {copied} from {table})"
         rows, packed = self._run_chains(rows, edges, columns, reader)
         made = {boundary.order[2]: "monotonically_increasing_id()"} if reader else {}
@@ -111,7 +110,7 @@ class Crossing:
         """
         boundary = self.boundary
         if any(producer not in producers for producer in boundary.transform_producers()):
-            marks = _comma_list(map(str, [NOTE_MARK, *map(producer_mark, producers)]))
+            marks = ", ".join(map(str, [NOTE_MARK, *map(producer_mark, producers)]))
             table = f"(select * from {table} where {FROM} in ({marks}))"
         reserved = [PART, HASH, *boundary.order, NOTE]
         rows = f"(select *, {self._destination(producers)} as {TO} from {table})"
@@ -133,14 +132,14 @@ class Crossing:
             f"cast({given.get(field.name, 'null')} as {type_to_ddl(field.type)}) as {field.name}"
             for field in self.boundary.arriving_schema()
         ]
-        return f"select {_comma_list(columns)} from {table} where {message} is not null"
+        return f"select {', '.join(columns)} from {table} where {message} is not null"
 
     def _select_arriving(self, rows: str, there: list[str], made: dict[str, str]) -> str:
         """Select the boundary's columns: those ``there``, hash and route, NULL for the rest."""
         inherited = HASH in there
         hashed = self._hash(there, inherited)
         made = {**made, HASH: hashed}
-        with_hash = _comma_list(
+        with_hash = ", ".join(
             f"{made[field.name]} as {field.name}"
             if field.name in made
             else field.name
@@ -150,7 +149,7 @@ class Crossing:
         )
         if not self.boundary.level.exchange:
             return f"select {with_hash} from {rows}"
-        routed = _comma_list(
+        routed = ", ".join(
             f"cast({self._route(there)} as int) as {PART}" if name == PART else name
             for name in self.boundary.arriving_schema().names
         )
@@ -178,7 +177,7 @@ class Crossing:
             edge for edge in self.boundary.edges if edge.distributes and _has_columns(edge, there)
         ]
         for edge in fresh:
-            keys = _comma_list(key_name(edge, i) for i in range(len(edge.keys)))
+            keys = ", ".join(key_name(edge, i) for i in range(len(edge.keys)))
             value = f"xxhash64({keys})"
             alone = len(self.boundary.edges) == 1 and not inherited
             hashed = (
@@ -218,8 +217,8 @@ class Crossing:
         ``columns`` maps the user's columns to those of the table. The columns ``kept`` pass
         through; all others are dropped. ``guarded``: the table holds rows of other edges too.
         """
-        chain = _Chain(rows, edge, kept, guarded)
-        chain.open(columns, self.boundary.carried_keys(edge.producer))
+        keys = self.boundary.carried_keys(edge.producer)
+        chain = _Chain(rows, edge, kept, guarded, columns, keys)
         for node in edge.chain:
             chain.run(node, self.boundary.physical.schemas[node.id])
         return chain.close()
@@ -228,27 +227,24 @@ class Crossing:
 class _Chain:
     """One edge's chain under construction: the table, and the user's columns in it."""
 
-    def __init__(self, rows: str, edge: Edge, kept: list[str], guarded: bool) -> None:
-        self._rows = rows
-        self._edge = edge
-        self._kept = kept
-        self._guarded = guarded
-        self._keys: list[str] = []
-        self._names: list[str] = []
-        self._source: dict[str, str] = {}
-
-    def open(self, columns: dict[str, str], carried_keys: pa.Schema) -> None:
+    def __init__(
+        self,
+        rows: str,
+        edge: Edge,
+        kept: list[str],
+        guarded: bool,
+        columns: dict[str, str],
+        carried_keys: pa.Schema,
+    ) -> None:
         """Bring the producer's columns into scope under the user's names."""
-        edge = self._edge
-        self._names = list(columns)
-        self._source = columns
+        self._rows, self._edge, self._kept, self._guarded = rows, edge, kept, guarded
+        self._keys: list[str] = []
+        self._names, self._source = list(columns), columns
         if not edge.distributes and len(edge.keys):
             self._keys = [made_key_name(edge.producer, i) for i in range(len(carried_keys))]
         needs_names = bool(edge.chain) or edge.arguments is not None
         if needs_names and any(name != source for name, source in columns.items()):
-            renamed = [f"{source} as {quote(name)}" for name, source in columns.items()]
-            self._replace(renamed)
-            self._source = {name: name for name in columns}
+            self._select(columns)
 
     def run(self, node: ChainNode, schema: pa.Schema) -> None:
         """Apply one operator."""
@@ -287,7 +283,7 @@ class _Chain:
             f"cast({value} as {type_to_ddl(column.type)}) as {value_name(edge, i)}"
             for i, (value, column) in enumerate(zip(values, edge.columns, strict=True))
         ]
-        return f"(select {_comma_list([*self._kept, *keys, *packed])} from {self._rows})"
+        return f"(select {', '.join([*self._kept, *keys, *packed])} from {self._rows})"
 
     def _where(self, condition: str) -> None:
         if self._guarded:
@@ -307,7 +303,7 @@ class _Chain:
 
     def _replace(self, columns: list[str]) -> None:
         fixed = dict.fromkeys([*self._kept, *self._keys])
-        self._rows = f"(select {_comma_list([*fixed, *columns])} from {self._rows})"
+        self._rows = f"(select {', '.join([*fixed, *columns])} from {self._rows})"
 
     def _guard(self, value: str) -> str:
         if not self._guarded:
@@ -349,10 +345,6 @@ def _value(text: str, kind: pa.DataType) -> str:
     if name is not None or identifier(text) is not None:
         return parenthesize(expression)
     return f"cast(struct(\n{text}\n) as struct<x: {type_to_ddl(kind)}>).x"
-
-
-def _comma_list(columns: Iterable[str]) -> str:
-    return ", ".join(columns)
 
 
 def _packed_names(edge: Edge) -> list[str]:

@@ -18,6 +18,8 @@ from anabranch.records.run_list import RunList
 WORKER = "_worker"
 BIN = "_bin"
 STATE_PREFIX = "state_"
+AGGREGATE = "aggregate("
+"""What the kind of an aggregate's state begins with."""
 
 _PREFIX_LENGTH = len(VALUE_PREFIX)
 
@@ -28,7 +30,8 @@ class StateView(msgspec.Struct, frozen=True):
     ``workers`` is the worker of each bin, ``clock_ns`` the time of the step. The columns are the
     key's, the state's, then ``_worker`` and ``_bin``. Names are case-insensitive, as in Spark. A
     state column with the name of a key column is called ``state_<name>``; a name that is still
-    taken gets ``_`` appended.
+    taken gets ``_`` appended. A part of what an aggregate keeps for a column, stored as
+    ``<column>/<part>``, is called ``<column>_<part>``.
     """
 
     shape: OperatorShape
@@ -61,7 +64,7 @@ class StateView(msgspec.Struct, frozen=True):
     def schema(self) -> pa.Schema:
         """The columns that readers see."""
         stored = [column for column in self.layout().schema if is_user_column(column.name)]
-        names = reader_names(column.name for column in stored)
+        names = self.names(column.name for column in stored)
         types = [pa.string() if self._is_packed(c.name) else c.type for c in stored]
         types += [pa.int32()] * (len(names) - len(stored))
         return pa.schema([pa.field(*column) for column in zip(names, types, strict=True)])
@@ -77,6 +80,12 @@ class StateView(msgspec.Struct, frozen=True):
         workers = np.asarray(self.workers, dtype=np.int32)[numbers]
         columns += [pa.array(workers), pa.array(numbers.astype(np.int32))]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema())
+
+    def names(self, stored: Iterable[str]) -> list[str]:
+        """The names that readers see for these columns of a run, then ``_worker`` and ``_bin``."""
+        if self.shape.kind.startswith(AGGREGATE):
+            stored = (_without_slash(name) for name in stored)
+        return reader_names(stored)
 
     def _is_packed(self, stored: str) -> bool:
         return stored.startswith(VALUE_PREFIX) and user_name(stored) in self.shape.packed
@@ -109,6 +118,10 @@ def reader_names(stored: Iterable[str]) -> list[str]:
         plain = user_name(name)
         names.append(_free(plain if plain.lower() not in taken else prefix + plain, taken))
     return [*names, _free(WORKER, taken), _free(BIN, taken)]
+
+
+def _without_slash(stored: str) -> str:
+    return "_".join(stored.rsplit("/", 1)) if stored.startswith(VALUE_PREFIX) else stored
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -42,3 +42,11 @@ class Cancellable(DataPlane, Protocol):
 
     def cancel(self) -> None:
         """Make ``run`` raise soon. Thread-safe and idempotent, even when nothing runs."""
+
+
+@runtime_checkable
+class MortalPlane(DataPlane, Protocol):
+    """A data plane that may die while the node lives: Spark's JVM is a process of its own."""
+
+    def check_alive(self) -> None:
+        """Raise ``JvmDied`` if it is dead. Thread-safe."""

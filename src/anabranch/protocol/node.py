@@ -1,12 +1,10 @@
-"""What a node is, for the rest of the system: the protocol between it and the coordinator.
+"""The protocol between the coordinator and the node, the process that owns Spark.
 
-The node owns Spark. The coordinator gives it *orders*, which return as soon as they are taken; the
-node *tells* what it is doing, again and again, with a version that grows with every change. So a
-reply that is lost, late or doubled does no harm: the next telling says the same, or something
-newer. An order that was carried out already changes nothing when it comes again.
+The coordinator gives *orders*, which return as soon as they are accepted. The node *reports* its
+state, with a version that grows with every change. So a lost, late or repeated reply does no harm:
+the next report says the same or something newer. Orders are idempotent.
 
-Every order names the leader that gives it. A node that has heard of a higher one refuses it with
-``Fenced``.
+Every call names its leader. A node that knows of a later leader refuses it with ``Fenced``.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class Open(msgspec.Struct, frozen=True, tag="open"):
-    """State is open, and stands at a step: the one it was opened at, or the last that was run."""
+    """State is open at a step: the one it was opened at, or the last one run."""
 
     step: int
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """A step runs. When it is complete, the node is open at this step."""
+    """A step is running. Once it is complete, the node is open at this step."""
 
     step: int
     revision: int
@@ -45,7 +43,7 @@ NodeState: TypeAlias = Closed | Open | Running
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error as it travels: what ``errors.AnabranchError`` says, with its code."""
+    """An ``AnabranchError`` as it travels between processes."""
 
     code: str
     what: str
@@ -54,7 +52,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class SinkInfo(msgspec.Struct, frozen=True):
-    """What the coordinator must know of a sink."""
+    """What the coordinator knows of a sink."""
 
     name: str
     stage_format: str
@@ -62,10 +60,7 @@ class SinkInfo(msgspec.Struct, frozen=True):
 
 
 class GraphNodeInfo(msgspec.Struct, frozen=True):
-    """An operator of the dataflow's graph; ``name`` is None where it needs none.
-
-    ``region`` is the region that it runs in, ``inputs`` are the ids of those it gets rows of.
-    """
+    """An operator of the dataflow's graph. ``inputs`` are the ids of those it gets rows from."""
 
     id: int
     kind: str
@@ -75,12 +70,12 @@ class GraphNodeInfo(msgspec.Struct, frozen=True):
 
 
 class ProgramInfo(msgspec.Struct, frozen=True):
-    """What the coordinator must know of the dataflow that a node has loaded.
+    """What the coordinator knows of the dataflow that a node has loaded.
 
-    ``code`` is the hash of the dataflow, ``endings`` are the operators that are told of the end of
-    the input, in the order of the graph. ``partitions`` says how many each source has that Python
-    tasks read; the others are read by the JVM. ``releasing`` is what becomes of executors when
-    workers go. ``graph`` is the dataflow as it was written.
+    ``code`` is its hash. ``endings`` are the operators that handle the end of the input, in graph
+    order. ``partitions`` counts those of each source that Python tasks read; the JVM reads the
+    others. ``releasing`` says what happens to executors when workers leave. ``graph`` is the
+    dataflow as it was written.
     """
 
     dataflow: str
@@ -97,12 +92,11 @@ class ProgramInfo(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Input that waits for a step: ``received`` of the protocol.
+    """The input that waits for ``step``.
 
-    ``rows`` counts rows where a source knows their number, else one for each slice: it is 0 only
-    when nothing waits. ``bytes`` are those of files. ``full``: more would not fit the limit.
-    ``ended``: nothing will ever follow what waits. ``step`` is the step it is for. ``partitions``
-    is how many each source has by now that tells it.
+    ``rows`` counts one per slice if a source does not know its rows: it is 0 only if nothing waits.
+    ``bytes`` counts those of files. ``full``: more would exceed the limit. ``ended``: no more input
+    will follow. ``partitions`` is the current number of each source that reports one.
     """
 
     step: int
@@ -115,14 +109,14 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A step whose result is kept until the next one runs."""
+    """The last step run. Its result is kept until the next one runs."""
 
     step: int
     revision: int
 
 
 class StepFailure(msgspec.Struct, frozen=True):
-    """A step that could not be run to its end. The node is open at the step before it."""
+    """A step that has failed. The node is open at the step before it."""
 
     step: int
     revision: int
@@ -130,10 +124,7 @@ class StepFailure(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """How far the check of a checkpoint's files is, and what is wrong with them, if anything.
-
-    ``asked`` is that of the order.
-    """
+    """The progress of the check of a checkpoint's files; ``asked`` is that of the order."""
 
     step: int
     files: int
@@ -143,32 +134,43 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class PausedSources(msgspec.Struct, frozen=True):
-    """All sources that nothing is asked of.
+    """The sources that are paused. The value with the highest ``number`` wins.
 
-    Of two, the one with the higher ``number`` counts, whichever came later: numbers grow from
-    change to change and from leader to leader.
+    Numbers grow with every change and every leader.
     """
 
     number: int = 0
     names: tuple[str, ...] = ()
 
 
+class SinkRetry(msgspec.Struct, frozen=True):
+    """A sink that fails and is retried: why it failed last, for how long it has, and how often.
+
+    ``next_seconds`` is when it is tried again, from now on; None if it has been given up.
+    """
+
+    failure: Failure
+    tries: int
+    seconds: float
+    next_seconds: float | None
+
+
 class NodeReport(msgspec.Struct, frozen=True):
-    """What a node says of itself.
+    """A report of the node.
 
-    ``boot`` is drawn anew by every node process; ``opened`` is the number of the order that opened
-    the state it has. ``failed_open`` is why that order could not be carried out. ``replaying``: the
-    last step was committed before, and run again. ``published`` is the last step that each sink
-    has, ``sink_failure`` why publishing has stopped. ``committed`` is the last step whose commit
-    the node knows of: the next step runs only after it.
+    ``boot`` identifies the process. ``opened`` is the number of the order that opened the current
+    state, ``failed_open`` why that order failed. ``replaying``: the last step was a replay.
+    ``published`` is the last step that each sink has, ``sink_retries`` are the sinks that fail,
+    ``sink_failure`` is why one was given up. ``committed`` is the last step whose commit the node
+    knows: the next step runs only after it.
 
-    The same step may have been committed with another result than this node's, or in another
-    branch, since whoever was replaced may have led it without knowing. So the node says which
-    ``branch`` it was opened in, and the ``fingerprint`` of its state at ``committed``
-    (``stands``), and of that which the step after it came to (``reached``).
+    A leader that was fenced without knowing may have let this node run a step that was committed
+    with another result, or in another branch. So the node reports its ``branch``, the
+    ``state_fingerprint`` at ``committed`` (``stands``), and that of the step run after it
+    (``reached``).
 
-    ``paused`` is what it goes by: a coordinator that comes back finds it here, and one whose order
-    did not arrive sees that.
+    ``paused`` is what the node applies. It survives the coordinator, and shows whether an order has
+    arrived.
     """
 
     version: int
@@ -185,6 +187,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     offer: Offer | None = None
     source_failure: Failure | None = None
     published: dict[str, int] = {}
+    sink_retries: dict[str, SinkRetry] = {}
     sink_failure: Failure | None = None
     checked: Checked | None = None
     committed: int = 0
@@ -195,7 +198,7 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """The staged files of a step, and the branch that it is committed in."""
+    """The staged files of a step, and the branch of its commit."""
 
     step: int
     staged: tuple[StagedFile, ...]
@@ -203,23 +206,22 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class InputLimit(msgspec.Struct, frozen=True):
-    """The most that the next step should read. None: no limit."""
+    """The most that the next step should read; None is unlimited."""
 
     rows: int | None = None
     bytes: int | None = None
 
 
 class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
-    """Open state and sources where the journal says they stand.
+    """Open state and sources as of the journal.
 
-    ``number`` is never used twice. ``step`` is the step that ``states`` is the state of; None
-    states create the pipeline. ``positions`` is what was read of each source: more than ``step``
-    when journalled steps are going to be replayed. ``outputs`` are the committed steps that some
-    sink may lack, oldest first; ``published`` how far each sink is known to be. ``whole``: read
-    every file and compare its checksum, else only its size. ``rewound`` is the step that the
-    pipeline was set back to: sinks take back what they have published after it, before anything
-    else. It is not ``step`` where that state is damaged and computed again from an older one.
-    ``branch`` is only told again. ``paused`` as in ``SourcesOrder``.
+    ``number`` is unique. ``states`` is the state at ``step``; None creates the pipeline.
+    ``positions`` is how far each source was read: beyond ``step`` if later steps are to be
+    replayed. ``outputs`` are the committed steps that some sink may lack, oldest first;
+    ``published`` is the last step that each sink is known to have. ``whole``: verify the checksum
+    of every file, not only its size. ``rewound`` is the step of a rewind: sinks first take back
+    everything after it. It differs from ``step`` if that state is damaged and recomputed from an
+    older one. ``branch`` is reported back, ``paused`` is as in ``SourcesOrder``.
     """
 
     number: int
@@ -240,10 +242,10 @@ class OpenOrder(msgspec.Struct, frozen=True, tag="open"):
 
 
 class StepOrder(msgspec.Struct, frozen=True, tag="step"):
-    """Run the step after the one that the node is open at. Taken once for a step and revision.
+    """Run the step after the one that is open, once per step and revision.
 
-    ``opened`` is the number of the order that opened the state it is meant for; an order that
-    comes late, when something else is open, then does nothing. 0 fits whatever is open.
+    ``opened`` is the number of the order that opened the state it is meant for: a late order does
+    nothing if other state is open. 0 fits any state.
     """
 
     plan: Plan
@@ -251,9 +253,9 @@ class StepOrder(msgspec.Struct, frozen=True, tag="step"):
 
 
 class CommitOrder(msgspec.Struct, frozen=True, tag="commit"):
-    """A step is committed: publish its output, acknowledge its input, offer what comes next.
+    """A step is committed: publish its output, acknowledge its input, offer the next input.
 
-    ``replayed`` steps were published before: nothing of them is. ``opened`` as in ``StepOrder``.
+    A ``replayed`` step is not published again. ``opened`` as in ``StepOrder``.
     """
 
     step: int
@@ -265,17 +267,16 @@ class CommitOrder(msgspec.Struct, frozen=True, tag="commit"):
 
 
 class CancelOrder(msgspec.Struct, frozen=True, tag="cancel"):
-    """Give up the step that runs; the node fails it with ``step.cancelled``."""
+    """Cancel the running step: it fails with ``step.cancelled``."""
 
     step: int
 
 
 class CheckOrder(msgspec.Struct, frozen=True, tag="check"):
-    """See whether all files that a commit needs are there, beside the steps.
+    """Check, beside the steps, that all files of a commit exist.
 
-    ``files`` are those of the committed parts.
-    ``whole``: read every file and compare its checksum, else only its size. ``asked`` is the
-    number of the request that it is for; None where it is for a checkpoint that is to be kept.
+    ``files`` are those of the committed parts. ``whole``: verify the checksum of every file, not
+    only its size. ``asked`` is the number of the request behind it, None for a new checkpoint.
     """
 
     step: int
@@ -286,10 +287,10 @@ class CheckOrder(msgspec.Struct, frozen=True, tag="check"):
 
 
 class SweepOrder(msgspec.Struct, frozen=True, tag="sweep"):
-    """Remove the files of steps up to ``step`` that are not among those to keep, after a while.
+    """Remove the unneeded files of steps up to ``step``, after the grace period.
 
-    ``files`` are those that committed parts need. ``positions`` are told to sources, which forget
-    what all of them have passed.
+    Everything that the fields name stays; ``files`` are those of committed parts. Sources forget
+    what all ``positions`` have passed.
     """
 
     step: int
@@ -301,16 +302,16 @@ class SweepOrder(msgspec.Struct, frozen=True, tag="sweep"):
 
 
 class SourcesOrder(msgspec.Struct, frozen=True, tag="sources"):
-    """Ask nothing of these sources, and all others as ever; whatever is open, now or later.
+    """Pause exactly these sources, whatever state is open now or later.
 
-    They are still told what is committed, and what they have offered is still read.
+    They still learn of commits, and what they have offered is still read.
     """
 
     paused: PausedSources
 
 
 class CloseOrder(msgspec.Struct, frozen=True, tag="close"):
-    """Publish what is committed, let go of sources and sinks; with ``exit`` end the process.
+    """Publish what is committed, and close sources and sinks; with ``exit``, end the process.
 
     ``opened`` as in ``StepOrder``.
     """
@@ -332,10 +333,10 @@ NodeOrder: TypeAlias = (
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """What a step came to: everything of its commit that only the node can know.
+    """The result of a step: everything in its commit that only the node knows.
 
-    ``loads`` are what workers say of their bins, ``homes`` is what was read and copied.
-    ``profiles`` are those that the plan requested, ``parts`` is what the committed parts are told.
+    ``loads`` are the workers' reports on their bins, ``homes`` is what was read and copied,
+    ``profiles`` are those that the plan requested, ``parts`` are reports to the committed parts.
     """
 
     step: int
@@ -352,21 +353,21 @@ class StepResult(msgspec.Struct, frozen=True):
     parts: dict[str, msgspec.Raw] = {}
 
 
-class Node(Protocol):
-    """A node as the coordinator's driver sees it. Any thread may call."""
-
-    def report(self, leader: int, seen: int, seconds: float) -> NodeReport:
-        """What the node says, as soon as it is newer than ``seen`` or so many seconds are over."""
-        ...
+class CalledNode(Protocol):
+    """A node that takes calls. All raise ``Fenced`` or ``NodeUnreachable``. Thread-safe."""
 
     def order(self, leader: int, order: NodeOrder) -> None:
-        """Give an order. Returns once it is taken; raises ``Fenced`` or ``NodeUnreachable``."""
-        ...
+        """Give an order. Returns once it is accepted."""
 
     def take(self, leader: int, step: int) -> tuple[Input, ...]:
-        """The input of the offer for a step; from then on the offer does not change."""
-        ...
+        """Take the input of the offer for a step, which is final from then on."""
 
     def result(self, leader: int, step: int, revision: int) -> StepResult:
-        """The result of the last step that was run. ``NodeUnreachable`` if there is none of it."""
-        ...
+        """Fetch the result of the last step run; ``NodeUnreachable`` if that is another one."""
+
+
+class Node(CalledNode, Protocol):
+    """A node as the coordinator's driver sees it."""
+
+    def report(self, leader: int, seen: int, seconds: float) -> NodeReport:
+        """Wait up to ``seconds`` for a report newer than ``seen``; returns the newest."""

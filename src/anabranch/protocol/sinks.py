@@ -1,10 +1,9 @@
-"""What a sink is: two verbs, *stage* and *publish*.
+"""The interface of sinks: *stage* before the commit, *publish* after it.
 
-Staging happens in the tasks of a step, before its commit: a sink only says how rows become bytes,
-and ``sinks/staging.py`` writes them to the store under names of their own attempt. Publishing
-happens after the commit that names those files. It is repeated until it succeeds, in step order,
-in a thread of the sink's own, so a publisher must be idempotent: a step that was published before,
-wholly or in part, must look as if it had been published once.
+The tasks of a step stage its rows: the sink encodes them, and ``sinks/staging.py`` writes them to
+the store. After the commit that names these files, the sink's own thread publishes them, in step
+order, and retries until it succeeds. So a publisher must be idempotent: a step that was published
+before, wholly or in part, must look as if it had been published once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from anabranch.records.staged_file import StagedFile
 
 @dataclass(frozen=True, slots=True)
 class SparkFormat:
-    """A file format as Spark's writer is told of it: options and partition columns included."""
+    """A file format of Spark's writer, with options and partition columns."""
 
     name: str
     options: tuple[tuple[str, str], ...] = ()
@@ -29,57 +28,87 @@ class SparkFormat:
 
 
 class Frames(Protocol):
-    """DataFrames over staged Parquet files: what publishing needs of Spark.
-
-    Its jobs run beside the steps and give way to them.
-    """
+    """DataFrames over staged Parquet files. Its Spark jobs give way to steps."""
 
     def check(self, form: SparkFormat, schema: pa.Schema, scratch: Path) -> None:
-        """Raise ``BuildError`` unless rows of this schema can be written as such files.
+        """Raise ``BuildError`` unless rows of this schema can be written in this format.
 
-        Writes a directory without rows at ``scratch``, which the caller removes.
+        Writes an empty directory at ``scratch``, which the caller removes.
         """
-        ...
 
     def write(
         self, form: SparkFormat, files: Sequence[Path], schema: pa.Schema, directory: Path
     ) -> None:
-        """Write the rows of staged files as a new directory. Not synced, and whole only at the end.
+        """Write the rows of staged files to a new directory, complete on return but not synced.
 
         Raises ``PublishFailed``.
         """
-        ...
 
     def frame(self, files: Sequence[Path], schema: pa.Schema) -> Any:  # noqa: ANN401
-        """The rows of staged files as a DataFrame with the columns of the schema."""
-        ...
+        """The rows of staged files as a DataFrame."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink is told when it is opened for publishing."""
+    """What a sink gets when it is opened for publishing."""
 
-    #: directory that the names of staged files are relative to
+    #: the directory of staged files
     store: Path
-    #: identity of the pipeline: the same over restarts, different for every other pipeline
+    #: the identity of the pipeline: unique, and the same over restarts
     pipeline: str
-    #: name of the sink operator
+    #: the name of the sink operator
     sink: str
-    #: columns of the rows that are staged
+    #: the columns of staged rows
     schema: pa.Schema = field(default_factory=lambda: pa.schema(()))
-    #: Spark, where the pipeline runs on it
+    #: Spark, if the pipeline runs on it
     frames: Frames | None = None
-    #: told of named points of publishing
+    #: called at named points of publishing
     reached: Callable[[str, int], None] = lambda point, step: None
 
 
 @dataclass(frozen=True, slots=True)
-class StagedStep:
-    """What a committed step has for one sink: at least one file.
+class Retry:
+    """How a sink that fails is retried: with exponential back-off.
 
-    ``branch`` and ``step`` name it: a pipeline that was set back may commit a step number again,
-    in another branch. ``files`` are those that the commit names, in its order: the same on every
-    repetition.
+    The first retry comes ``initial`` seconds after the failure, each further one ``multiplier``
+    times as long after the one before, but never more than ``maximum`` seconds. A sink that has
+    failed for ``timeout`` seconds on end stops the pipeline: 0 does not retry, None never gives up.
+
+    >>> Retry(timeout=60, maximum=5)
+    Retry(timeout=60, initial=0.1, maximum=5, multiplier=2.0)
+    """
+
+    timeout: float | None = 600.0
+    initial: float = 0.1
+    maximum: float = 30.0
+    multiplier: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Reject what would not wait at all, or wait less and less."""
+        if self.timeout is not None and not self.timeout >= 0:
+            raise ValueError(f"timeout must not be negative, or None, not {self.timeout!r}")
+        if not self.initial > 0:
+            raise ValueError(f"initial must be above 0, not {self.initial!r}")
+        if not self.maximum >= self.initial:
+            raise ValueError(f"maximum must be at least initial={self.initial:g}")
+        if not self.multiplier >= 1:
+            raise ValueError(f"multiplier must be at least 1, not {self.multiplier!r}")
+
+    def delay(self, before: float | None) -> float:
+        """How long to wait for the next try, given how long it was for the one before.
+
+        >>> Retry().delay(None), Retry().delay(0.1), Retry().delay(29.0)
+        (0.1, 0.2, 30.0)
+        """
+        return self.initial if before is None else min(before * self.multiplier, self.maximum)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedStep:
+    """The output of a committed step for one sink: at least one file.
+
+    ``branch`` and ``step`` identify it: after a rewind, another branch may commit the same step
+    number. ``files`` are in the commit's order, the same in every retry.
     """
 
     branch: int
@@ -88,39 +117,36 @@ class StagedStep:
 
 
 class Publisher(Protocol):
-    """The side of a sink that makes committed steps visible. Used by one thread at a time."""
+    """Makes committed steps visible. Used by one thread at a time."""
 
     def publish(self, staged: StagedStep) -> None:
-        """Make a committed step visible, durably, exactly once: idempotent.
+        """Make a committed step visible, durably and exactly once. Idempotent.
 
-        Raises ``AnabranchError`` when it cannot; nothing is lost by that, it is asked again.
+        Raises ``AnabranchError`` if it cannot, and is called again.
         """
-        ...
 
 
 @runtime_checkable
 class PublishingMany(Publisher, Protocol):
-    """A publisher that takes several steps at once, such as a database in one transaction."""
+    """A publisher of several steps at once, such as one database transaction."""
 
     def publish_many(self, steps: Sequence[StagedStep]) -> None:
-        """Make committed steps visible, durably, each exactly once; in place of ``publish``.
+        """Make committed steps visible, durably and each exactly once; replaces ``publish``.
 
-        They are all that wait, oldest first, up to a bound. After a failure the same steps come
-        again, perhaps with more behind them: what of them was published is for the target to know.
+        They are all waiting steps up to a limit, oldest first. After a failure the same steps come
+        again, perhaps followed by more: the target must know which of them were published.
         """
-        ...
 
 
 @runtime_checkable
 class TakingBack(Publisher, Protocol):
-    """A publisher that can take back what it has published, when a pipeline is set back."""
+    """A publisher that can take back published steps after a rewind."""
 
     def take_back(self, step: int) -> None:
-        """Remove what was published after a step, durably; what is gone already is fine.
+        """Remove everything published after a step, durably. Idempotent.
 
         Called before anything is published, and again after a crash.
         """
-        ...
 
 
 @runtime_checkable
@@ -130,29 +156,38 @@ class Sink(Protocol):
     @property
     def stage_format(self) -> str:
         """The name of the encoding, which is also the extension of staged files."""
-        ...
 
     def refuses(self, schema: pa.Schema) -> str | None:
-        """Say why rows of this schema cannot be written, ``None`` if they can."""
-        ...
+        """Why rows of this schema cannot be written; None if they can."""
 
     def encode(self, table: pa.Table) -> pa.Buffer:
-        """Turn rows into the bytes of one staged file. Runs in tasks; deterministic."""
-        ...
+        """Encode rows as one staged file. Runs in tasks; deterministic."""
 
     def open(self, context: SinkContext) -> Publisher:
-        """Check that the place to publish to is usable, and give its publisher."""
-        ...
+        """Check that the target is usable, and return its publisher."""
 
 
 def takes_back(sink: Sink) -> bool:
-    """Whether the publishers of a sink are ``TakingBack``: a sink that is says so itself."""
+    """Whether the publishers of a sink are ``TakingBack``, by the sink's own word."""
     return bool(getattr(sink, "takes_back", False))
+
+
+def as_retry(retry: Retry, sink: str) -> Retry:
+    """Take what a user passes to a sink as ``retry``."""
+    if not isinstance(retry, Retry):
+        raise TypeError(f"{sink}: retry must be an ab.Retry, not {retry!r}")
+    return retry
+
+
+def retry_of(sink: Sink) -> Retry:
+    """How a sink is retried: by its ``retry``, where it has one."""
+    found = getattr(sink, "retry", None)
+    return found if isinstance(found, Retry) else Retry()
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedRows:
-    """A sink for rows that are to be counted and nothing else: they are not staged."""
+    """A sink that only counts rows: they are not staged."""
 
     @property
     def takes_back(self) -> bool:
@@ -169,17 +204,17 @@ class DroppedRows:
         return None
 
     def encode(self, table: pa.Table) -> pa.Buffer:
-        """Give no bytes."""
+        """No bytes."""
         return pa.py_buffer(b"")
 
     def open(self, context: SinkContext) -> Publisher:
-        """Give a publisher that publishes nothing."""
+        """A publisher that publishes nothing."""
         return _NoPublisher()
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRows(DroppedRows):
-    """A sink for rows that go on to the dead letters of the dataflow: those are what is staged."""
+    """A sink for rows that become dead letters, which are staged elsewhere."""
 
 
 class _NoPublisher:

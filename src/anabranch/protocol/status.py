@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from anabranch.protocol.node import Failure
+from anabranch.protocol.node import Failure, SinkRetry
 from anabranch.protocol.rescale_history import FinishedRescale
 from anabranch.protocol.rescale_requests import TargetRequest
 from anabranch.records.home_use import HomeUse
@@ -28,6 +28,39 @@ class Phase(StrEnum):
 
 
 ENDED = frozenset({Phase.COMPLETED, Phase.STOPPED, Phase.FAILED})
+
+
+class NoStepReason(StrEnum):
+    """Why no step runs.
+
+    ``NODE`` waits for a process, ``BACKPRESSURE`` for a sink, ``INPUT`` for rows, ``BATCH`` for
+    more rows or for time to pass. ``REPLAY`` recomputes committed steps, ``LOADING`` rewinds.
+    """
+
+    STARTING = "starting"
+    NODE = "node"
+    REPLAY = "replay"
+    LOADING = "loading"
+    PAUSED = "paused"
+    BACKPRESSURE = "backpressure"
+    SOURCE_FAILED = "source-failed"
+    INPUT = "input"
+    BATCH = "batch"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class NoStep(msgspec.Struct, frozen=True):
+    """Why no step runs now: a reason for programs, a sentence for people.
+
+    ``name`` is the sink, source or process that is the cause, if it is one. ``retry_seconds`` is
+    when this ends by itself, if that is known.
+    """
+
+    reason: NoStepReason
+    text: str
+    name: str | None = None
+    retry_seconds: float | None = None
 
 
 class StepUnderWay(msgspec.Struct, frozen=True):
@@ -78,11 +111,12 @@ class SourceStatus(msgspec.Struct, frozen=True):
 
 
 class SinkStatus(msgspec.Struct, frozen=True):
-    """The last published step of a sink, and its lag."""
+    """The last published step of a sink, and its lag; while it fails, also why and since when."""
 
     sink: str
     published: int
     steps_behind: int
+    retry: SinkRetry | None = None
 
 
 class CheckpointStatus(msgspec.Struct, frozen=True):
@@ -154,11 +188,13 @@ class NodeStatus(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """The status of a pipeline.
 
-    ``step`` is the last committed step, ``published`` the last that all sinks have. ``waiting_for``
-    says in a sentence what blocks the pipeline, if anything. ``triggers`` counts steps by reason.
+    ``step`` is the last committed step, ``published`` the last that all sinks have. ``no_step``
+    says why no step runs now; it is None while one does. ``waiting_for`` says in a sentence what
+    blocks the pipeline, if anything. ``triggers`` counts steps by reason.
     ``replaying`` is the step at which a replay ends. ``workers`` own bins of any region.
     ``rescales`` are the last finished ones. ``homes`` sums what this coordinator's steps read and
-    copied. ``members`` are the processes of the pipeline: their names and indices survive restarts.
+    copied. ``node_lost`` is why this coordinator last had to replace the node. ``members``
+    are the processes of the pipeline: their names and indices survive restarts.
     """
 
     phase: Phase
@@ -189,7 +225,9 @@ class Status(msgspec.Struct, frozen=True):
     rescale: RescaleStatus | None = None
     rescales: tuple[FinishedRescale, ...] = ()
     homes: HomeUse = HomeUse()
+    node_lost: Failure | None = None
     members: tuple[Member, ...] = ()
+    no_step: NoStep | None = None
 
     @property
     def keys(self) -> dict[str, int]:

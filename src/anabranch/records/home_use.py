@@ -26,10 +26,4 @@ def total_use(uses: Iterable[HomeUse]) -> HomeUse:
     >>> total_use([HomeUse(1, 2), HomeUse(3, 4, 5, 1)])
     HomeUse(moved_bytes=4, home_bytes=6, store_bytes=5, misses=1)
     """
-    moved = home = store = misses = 0
-    for use in uses:
-        moved += use.moved_bytes
-        home += use.home_bytes
-        store += use.store_bytes
-        misses += use.misses
-    return HomeUse(moved, home, store, misses)
+    return HomeUse(*map(sum, zip(*map(msgspec.structs.astuple, uses), strict=True)))

@@ -1,4 +1,4 @@
-"""The columns of a run: hash, key, sub-key, value, expiry, blob, tombstone."""
+"""The columns of a run: hash, key, sub-key, value, expiry, blob, tombstone, due order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ HASH = "hash"
 EXPIRY = "expiry"
 BLOB = "blob"
 TOMBSTONE = "tombstone"
+DUE_ORDER = "due_order"
 KEY_PREFIX = "k_"
 SUBKEY_PREFIX = "s_"
 VALUE_PREFIX = "v_"
@@ -20,6 +21,8 @@ VALUE_PREFIX = "v_"
 EXPIRY_TYPE = pa.int64()
 #: The file of a value that is too large for a run, with its size and CRC-32.
 BLOB_TYPE = pa.struct([("name", pa.string()), ("bytes", pa.int64()), ("checksum", pa.string())])
+#: A place among the rows of a bin. Its bytes must stay below 2 GiB, so it has fewer rows.
+DUE_ORDER_TYPE = pa.int32()
 
 _NONE = pa.schema([])
 
@@ -31,13 +34,15 @@ class Layout:
     With ``subkeys`` a key has many *entries*, each with its own sub-key and value. The sub-keys of
     a map are the user's keys; those of a list are the step and the place in it, so that appending
     needs no look-up. With ``expires`` each row has an expiry time. With ``blobs`` the values of a
-    row may be in their own file.
+    row may be in their own file. With ``dues`` rows can be found by their expiry: it is the time at
+    which they fall due.
 
     A run's columns are ``hash``, ``k_<name>`` for keys, ``s_<name>`` for sub-keys, ``v_<name>`` for
-    values, ``expiry``, ``blob`` and ``tombstone``; sub-keys, expiry and blob only if the layout has
-    them. Names of keys, sub-keys and values may therefore coincide. Every key, sub-key and value
-    column and every field in it is nullable, whatever the given schemas say. A NULL key is a key
-    like any other; a tombstone's values are NULL.
+    values, ``expiry``, ``blob``, ``tombstone`` and ``due_order``; sub-keys, expiry, blob and due
+    order only if the layout has them. The due order is an index: the n-th row of a bin says which
+    row of the bin falls due as the n-th. Names of keys, sub-keys and values may therefore coincide.
+    Every key, sub-key and value column and every field in it is nullable, whatever the given
+    schemas say. A NULL key is a key like any other; a tombstone's values are NULL.
     """
 
     keys: pa.Schema
@@ -45,11 +50,14 @@ class Layout:
     subkeys: pa.Schema = field(default_factory=lambda: _NONE)
     expires: bool = False
     blobs: bool = False
+    dues: bool = False
     schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
         """Reject keys that cannot be compared exactly, then set the columns."""
         check_key_types(self.keys)
+        if self.dues and not self.expires:
+            raise InvalidSchema("rows fall due by their expiry, and this layout has none")
         if len(self.subkeys):
             check_key_types(self.subkeys)
         for column in self.values:
@@ -80,6 +88,7 @@ class Layout:
                 *([pa.field(EXPIRY, EXPIRY_TYPE)] if self.expires else []),
                 *([pa.field(BLOB, BLOB_TYPE)] if self.blobs else []),
                 pa.field(TOMBSTONE, pa.bool_(), nullable=False),
+                *([pa.field(DUE_ORDER, DUE_ORDER_TYPE)] if self.dues else []),
             ]
         )
 
@@ -128,6 +137,11 @@ class Layout:
     @property
     def tombstone_column(self) -> int:
         """The index of the tombstone column."""
+        return len(self.schema) - 1 - self.dues
+
+    @property
+    def due_column(self) -> int:
+        """The index of the due order, if the layout has one."""
         return len(self.schema) - 1
 
 

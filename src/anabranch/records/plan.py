@@ -22,11 +22,23 @@ class Input(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()
 
 
-class PlannedPart(msgspec.Struct, frozen=True):
-    """What a committed part plans for a step, and the value it was planned from."""
+class RegionMessage(msgspec.Struct, frozen=True):
+    """A message of ``anabranch.messages`` to every worker with a task of a region, as JSON."""
+
+    region: str
+    message: msgspec.Raw
+
+
+class PlannedPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a committed part plans for a step, and the value it was planned from.
+
+    ``messages`` go to whoever has a task in the step. So they need no change if a revision of the
+    plan places bins on other workers.
+    """
 
     value: msgspec.Raw
     planned: msgspec.Raw
+    messages: tuple[RegionMessage, ...] = ()
 
 
 class WorkerMessage(msgspec.Struct, frozen=True):
@@ -44,9 +56,10 @@ class Plan(msgspec.Struct, frozen=True):
     workers that the run was started with. ``profile`` says whose tasks are profiled; it changes no
     result and is omitted if unset.
 
-    ``parts`` is what the committed parts plan, by name; ``messages`` is what they tell workers.
-    Parts and messages about the placement change with it. ``helping`` are workers that have a task
-    of a region without owning bins of it, ``helping_next`` those of the next step, if they differ.
+    ``parts`` is what the committed parts plan, by name; ``messages`` is what they tell single
+    workers. Parts and messages about the placement change with it. ``helping`` are workers that
+    have a task of a region without owning bins of it, ``helping_next`` those of the next step, if
+    they differ.
     """
 
     step: int

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from anabranch.records.bins import BinSet
+from anabranch.records.bin_set import BinSet
 
 #: The format of run files that this version writes, and the newest that it reads.
 FORMAT = 1

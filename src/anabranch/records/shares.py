@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anabranch.records.bins import BinSet
+from anabranch.records.bin_set import BinSet
 from anabranch.records.placed import Assignment
 
 
@@ -66,14 +66,11 @@ def reassigned(
     wanted: dict[str, dict[int, int]] = {}
     for region, number, worker in changes:
         wanted.setdefault(region, {})[number] = worker
-    return tuple(_changed(each, wanted.get(each.region, {})) for each in placement)
-
-
-def _changed(assignment: Assignment, changes: dict[int, int]) -> Assignment:
-    owners = tuple(changes.get(bin, owner) for bin, owner in enumerate(assignment.workers))
-    if owners == assignment.workers:
-        return assignment
-    return _next(assignment, owners)
+    found = []
+    for each in placement:
+        new = wanted.get(each.region, {})
+        found.append(_next(each, [new.get(bin, old) for bin, old in enumerate(each.workers)]))
+    return tuple(found)
 
 
 def with_bins(assignment: Assignment, bins: int) -> Assignment:
@@ -88,11 +85,13 @@ def with_bins(assignment: Assignment, bins: int) -> Assignment:
     present = sorted(set(owners)) or [0]
     while len(owners) < bins:
         owners.append(min(present, key=lambda worker: (owners.count(worker), worker)))
-    if len(owners) == len(assignment.workers):
+    return _next(assignment, owners)
+
+
+def _next(assignment: Assignment, owners: Sequence[int]) -> Assignment:
+    """The assignment to these owners, in the next generation if they differ."""
+    workers = tuple(owners)
+    if workers == assignment.workers:
         return assignment
-    return _next(assignment, tuple(owners))
-
-
-def _next(assignment: Assignment, owners: tuple[int, ...]) -> Assignment:
     generation = assignment.generation + 1
-    return msgspec.structs.replace(assignment, generation=generation, workers=owners)
+    return msgspec.structs.replace(assignment, generation=generation, workers=workers)

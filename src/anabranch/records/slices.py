@@ -1,7 +1,7 @@
-"""Slices: names of input, never input itself. Plans hold them, tasks read them.
+"""Slices: names of input. Plans hold them, tasks read them.
 
-Whoever made a slice knows what it means; everybody else asks it what ``SourceSlice`` says. A new
-kind is a class here, so that the journal can be decoded, and a source that makes and reads it.
+Only the source that made a slice knows its meaning; others use the properties of ``SourceSlice``. A
+new kind is a class here, for the journal to decode, and a source that makes and reads it.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ import msgspec
 
 
 class SourceSlice(msgspec.Struct, frozen=True):
-    """What every slice can be asked. As it stands here: of input that has no numbered rows."""
+    """What every slice can tell. These defaults are those of input without numbered rows."""
 
     @property
     def partition(self) -> int | None:
-        """The partition that it is of; None where input has no partitions that are known."""
+        """Its partition, if the input has known partitions."""
         return None
 
     @property
     def first(self) -> int | None:
-        """The smallest position that a row of it may have; None where rows have none."""
+        """The smallest position that its rows may have, if they have positions."""
         return None
 
     @property
     def past(self) -> int | None:
-        """What is larger than all positions of its rows; None where rows have none."""
+        """A position beyond all of its rows, if they have positions."""
         return None
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has; None where that is known only when it was read."""
+        """The number of rows, if it is known ahead."""
         return None
 
     @property
     def bytes(self) -> int:
-        """How many bytes it has, if it is of a file."""
+        """The size of the file, or 0."""
         return 0
 
     def follows(self, last: Self | None) -> bool:
-        """Whether nothing lies between it and the one read last of its partition, if any."""
+        """Whether nothing lies between the last slice read of its partition, if any, and this."""
         return True
 
 
 class FileSlice(SourceSlice, frozen=True, tag="file"):
-    """A whole file, as it was when it was planned.
+    """A whole file, as of its plan.
 
-    `path` is absolute. Spark takes patterns for paths: give it `spark_path(path)`.
+    ``path`` is absolute. Spark interprets paths as patterns: give it ``spark_path(path)``.
     """
 
     path: str
@@ -56,14 +56,14 @@ class FileSlice(SourceSlice, frozen=True, tag="file"):
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """The size of the file."""
         return self.size
 
 
 class LogSlice(SourceSlice, frozen=True, tag="log"):
-    """What a log has from offset `start` to `end` (exclusive) of one partition.
+    """The offsets from ``start`` to ``end`` (exclusive) of a log's partition.
 
-    Not every offset has a row, and the first may be any: rows say their own position.
+    Offsets may have gaps, so rows carry their positions.
     """
 
     partition: int
@@ -72,12 +72,12 @@ class LogSlice(SourceSlice, frozen=True, tag="log"):
 
     @property
     def first(self) -> int:
-        """Where it starts."""
+        """The first offset."""
         return self.start
 
     @property
     def past(self) -> int:
-        """Where it ends."""
+        """The offset after the last."""
         return self.end
 
     def follows(self, last: Self | None) -> bool:
@@ -86,28 +86,27 @@ class LogSlice(SourceSlice, frozen=True, tag="log"):
 
 
 class RangeSlice(LogSlice, frozen=True, tag="range"):
-    """The rows `start` to `end` (exclusive) of one partition. Row i of it has position start+i."""
+    """The rows ``start`` to ``end`` (exclusive) of a partition: each position has one row."""
 
     @property
     def rows(self) -> int:
-        """One row at each position."""
+        """One row per position."""
         return self.end - self.start
 
     def follows(self, last: Self | None) -> bool:
-        """Whether it starts where the last one ended; the first one with row 0."""
+        """Whether it starts where the last one ended; the first one starts at 0."""
         return self.start == (0 if last is None else last.end)
 
 
 class OffsetSlice(SourceSlice, frozen=True, tag="offsets"):
-    """All rows between two offsets of a Python data source, each as JSON text.
+    """The rows between two offsets of a Python data source, each as JSON text.
 
-    Into which partitions they fall is asked when the step runs: what stands in the journal must
-    not be code.
+    The step asks for their partitions when it runs: the journal must not hold code.
     """
 
     start: str
     end: str
 
 
-#: What a plan says about input. The tag makes it decodable from the journal.
 Slice: TypeAlias = FileSlice | LogSlice | RangeSlice | OffsetSlice
+"""A slice in a plan; the tag makes it decodable."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -34,12 +35,15 @@ from anabranch.rescale.phases import (
     Interrogating,
     Moving,
     Paused,
+    Phase,
     RollingBack,
     Settled,
     Steady,
 )
 from anabranch.rescale.rounds import USUAL_SECONDS
 from anabranch.rescale.targets import check_request, target_for
+
+UnderWay: TypeAlias = Interrogating | Moving | RollingBack | Cancelling
 
 
 def apply_request(
@@ -66,13 +70,12 @@ def _start(rescale: Rescale, request: TargetRequest, placement: Sequence[Assignm
     """Start a rescale from the current placement; it replaces the one under way."""
     placement = next_placement(rescale, placement)
     check_request(request, placement)
-    phase = _active_phase(rescale)
+    phase = _unpaused(rescale.phase)
     history = history_with_settled(rescale, placement)
     origin = shares_of(placement)
-    if isinstance(phase, Interrogating | Moving | RollingBack | Cancelling):
-        entry = FinishedRescale(
-            rescale.number, phase.request, RescaleOutcome.REPLACED, moved_of(phase)
-        )
+    if not isinstance(phase, Steady | Settled):
+        replaced, moved = RescaleOutcome.REPLACED, moved_of(phase)
+        entry = FinishedRescale(rescale.number, phase.request, replaced, moved)
         history = append_finished(history, entry)
         origin = _origin(phase)
     return replace(
@@ -94,33 +97,34 @@ def _pause(rescale: Rescale) -> Rescale:
 
 
 def _cancel(rescale: Rescale) -> Rescale:
-    phase = _active_phase(rescale)
+    phase = _under_way(rescale)
     if isinstance(phase, Cancelling):
         return rescale
-    if isinstance(phase, Steady | Settled):
-        raise _refusal("no rescale is under way")
     stopped = Cancelling(phase.request, _origin(phase), moved_of(phase))
     return replace(rescale, turn=rescale.turn + 1, phase=stopped)
 
 
 def _roll_back(rescale: Rescale) -> Rescale:
-    phase = _active_phase(rescale)
+    phase = _under_way(rescale)
     if isinstance(phase, RollingBack):
         return replace(rescale, phase=phase)
-    if isinstance(phase, Steady | Settled):
-        raise _refusal("no rescale is under way")
     usual = phase.migration.usual_seconds if isinstance(phase, Moving) else USUAL_SECONDS
     back = Migration(phase.origin, usual, moved=moved_of(phase))
     return replace(rescale, turn=rescale.turn + 1, phase=RollingBack(phase.request, back))
 
 
-def _active_phase(
-    rescale: Rescale,
-) -> Steady | Settled | Interrogating | Moving | RollingBack | Cancelling:
-    return rescale.phase.inner if isinstance(rescale.phase, Paused) else rescale.phase
+def _under_way(rescale: Rescale) -> UnderWay:
+    phase = _unpaused(rescale.phase)
+    if isinstance(phase, Steady | Settled):
+        raise _refusal("no rescale is under way")
+    return phase
 
 
-def _origin(phase: Interrogating | Moving | RollingBack | Cancelling) -> tuple[Shares, ...]:
+def _unpaused(phase: Phase) -> Steady | Settled | UnderWay:
+    return phase.inner if isinstance(phase, Paused) else phase
+
+
+def _origin(phase: UnderWay) -> tuple[Shares, ...]:
     return phase.migration.target if isinstance(phase, RollingBack) else phase.origin
 
 

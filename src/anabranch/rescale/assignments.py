@@ -18,17 +18,9 @@ def equal_shares(
     >>> equal_shares(["by-name"], 4, 2, ())[0].workers
     (0, 0, 1, 1)
     """
-    before = {assignment.region: assignment for assignment in last}
     owners = tuple(number * workers // bins for number in range(bins))
-    found = []
-    for region in regions:
-        kept = before.get(region)
-        if kept is not None and kept.workers == owners:
-            found.append(kept)
-        else:
-            generation = 1 if kept is None else kept.generation + 1
-            found.append(Assignment(region, generation, owners))
-    return tuple(found)
+    # A region without an assignment gets its first generation here.
+    return later_than([Assignment(region, 1, owners) for region in regions], last)
 
 
 def source_shares(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch.rescale.membership import Owners, bins_worth
@@ -80,18 +81,16 @@ def by_load(
     limit, hot = load_limit(weight, workers) or 1.0, hot_bins(weight, workers)
     limit *= 1 + _ROUNDING
     weight = [limit if number in hot else each for number, each in enumerate(weight)]
-    worth = bins_worth(size)
-    relieved = [_relieve(owners, worth, weight, members, limit, price) for price in _PRICES]
-    spread = _relabel(owners, _spread(weight, members), worth, members)
+    task = _Balancing(owners, bins_worth(size), weight, members, limit)
+    relieved = (task.fill_members(task.relieve(price)) for price in _PRICES)
+    spread = task.relabel(_spread(weight, members))
     found = [
-        _undo_needless_moves(owners, each, worth, weight, members, limit)
-        for each in (*(_fill_members(owners, each, worth, members) for each in relieved), spread)
+        task.undo_needless_moves(each)
+        for each in (*relieved, spread)
         if max(_loads(each, weight, members).values()) <= limit
     ]
-    best = min(found, key=lambda each: _worth_moved(owners, each, worth))
-    if len(owners) > EXACT_BINS:
-        return best
-    return _Search(owners, worth, weight, members, limit, best).run()
+    best = min(found, key=task.cost)
+    return best if len(owners) > EXACT_BINS else _Search(task, best).run()
 
 
 def _loads(
@@ -101,10 +100,6 @@ def _loads(
     for number, owner in enumerate(owners):
         found[owner] = found.get(owner, 0.0) + weight[number]
     return found
-
-
-def _worth_moved(owners: Owners, other: Owners, worth: Sequence[int]) -> int:
-    return sum(w for w, a, b in zip(worth, owners, other, strict=True) if a != b)
 
 
 def _spread(weight: Sequence[float], members: Sequence[int]) -> Owners:
@@ -118,23 +113,6 @@ def _spread(weight: Sequence[float], members: Sequence[int]) -> Owners:
         busy[worker] += weight[number]
         have[worker] += 1
     return tuple(found)
-
-
-def _relabel(owners: Owners, other: Owners, worth: Sequence[int], members: Sequence[int]) -> Owners:
-    """Give each share to the member that already owns most of it."""
-    common: dict[tuple[int, int], int] = {}
-    for number, (now, then) in enumerate(zip(owners, other, strict=True)):
-        if now in members:
-            common[then, now] = common.get((then, now), 0) + worth[number]
-    names: dict[int, int] = {}
-    for (share, worker), _ in sorted(common.items(), key=lambda each: (-each[1], each[0])):
-        if share not in names and worker not in names.values():
-            names[share] = worker
-    free = [worker for worker in members if worker not in names.values()]
-    for share in members:
-        if share not in names:
-            names[share] = free.pop(0)
-    return tuple(names[each] for each in other)
 
 
 def _by_ratio(worth: int, weight: float, excess: float) -> float:
@@ -153,77 +131,93 @@ def _by_fit(worth: int, weight: float, excess: float) -> float:
 _PRICES: tuple[Price, ...] = (_by_ratio, _by_worth, _by_fit)
 
 
-def _relieve(
-    owners: Owners,
-    worth: Sequence[int],
-    weight: Sequence[float],
-    members: Sequence[int],
-    limit: float,
-    price: Price,
-) -> Owners:
-    """Move bins away from members above the limit, the cheapest first, while they fit."""
-    found = list(owners)
-    busy = _loads(owners, weight, members)
-    homeless = [number for number, owner in enumerate(owners) if owner not in members]
-    for number in sorted(homeless, key=lambda each: (-weight[each], each)):
-        worker = min(members, key=lambda w: (busy[w], w))
-        found[number] = worker
-        busy[worker] += weight[number]
-    while True:
-        worker = max(members, key=lambda w: (busy[w], -w))
-        excess = busy[worker] - limit
-        least = min(members, key=lambda w: (busy[w], w))
-        fitting = [
-            number
-            for number, owner in enumerate(found)
-            if owner == worker and 0 < weight[number] <= limit - busy[least]
-        ]
-        if excess <= 0 or not fitting:
-            return tuple(found)
-        number = min(fitting, key=lambda n: (price(worth[n], weight[n], excess), -weight[n], n))
-        found[number] = least
-        busy[worker] -= weight[number]
-        busy[least] += weight[number]
+@dataclass(frozen=True, slots=True)
+class _Balancing:
+    """What is to be balanced: each bin's owner, worth and weight, and the limit of a member."""
 
+    owners: Owners
+    worth: Sequence[int]
+    weight: Sequence[float]
+    members: Sequence[int]
+    limit: float
 
-def _fill_members(
-    owners: Owners, found: Owners, worth: Sequence[int], members: Sequence[int]
-) -> Owners:
-    """Give every member a bin, from members with several: one that moves anyway, or a cheap one."""
-    result, have = list(found), Counter(found)
-    for worker in members:
-        spare = [number for number, owner in enumerate(result) if have[owner] > 1]
-        if have[worker] or not spare:
-            continue
-        number = min(spare, key=lambda n: (worth[n] if result[n] == owners[n] else 0, n))
-        have.subtract([result[number]])
-        have.update([worker])
-        result[number] = worker
-    return tuple(result)
+    def cost(self, other: Owners) -> int:
+        """The worth of the bins that another assignment moves."""
+        moved = zip(self.worth, self.owners, other, strict=True)
+        return sum(worth for worth, now, then in moved if now != then)
 
+    def relabel(self, other: Owners) -> Owners:
+        """Give each share to the member that already owns most of it."""
+        common: Counter[tuple[int, int]] = Counter()
+        for number, (now, then) in enumerate(zip(self.owners, other, strict=True)):
+            if now in self.members:
+                common[then, now] += self.worth[number]
+        names: dict[int, int] = {}
+        for (share, worker), _ in sorted(common.items(), key=lambda each: (-each[1], each[0])):
+            if share not in names and worker not in names.values():
+                names[share] = worker
+        free = [worker for worker in self.members if worker not in names.values()]
+        for share in self.members:
+            if share not in names:
+                names[share] = free.pop(0)
+        return tuple(names[each] for each in other)
 
-def _undo_needless_moves(
-    owners: Owners,
-    found: Owners,
-    worth: Sequence[int],
-    weight: Sequence[float],
-    members: Sequence[int],
-    limit: float,
-) -> Owners:
-    """Undo every needless move, the most expensive first."""
-    result, have = list(found), Counter(found)
-    busy = _loads(found, weight, members)
-    moved = (n for n, owner in enumerate(owners) if owner in members and found[n] != owner)
-    for number in sorted(moved, key=lambda each: (-worth[each], each)):
-        owner, worker = owners[number], result[number]
-        needed = have[worker] == 1 and have[owner] > 0
-        if not needed and busy[owner] + weight[number] <= limit:
+    def relieve(self, price: Price) -> Owners:
+        """Move bins away from members above the limit, the cheapest first, while they fit."""
+        weight, members, found = self.weight, self.members, list(self.owners)
+        busy = _loads(found, weight, members)
+        homeless = [number for number, owner in enumerate(found) if owner not in members]
+        for number in sorted(homeless, key=lambda each: (-weight[each], each)):
+            worker = min(members, key=lambda w: (busy[w], w))
+            found[number] = worker
+            busy[worker] += weight[number]
+        while True:
+            worker = max(members, key=lambda w: (busy[w], -w))
+            excess = busy[worker] - self.limit
+            least = min(members, key=lambda w: (busy[w], w))
+            fitting = [
+                number
+                for number, owner in enumerate(found)
+                if owner == worker and 0 < weight[number] <= self.limit - busy[least]
+            ]
+            if excess <= 0 or not fitting:
+                return tuple(found)
+            prices = {n: price(self.worth[n], weight[n], excess) for n in fitting}
+            number = min(fitting, key=lambda n: (prices[n], -weight[n], n))
+            found[number] = least
             busy[worker] -= weight[number]
-            busy[owner] += weight[number]
-            have.subtract([worker])
-            have.update([owner])
-            result[number] = owner
-    return tuple(result)
+            busy[least] += weight[number]
+
+    def fill_members(self, found: Owners) -> Owners:
+        """Give every member a bin of those with several: one that moves anyway, or a cheap one."""
+        result, have = list(found), Counter(found)
+        for worker in self.members:
+            spare = [number for number, owner in enumerate(result) if have[owner] > 1]
+            if have[worker] or not spare:
+                continue
+            prices = {n: self.worth[n] if result[n] == self.owners[n] else 0 for n in spare}
+            number = min(spare, key=lambda n: (prices[n], n))
+            have[result[number]] -= 1
+            have[worker] += 1
+            result[number] = worker
+        return tuple(result)
+
+    def undo_needless_moves(self, found: Owners) -> Owners:
+        """Undo every needless move, the most expensive first."""
+        result, have, weight = list(found), Counter(found), self.weight
+        busy = _loads(found, weight, self.members)
+        owned = enumerate(self.owners)
+        moved = (n for n, owner in owned if owner in self.members and found[n] != owner)
+        for number in sorted(moved, key=lambda each: (-self.worth[each], each)):
+            owner, worker = self.owners[number], result[number]
+            needed = have[worker] == 1 and have[owner] > 0
+            if not needed and busy[owner] + weight[number] <= self.limit:
+                busy[worker] -= weight[number]
+                busy[owner] += weight[number]
+                have[worker] -= 1
+                have[owner] += 1
+                result[number] = owner
+        return tuple(result)
 
 
 class _Search:
@@ -232,24 +226,15 @@ class _Search:
     Every member gets a bin, or with fewer bins than members, every bin a member of its own.
     """
 
-    def __init__(
-        self,
-        owners: Owners,
-        worth: Sequence[int],
-        weight: Sequence[float],
-        members: Sequence[int],
-        limit: float,
-        best: Owners,
-    ) -> None:
-        self._owners, self._worth, self._weight = owners, worth, weight
-        self._members, self._limit = members, limit
-        self._best, self._best_cost = best, _worth_moved(owners, best, worth)
+    def __init__(self, task: _Balancing, best: Owners) -> None:
+        self._task = task
+        self._best, self._best_cost = best, task.cost(best)
         # Decide the most expensive bins first, to prune early.
-        self._order = sorted(range(len(owners)), key=lambda each: (-worth[each], each))
-        self._busy = dict.fromkeys(members, 0.0)
-        self._have = dict.fromkeys(members, 0)
-        self._lacking = min(len(members), len(owners))
-        self._found = list(owners)
+        self._order = sorted(range(len(best)), key=lambda each: (-task.worth[each], each))
+        self._busy = dict.fromkeys(task.members, 0.0)
+        self._have = dict.fromkeys(task.members, 0)
+        self._lacking = min(len(task.members), len(best))
+        self._found = list(best)
         self._nodes = 0
 
     def run(self) -> Owners:
@@ -266,19 +251,17 @@ class _Search:
         if depth == len(self._order):
             self._best, self._best_cost = tuple(self._found), cost
             return
-        number = self._order[depth]
-        home = self._owners[number]
-        for worker in sorted(self._members, key=lambda w: (w != home, self._busy[w], w)):
-            load = self._busy[worker]
-            stays = worker == home
-            if load + self._weight[number] > self._limit:
+        task, number = self._task, self._order[depth]
+        home, weight = task.owners[number], task.weight[number]
+        for worker in sorted(task.members, key=lambda w: (w != home, self._busy[w], w)):
+            load, first = self._busy[worker], not self._have[worker]
+            if load + weight > task.limit:
                 continue
-            first = not self._have[worker]
-            self._busy[worker] = load + self._weight[number]
+            self._busy[worker] = load + weight
             self._have[worker] += 1
             self._lacking -= first
             self._found[number] = worker
-            self._visit(depth + 1, cost + (0 if stays else self._worth[number]))
+            self._visit(depth + 1, cost + (0 if worker == home else task.worth[number]))
             self._busy[worker] = load
             self._have[worker] -= 1
             self._lacking += first

@@ -1,11 +1,8 @@
 """The controller of rescaling: what each step does, and what follows from its commit.
 
 ``Rescale`` is a value. Every commit stores it in the journal, so that a restarted coordinator
-continues the rescale. It changes in three ways:
-
-    apply_request(rescale, asked, placement)              at any time: another ``Rescale``
-    plan_step(rescale, placement, loads, recent, …)       for a plan: its ``StepMoves``
-    after_commit(rescale, moves, reports)                 after the commit: the ``Rescale`` to store
+continues the rescale. ``apply_request`` changes it at any time, ``plan_step`` makes a step's moves
+from it, ``after_commit`` gives the value to store.
 
 A commit may apply to another value than the one its plan was made from: requests may have come in
 between, or the coordinator may have crashed after the plan and read both from the journal. So
@@ -68,24 +65,9 @@ def plan_step(
     was not committed.
     """
     now = next_placement(rescale, placement)
-    intent = rescale.phase.plan(MigrationView(now, loads, recent, settings, rescale.costs))
-    return StepMoves(
-        turn=rescale.turn,
-        placement=now,
-        acquire=rescale.handing,
-        collect=intent.collect,
-        prefetch=intent.prefetch,
-        asked=intent.ask,
-        announced=intent.announce,
-        migration=intent.migration,
-        settles=intent.settle,
-        shutdown=idle_workers(rescale, now) if intent.settle else (),
-        ahead=intent.ahead,
-        allowance=intent.allowance,
-        joining=intent.joining,
-        allowed=intent.allowed,
-        number=rescale.number,
-    )
+    step = StepMoves(rescale.turn, now, acquire=rescale.handing, number=rescale.number)
+    idle = idle_workers(rescale, now)
+    return rescale.phase.plan(MigrationView(step, loads, recent, settings, rescale.costs, idle))
 
 
 def joining_next(rescale: Rescale, placement: Sequence[Assignment]) -> tuple[tuple[str, int], ...]:

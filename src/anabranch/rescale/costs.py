@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 
 import msgspec
 
@@ -50,10 +49,6 @@ class CostModel(msgspec.Struct, frozen=True):
     def seconds(self, size: int) -> float:
         """The seconds to copy a bin of ``size`` bytes."""
         return self.seconds_per_bin + size / self.bytes_per_second
-
-    def without_copying(self) -> CostModel:
-        """The model for hand-overs that move only ownership, not bytes."""
-        return msgspec.structs.replace(self, bytes_per_second=inf)
 
     def learn_from(self, copies: Iterable[Prefetched]) -> CostModel:
         """The model updated by some copies. Tiny copies do not count."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anabranch.records.bins import BinSet
+from anabranch.records.bin_set import BinSet
 from anabranch.records.placed import Assignment, OperatorState
 from anabranch.records.run_list import Listed
 from anabranch.records.worker_load import NOTHING, BinLoad, WorkerLoad

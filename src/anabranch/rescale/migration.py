@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.protocol.rescale_history import MovedTotals
 from anabranch.records.placed import Assignment
@@ -33,13 +34,18 @@ _UNKNOWN = Loads()
 
 @dataclass(frozen=True, slots=True)
 class MigrationView:
-    """The input of a phase when a step is planned; ``placement`` is that of the step."""
+    """The input of a phase when a step is planned.
 
-    placement: tuple[Assignment, ...]
+    ``step`` is what the step does in any phase, with its placement; ``idle`` are the workers
+    without bins.
+    """
+
+    step: StepMoves
     loads: Loads
     recent: Sequence[float]
     settings: RescaleSettings
     costs: CostModel
+    idle: tuple[int, ...] = ()
 
 
 class Reports(msgspec.Struct, frozen=True):
@@ -70,26 +76,6 @@ class Copying(msgspec.Struct, frozen=True):
         return self.region, self.bin, self.to_worker
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What a phase wants from the next step.
-
-    ``joining`` are the workers that will get bins, with their region; ``allowed`` is how many
-    seconds the step may spend on moving.
-    """
-
-    ask: bool = False
-    announce: tuple[Shares, ...] = ()
-    settle: bool = False
-    prefetch: tuple[Move, ...] = ()
-    collect: tuple[Move, ...] = ()
-    ahead: tuple[Move, ...] = ()
-    allowance: int | None = None
-    joining: tuple[tuple[str, int], ...] = ()
-    allowed: float | None = None
-    migration: Migration | None = None
-
-
 class Migration(msgspec.Struct, frozen=True):
     """The move to a target. Every step recomputes the rest from where the bins are.
 
@@ -111,7 +97,7 @@ class Migration(msgspec.Struct, frozen=True):
         """The bins that are not at their target, in the order they move."""
         return moves_between(placement, self.target, loads)
 
-    def intent(self, view: MigrationView) -> Intent:
+    def plan(self, view: MigrationView) -> StepMoves:
         """What the next step does: hand over the copied bins, and copy the next ones.
 
         Workers that will get bins have a task from the first step on. If bins are copied, the first
@@ -119,17 +105,16 @@ class Migration(msgspec.Struct, frozen=True):
         build.
         """
         announce = () if self.announced else self.target
-        left = self.left(view.placement, view.loads)
-        joining = joiners(left)
+        left = self.left(view.step.placement, view.loads)
+        step = replace(view.step, announced=announce, joining=joiners(left))
         budget = budget_for(view.settings, self.usual_seconds)
         allowed = budget.seconds
         budget = scale_budget(budget, self.pace)
         purse = Purse(budget, costs_for(view.settings, view.costs))
         if not view.settings.prefetch:
-            collect = purse.take(left, copies=True)
-            return Intent(announce=announce, collect=collect, joining=joining, allowed=allowed)
+            return replace(step, collect=purse.take(left, copies=True), allowed=allowed)
         if announce and any(move.bytes for move in left):
-            return Intent(announce=announce, joining=joining)
+            return step
         allowance = allowed_bytes(budget, view.costs)
         patience = {m.end: _patience(m, allowance, view.settings.prefetch_steps) for m in left}
         late = {each.end for each in self.copying if each.steps >= patience.get(each.end, 0)}
@@ -145,13 +130,12 @@ class Migration(msgspec.Struct, frozen=True):
         known = {*under_way, *late, *(move.end for move in ready)}
         new = purse.take([move for move in left if move.end not in known], copies=True)
         waiting = tuple(m for m in ready if m not in collect)
-        return Intent(
-            announce=announce,
+        return replace(
+            step,
             prefetch=going + new,
             collect=collect,
             ahead=(*going, *new, *waiting, *collect),
             allowance=allowance,
-            joining=joining,
             allowed=allowed,
         )
 
@@ -168,7 +152,7 @@ class Migration(msgspec.Struct, frozen=True):
         copying = {each.end: each.steps for each in self.copying}
         copying.update((move.end, 0) for move in moves.prefetch if move.end not in copying)
         ready = [*self.ready, *(end for end in copying if end in arrived)]
-        return msgspec.structs.replace(
+        return replace(
             self,
             announced=self.announced or bool(moves.announced),
             copying=tuple(

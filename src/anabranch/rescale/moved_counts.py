@@ -1,10 +1,13 @@
-"""The totals of what a rescale moved: a step counts for the rescale it was planned for."""
+"""What steps moved, one by one and in total: a step counts for the rescale it was planned for."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 from msgspec.structs import replace
 
-from anabranch.protocol.rescale_history import FinishedRescale, MovedTotals
+from anabranch.protocol.rescale_history import FinishedRescale, MovedTotals, RescaleOutcome
 from anabranch.rescale.migration import Reports
 from anabranch.rescale.phases import (
     Cancelling,
@@ -54,12 +57,11 @@ def credit_history(
     history: tuple[FinishedRescale, ...], moves: StepMoves, reports: Reports
 ) -> tuple[FinishedRescale, ...]:
     """The history with the moves of a step whose rescale was replaced while it ran."""
-    return tuple(
-        replace(each, moved=_add_step(each.moved, moves, reports))
-        if each.number == moves.number
-        else each
-        for each in history
-    )
+    found = list(history)
+    for place, each in enumerate(history):
+        if each.number == moves.number:
+            found[place] = replace(each, moved=_add_step(each.moved, moves, reports))
+    return tuple(found)
 
 
 def _add_step(moved: MovedTotals, moves: StepMoves, reports: Reports) -> MovedTotals:
@@ -73,4 +75,34 @@ def _add_step(moved: MovedTotals, moves: StepMoves, reports: Reports) -> MovedTo
         moved.steps + 1,
         max(moved.longest_seconds, reports.seconds),
         moved.copied_bytes + reports.copied_bytes,
+    )
+
+
+class StepMoved(msgspec.Struct, frozen=True):
+    """What a step handed over, and the outcomes of rescales that ended with its commit.
+
+    A step that hands over bins is a round. ``released`` are the workers that got ``Shutdown``.
+    """
+
+    bins: int = 0
+    keys: int = 0
+    bytes: int = 0
+    ended: tuple[RescaleOutcome, ...] = ()
+    released: tuple[int, ...] = ()
+
+
+def moved_in(
+    moves: StepMoves | None, before: Sequence[FinishedRescale], after: Sequence[FinishedRescale]
+) -> StepMoved | None:
+    """What a step did, from the histories of the commit before it and of its own."""
+    known = {each.number for each in before}
+    ended = tuple(each.outcome for each in after if each.number not in known)
+    if moves is None:
+        return StepMoved(ended=ended) if ended else None
+    return StepMoved(
+        len(moves.collect),
+        sum(move.keys for move in moves.collect),
+        sum(move.bytes for move in moves.collect),
+        ended,
+        moves.shutdown,
     )

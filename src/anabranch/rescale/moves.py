@@ -22,11 +22,6 @@ class Move(msgspec.Struct, frozen=True):
     bytes: int = 0
 
     @property
-    def place(self) -> tuple[str, int]:
-        """The bin that moves."""
-        return self.region, self.bin
-
-    @property
     def end(self) -> tuple[str, int, int]:
         """The bin that moves and its new worker."""
         return self.region, self.bin, self.to_worker

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from math import inf
 from statistics import median
 
 import msgspec
@@ -85,7 +86,7 @@ def costs_for(settings: RescaleSettings, costs: CostModel) -> CostModel:
     >>> costs_for(RescaleSettings(prefetch=False), CostModel(seconds_per_bin=0.5)).seconds(10**9)
     0.5
     """
-    return costs if settings.prefetch else costs.without_copying()
+    return costs if settings.prefetch else msgspec.structs.replace(costs, bytes_per_second=inf)
 
 
 def scale_budget(budget: Budget, pace: float) -> Budget:
@@ -145,36 +146,16 @@ class Purse:
     """
 
     def __init__(self, budget: Budget, costs: CostModel) -> None:
-        self._budget = budget
-        self._costs = costs
-        self.bytes = 0
+        self._budget, self._costs = budget, costs
+        self._bytes = 0
         self._seconds: dict[int, float] = {}
         self._copied = 0
         self._handed = 0
 
-    @property
-    def bins(self) -> int:
-        """The number of bins paid for."""
-        return self._copied + self._handed
-
-    @property
-    def seconds(self) -> float:
-        """The time of the new owner that spends most."""
-        return max(self._seconds.values(), default=0.0)
-
-    def pay(self, move: Move, *, copies: bool) -> bool:
-        """Pay for a move if it fits; ``copies``: its bytes are copied in this step."""
-        if move.is_empty:
-            return True
-        if self.bins and not self._fits(move, copies):
-            return False
-        self.owe(move, copies=copies)
-        return True
-
     def owe(self, move: Move, *, copies: bool) -> None:
         """Pay for a move that began earlier, even if it does not fit."""
         size = move.bytes if copies else 0
-        self.bytes += size
+        self._bytes += size
         self._seconds[move.to_worker] = self._with(move, size)
         self._copied += copies
         self._handed += not copies
@@ -186,17 +167,22 @@ class Purse:
         budget, size = self._budget, move.bytes if copies else 0
         bins = self._copied if copies else self._handed
         return (
-            (budget.bytes is None or self.bytes + size <= budget.bytes)
+            (budget.bytes is None or self._bytes + size <= budget.bytes)
             and (budget.seconds is None or self._with(move, size) <= budget.seconds)
             and (budget.bins is None or bins < budget.bins)
         )
 
     def take(self, moves: Iterable[Move], *, copies: bool) -> tuple[Move, ...]:
-        """Take moves in order up to the first that does not fit; later ones never overtake."""
+        """Pay for moves in order up to the first that does not fit; later ones never overtake.
+
+        ``copies``: their bytes are copied in this step.
+        """
         found = []
         for move in moves:
-            if not self.pay(move, copies=copies):
-                break
+            if not move.is_empty:
+                if self._copied + self._handed and not self._fits(move, copies):
+                    break
+                self.owe(move, copies=copies)
             found.append(move)
         return tuple(found)
 

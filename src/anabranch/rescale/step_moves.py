@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from anabranch.messages import (
@@ -16,7 +18,7 @@ from anabranch.messages import (
     Shutdown,
     in_order,
 )
-from anabranch.records.bins import BinSet
+from anabranch.records.bin_set import BinSet
 from anabranch.records.placed import Assignment
 from anabranch.records.plan import Plan
 from anabranch.records.shares import Shares, members
@@ -80,39 +82,39 @@ class StepMoves(msgspec.Struct, frozen=True):
     def messages(self, region: str, worker: int) -> tuple[Message, ...]:
         """A worker's messages of the rescale in this step, in protocol order."""
         generation = next((e.generation for e in self.placement if e.region == region), 0)
-        arriving = [m for m in self.acquire if (m.region, m.to_worker) == (region, worker)]
-        leaving = [m for m in self.collect if (m.region, m.from_worker) == (region, worker)]
-        found: list[Message] = []
-        if arriving:
-            found.append(Acquire(region, generation, BinSet.of(move.bin for move in arriving)))
+        found = self._announcement(region, worker, generation)
         if self.asked:
             found.append(Interrogate(region, generation))
-        found += self._announcement(region, worker, generation)
-        if leaving:
-            found.append(Collect(region, generation, BinSet.of(move.bin for move in leaving)))
-        held = [m.bin for m in self.ahead if (m.region, m.from_worker) == (region, worker)]
-        if held:
-            found.append(Hold(region, generation, BinSet.of(held)))
-        coming = [m.bin for m in self.ahead if (m.region, m.to_worker) == (region, worker)]
-        if coming:
-            found.append(Prefetch(region, generation, BinSet.of(coming), self.allowance))
+        if arriving := _coming(self.acquire, region, worker):
+            found.append(Acquire(region, generation, arriving))
+        if leaving := _going(self.collect, region, worker):
+            found.append(Collect(region, generation, leaving))
+        if held := _going(self.ahead, region, worker):
+            found.append(Hold(region, generation, held))
+        if coming := _coming(self.ahead, region, worker):
+            found.append(Prefetch(region, generation, coming, self.allowance))
         if worker in self.shutdown:
             found.append(Shutdown(worker))
         return in_order(found)
 
     def _announcement(self, region: str, worker: int, generation: int) -> list[Message]:
         """``ScaleUp`` or ``ScaleDown``, with the bins that can stay."""
-        for shares in self.announced:
-            if shares.region != region:
-                continue
-            now = members(each for each in self.placement if each.region == region)
-            owned = self.owned(region, worker)
-            stay = BinSet.of(bin for bin in owned if shares.can_stay(bin, worker))
-            if not owned:
-                return []
-            kind = ScaleDown if len(members([shares])) < len(now) else ScaleUp
-            return [kind(region, generation, stay)]
-        return []
+        shares = next((each for each in self.announced if each.region == region), None)
+        owned = self.owned(region, worker)
+        if shares is None or not owned:
+            return []
+        now = members(each for each in self.placement if each.region == region)
+        stay = BinSet.of(bin for bin in owned if shares.can_stay(bin, worker))
+        kind = ScaleDown if len(members([shares])) < len(now) else ScaleUp
+        return [kind(region, generation, stay)]
+
+
+def _coming(moves: Sequence[Move], region: str, worker: int) -> BinSet:
+    return BinSet.of(m.bin for m in moves if (m.region, m.to_worker) == (region, worker))
+
+
+def _going(moves: Sequence[Move], region: str, worker: int) -> BinSet:
+    return BinSet.of(m.bin for m in moves if (m.region, m.from_worker) == (region, worker))
 
 
 class RescaleReport(msgspec.Struct, frozen=True):

@@ -1,8 +1,6 @@
 """Blobs: files that each hold the values of one row that is too large for a run.
 
-Operations
-    ``write_blobs`` writes a file for each row above ``BLOB_BYTES`` and returns its name, bytes and
-    checksum, which the row keeps in place of the values. ``read_blobs`` puts the values back.
+A row above ``BLOB_BYTES`` keeps the name, bytes and checksum of a blob in place of its values.
 
 Guarantees
     A blob is written once, durably, before the run that refers to it, under a name of the same
@@ -27,7 +25,7 @@ import pyarrow as pa
 from anabranch.records.bins import Mask
 from anabranch.records.layout import BLOB_TYPE
 from anabranch.runs.keys import Index
-from anabranch.runs.run_file import Create, corrupt_run
+from anabranch.runs.run_file import Create, corrupt_run, encode_file
 from anabranch.runs.sorted_rows import concat_rows
 from anabranch.runs.state_files import StateFiles
 from anabranch.store.checksums import crc_of
@@ -60,7 +58,8 @@ def write_blobs(
     blobs: list[dict[str, object] | None] = [None] * values.num_rows
     large = [row for row in large_rows(values) if not forgotten[row]]
     for number, row in enumerate(large):
-        data = _encode(values.slice(row, 1))
+        # This pool's memory returns to the system when it is freed; Arrow's own would keep it.
+        data, _ = encode_file(values.schema, [values.slice(row, 1)], pa.system_memory_pool())
         blob = f"{name}-{number}.blob"
         create(root / blob, data)
         blobs[row] = {"name": blob, "bytes": data.size, "checksum": crc_of(data)}
@@ -79,23 +78,6 @@ def read_blobs(files: StateFiles, values: pa.RecordBatch, blob: pa.Array) -> pa.
     if done < values.num_rows:
         pieces.append(values.slice(done))
     return concat_rows(values.schema, pieces)
-
-
-def _encode(row: pa.RecordBatch) -> pa.Buffer:
-    """Encode one row as an Arrow file, copying it once into a buffer of the right size.
-
-    The buffer's memory returns to the system when it is freed; Arrow's own pools would keep it.
-    """
-    counted = pa.MockOutputStream()
-    _write(counted, row)
-    buffer = pa.allocate_buffer(counted.size(), memory_pool=pa.system_memory_pool())
-    _write(pa.FixedSizeBufferWriter(buffer), row)
-    return buffer
-
-
-def _write(sink: pa.NativeFile, row: pa.RecordBatch) -> None:
-    with pa.ipc.new_file(sink, row.schema) as writer:
-        writer.write_batch(row)
 
 
 def _read(files: StateFiles, blob: dict[str, object], schema: pa.Schema) -> pa.RecordBatch:

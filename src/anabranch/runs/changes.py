@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.records.bins import Hashes, Mask, check_hashes
-from anabranch.records.layout import BLOB_TYPE, EXPIRY_TYPE, Layout, nullable
+from anabranch.records.layout import BLOB_TYPE, DUE_ORDER_TYPE, EXPIRY_TYPE, Layout, nullable
 from anabranch.runs.keys import Index, one_batch, one_chunk, to_mask
 from anabranch.runs.rows import group_keys, is_ascending
 
@@ -36,17 +36,6 @@ class KeyChanges:
     def __len__(self) -> int:
         """The number of keys or entries."""
         return len(self.hashes)
-
-
-def no_changes(layout: Layout) -> KeyChanges:
-    """Empty changes, for a write that only merges."""
-    return KeyChanges(
-        np.empty(0, dtype=np.uint64),
-        layout.keys.empty_table(),
-        layout.values.empty_table(),
-        np.empty(0, dtype=np.bool_),
-        layout.subkeys.empty_table() if layout.has_subkeys else None,
-    )
 
 
 def sorted_order(changed: KeyChanges) -> Index:
@@ -89,6 +78,8 @@ def to_rows(
         *fit("value", _without(values, hidden), layout.values),
         *_optional(layout, changed, blob),
         pa.array(changed.tombstone, type=pa.bool_()),
+        # The order is that of a whole run: whoever writes one computes it.
+        *([pa.nulls(len(changed), DUE_ORDER_TYPE)] if layout.dues else []),
     ]
     rows = pa.RecordBatch.from_arrays(columns, schema=layout.schema)
     return rows if is_ascending(changed.hashes) else rows.take(pa.array(order))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ from anabranch.records.bins import Mask
 from anabranch.runs.keys import Index
 
 Shares = npt.NDArray[np.float64]
+#: The depth that a rule requests for each bin, and how urgently.
+_Request: TypeAlias = tuple[Index, Shares]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +61,6 @@ class Stack:
     sparse counts as sparse at once: where rows expire, whole files die together and should not
     wait for the next step.
     """
-
-    __slots__ = (
-        "_above",
-        "by_place",
-        "heights",
-        "listed",
-        "places",
-        "rows",
-        "shares",
-        "sizes",
-        "totals",
-    )
 
     def __init__(
         self, rows: Index, shares: Shares, sizes: Index, totals: Index | None = None
@@ -108,14 +99,6 @@ class _Step:
     limits: CompactionLimits
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _MergeRequest:
-    """The depth that a rule requests for each bin, and how urgently."""
-
-    depths: Index
-    urgency: Shares
-
-
 def average_budget(changed: int, held: int, limits: CompactionLimits = LIMITS) -> int:
     """The average number of rows that merging reads in a step, whatever the sizes.
 
@@ -148,14 +131,14 @@ def choose_depths(
     step = _Step(stack, changed, live, limits)
     depths = _young(step, changed_bytes)
     for rule in (_crowded, _tiers, _rotten, _sparse):
-        request = rule(step, depths)
-        asking = np.flatnonzero(request.depths > depths)
-        queue = asking[np.argsort(-request.urgency[asking], kind="stable")]
-        cost = (stack.rows_above(request.depths) - stack.rows_above(depths))[queue]
+        wanted, urgency = rule(step, depths)
+        asking = np.flatnonzero(wanted > depths)
+        queue = asking[np.argsort(-urgency[asking], kind="stable")]
+        cost = (stack.rows_above(wanted) - stack.rows_above(depths))[queue]
         fits = np.cumsum(cost) <= budget
         fits[:1] = True
         served = queue[fits]
-        depths[served] = request.depths[served]
+        depths[served] = wanted[served]
         budget -= int(cost[fits].sum())
     return depths
 
@@ -173,14 +156,14 @@ def _young(step: _Step, changed_bytes: int) -> Index:
     return depths
 
 
-def _crowded(step: _Step, taken: Index) -> _MergeRequest:
+def _crowded(step: _Step, taken: Index) -> _Request:
     """Merge bins with too many runs to half the limit, so that they are not due again at once."""
     heights, limit = step.stack.heights, step.limits.run_limit
     after = heights - taken + (step.changed + taken > 0)
-    return _MergeRequest(np.where(after > limit, heights - limit // 2, 0), after.astype(np.float64))
+    return (np.where(after > limit, heights - limit // 2, 0), after.astype(np.float64))
 
 
-def _tiers(step: _Step, taken: Index) -> _MergeRequest:
+def _tiers(step: _Step, taken: Index) -> _Request:
     """Walk down each bin's stack while the runs are about as large as those above them."""
     least = step.limits.small_rows
     wanted = taken.copy()
@@ -203,19 +186,19 @@ def _tiers(step: _Step, taken: Index) -> _MergeRequest:
         wanted[full] = place + 1
         members[full] = 1
         largest[full] = np.maximum(held, least)[full]
-    return _MergeRequest(wanted, (wanted - taken).astype(np.float64))
+    return (wanted, (wanted - taken).astype(np.float64))
 
 
-def _rotten(step: _Step, taken: Index) -> _MergeRequest:
+def _rotten(step: _Step, taken: Index) -> _Request:
     """Merge bins with too many dead rows down to the bottom."""
     # Assume that the runs absorbed anyway hold the changed keys; the next step corrects this.
     known = np.minimum(step.stack.rows_above(taken), step.changed)
     held = step.stack.rows.sum(axis=0) + step.changed - known
     dead = (held - step.live) / np.maximum(held, 1)
-    return _MergeRequest(np.where(dead > step.limits.dead_share, step.stack.heights, 0), dead)
+    return (np.where(dead > step.limits.dead_share, step.stack.heights, 0), dead)
 
 
-def _sparse(step: _Step, taken: Index) -> _MergeRequest:
+def _sparse(step: _Step, taken: Index) -> _Request:
     """Merge bins down to runs of which little is still listed."""
     stack = step.stack
     missing = 1 - stack.shares[:, None]
@@ -225,4 +208,4 @@ def _sparse(step: _Step, taken: Index) -> _MergeRequest:
     sparse = (missing > 1 - step.limits.sparse_share) & stack.listed
     wanted = np.where(sparse, stack.places, taken).max(axis=0, initial=0)
     # The less is left of a run, the cheaper and the more worthwhile its removal.
-    return _MergeRequest(wanted, np.where(sparse, missing, 0).max(axis=0, initial=0))
+    return (wanted, np.where(sparse, missing, 0).max(axis=0, initial=0))

@@ -14,7 +14,7 @@ from anabranch.records.bins import BinSet, Hashes, Mask, bin_of, bin_offsets, ch
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import Listed, RunInfo, RunList
 from anabranch.runs.blobs import read_blobs, write_blobs
-from anabranch.runs.changes import KeyChanges, Rows, fit, identity, sorted_order, to_rows
+from anabranch.runs.changes import KeyChanges, Rows, fit, sorted_order, to_rows
 from anabranch.runs.compaction import (
     LIMITS,
     CompactionLimits,
@@ -22,6 +22,7 @@ from anabranch.runs.compaction import (
     choose_depths,
     default_budget,
 )
+from anabranch.runs.due_rows import DueRows
 from anabranch.runs.entries import Entries, entries_of_keys
 from anabranch.runs.expiry import clock_for
 from anabranch.runs.keys import Index, one_batch, to_mask
@@ -32,6 +33,8 @@ from anabranch.runs.sorted_rows import hash_column
 from anabranch.runs.state_files import StateFiles, StoreFiles
 
 NONE = BinSet()
+DUE_ROWS = 100_000
+"""About how many rows that fall due are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +109,10 @@ class RegionState:
         return held.found, held.values
 
     def find(self, hashes: Hashes, keys: Rows, now_ns: int | None = None) -> LookupResult:
-        """Look up keys like ``lookup``, with their expiry and expired rows that still count."""
+        """Look up keys like ``lookup``, with their expiry and expired rows that still count.
+
+        In state with sub-keys, ``keys`` has the columns of both, see ``changes.identity``.
+        """
         return self._read_blobs(self._find(hashes, one_batch(keys), now_ns))
 
     def entries(self, hashes: Hashes, keys: Rows, now_ns: int | None = None) -> Entries:
@@ -119,18 +125,9 @@ class RegionState:
         rows = self._fill_blobs(rows)
         return Entries(layout, rows.select(range(1 + len(layout.keys), rows.num_columns)), offsets)
 
-    def entries_of(
-        self, hashes: Hashes, keys: Rows, subkeys: Rows, now_ns: int | None = None
-    ) -> LookupResult:
-        """Look up single entries by key and sub-key, row by row.
-
-        They must be sorted by hash, unique and in owned bins.
-        """
-        return self._read_blobs(self._find(hashes, identity(keys, subkeys), now_ns))
-
     def write(
         self,
-        changed: KeyChanges,
+        changed: KeyChanges | None,
         name: str,
         *,
         found: Mask | None = None,
@@ -174,7 +171,7 @@ class RegionState:
         started = time.perf_counter()
         merged = list(self._stack.merge(delta, offsets, depths, now_ns))
         merging = time.perf_counter() - started if absorbed.any() else 0.0
-        batches = [part.rows for part in merged if part.rows.num_rows]
+        batches = [rows for rows, _ in merged if rows.num_rows]
         run = None
         if batches:
             run = write_run(
@@ -183,7 +180,7 @@ class RegionState:
         return WriteResult(
             run,
             self._new_list(run, batches, absorbed),
-            sum((-part.died for part in merged if part.died is not None), start=live),
+            live - sum(died for _, died in merged),
             delta.num_rows,
             int(stack.rows[absorbed].sum()),
             int(self._stack.bin_bytes(absorbed).sum()),
@@ -203,6 +200,28 @@ class RegionState:
         batches = [rows.select(columns) for rows in self._live(bins, now_ns)]
         return pa.Table.from_batches(batches, schema=schema)
 
+    def due(self, since: int, until: int, *, most: int = DUE_ROWS) -> Iterator[pa.RecordBatch]:
+        """The live rows that fall due after ``since``, up to and including ``until``, sorted.
+
+        They have the layout's columns except blob, tombstone and due order. Some bins at a time,
+        with about ``most`` rows. The state is that of the step before, whose frontier was
+        ``since``. A row that a newer one replaces, at another time or for good, does not fall due.
+        """
+        for rows in self._due_rows.between(since, until, most):
+            if rows.num_rows:
+                yield self._fill_blobs(rows)
+
+    def next_due(self, since: int) -> Index:
+        """When the next live row of each bin falls due after ``since``; ``NEVER`` if none does.
+
+        Never too late; too early behind many rows that newer ones replace.
+        """
+        return self._due_rows.next_after(since, self.bins)
+
+    @property
+    def _due_rows(self) -> DueRows:
+        return DueRows(self.layout, self._stack.runs, self._stack.stack.listed)
+
     def bytes_per_bin(self) -> Index:
         """The bytes of each owned bin in all its runs and blobs, dead rows included."""
         return self._stack.bin_bytes(self._stack.stack.listed) + self._stack.blob_bytes()
@@ -213,8 +232,8 @@ class RegionState:
         none_changed = np.zeros(self.bins + 1, dtype=np.int64)
         depths = np.where(bins.mask(self.bins), self._stack.stack.heights, 0)
         clock = clock_for(self.layout, now_ns)
-        for part in self._stack.merge(nothing, none_changed, depths, clock):
-            yield part.rows
+        for rows, _ in self._stack.merge(nothing, none_changed, depths, clock):
+            yield rows
 
     def _check_owned(self, hashes: Hashes) -> None:
         check_hashes(hashes)
@@ -247,10 +266,15 @@ class RegionState:
         return pa.RecordBatch.from_arrays(columns, schema=visible.schema)
 
     def _delta(
-        self, changed: KeyChanges, found: Mask | None, now_ns: int | None, name: str, create: Create
+        self,
+        changed: KeyChanges | None,
+        found: Mask | None,
+        now_ns: int | None,
+        name: str,
+        create: Create,
     ) -> tuple[pa.RecordBatch, Index]:
         """The state rows of the changes, and each bin's live keys after them."""
-        if not len(changed.hashes):
+        if changed is None or not len(changed):
             return pa.RecordBatch.from_pylist([], schema=self.layout.schema), self.live.copy()
         self._check_owned(changed.hashes)
         order = sorted_order(changed)

@@ -1,9 +1,5 @@
 """Runs: immutable files of one operator's state rows, sorted by (hash, key, sub-key).
 
-Operations
-    ``write_run`` writes a run under a unique name; ``open_run`` maps it, ``open_part`` maps some of
-    its bins.
-
 Guarantees
     A run is an Arrow IPC file whose schema metadata (repeated in the footer) has the format, the
     number of bins, the rows and bytes of each bin, the run's blobs and, if rows expire, how many
@@ -24,7 +20,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,10 +33,11 @@ from anabranch.records.bins import BinSet, Mask, bin_of, bin_offsets
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import FORMAT, BlobInfo, RunInfo, Tail
 from anabranch.runs.blocks import bins_of_blocks, block_metadata, blocks_of_bins, is_whole
+from anabranch.runs.due import with_due_order
 from anabranch.runs.expiry import Histogram, histogram_of
 from anabranch.runs.keys import Index
 from anabranch.runs.row_bytes import bytes_between
-from anabranch.runs.run_metadata import RunMetadata, format_of
+from anabranch.runs.run_metadata import FORMAT_KEY, RunMetadata
 from anabranch.runs.sorted_rows import SortedRows, hash_column
 from anabranch.store.checksums import checksum_of, has_checksum
 from anabranch.store.disk import disk
@@ -77,10 +74,15 @@ class Run:
         """The number of bins."""
         return len(self.bin_rows)
 
+    @property
+    def edges(self) -> Index:
+        """Where the rows of each bin begin; one more entry says where the last ends."""
+        rows = self.bin_rows if self.here is None else np.where(self.here, self.bin_rows, 0)
+        return np.concatenate(([0], np.cumsum(rows)))
+
     def select(self, chosen: Mask) -> Iterator[pa.RecordBatch]:
         """The rows of the chosen bins in order, neighbouring bins together, without a copy."""
-        rows = self.bin_rows if self.here is None else np.where(self.here, self.bin_rows, 0)
-        edges = np.concatenate(([0], np.cumsum(rows)))
+        edges = self.edges
         padded = np.concatenate(([False], chosen, [False]))
         changes = np.flatnonzero(padded[1:] != padded[:-1])
         for first, last in changes.reshape(-1, 2).tolist():
@@ -147,11 +149,9 @@ def forget_runs() -> None:
     _open.clear()
 
 
-def _exists(key: tuple[Path, RunInfo]) -> bool:
-    return os.path.exists(key[0])
-
-
-_open: OpenFileCache[tuple[Path, RunInfo], Run] = OpenFileCache(CACHED_RUNS, _exists)
+_open: OpenFileCache[tuple[Path, RunInfo], Run] = OpenFileCache(
+    CACHED_RUNS, lambda key: os.path.exists(key[0])
+)
 
 
 def _load(path: Path, info: RunInfo, *, searched: bool = True) -> Run:
@@ -182,14 +182,18 @@ def _decode(
     try:
         reader = pa.ipc.open_file(data)
         metadata = reader.schema.metadata or {}
-        _check_format(path, format_of(metadata))
+        _check_format(path, int(metadata[FORMAT_KEY]))
         decoded = RunMetadata.decode(metadata)
         if part is None:
             batches = [reader.get_batch(n) for n in range(reader.num_record_batches)]
             here = None
         else:
             numbers = blocks_of_bins(metadata, decoded.bin_rows, part)
-            batches = [_read_block(path, reader, metadata, n) for n in numbers.tolist()]
+            batches = [reader.get_batch(n) for n in numbers.tolist()]
+            for number, batch in zip(numbers.tolist(), batches, strict=True):
+                if not is_whole(metadata, number, batch):
+                    why = f"its batch {number} is not what was committed"
+                    raise corrupt_run(path, "run", why)
             here = bins_of_blocks(metadata, decoded.bin_rows, numbers)
         schema = reader.schema.remove_metadata()
         plain = [batch.replace_schema_metadata(None) for batch in batches]
@@ -198,15 +202,6 @@ def _decode(
     except (pa.ArrowException, KeyError, ValueError, zlib.error) as error:
         raise corrupt_run(path, "run", f"it is not a run ({error})") from error
     return run, dict(metadata)
-
-
-def _read_block(
-    path: Path, reader: pa.RecordBatchFileReader, metadata: Mapping[bytes, bytes], number: int
-) -> pa.RecordBatch:
-    batch = reader.get_batch(number)
-    if not is_whole(metadata, number, batch):
-        raise corrupt_run(path, "run", f"its batch {number} is not what was committed")
-    return batch
 
 
 def map_verified(path: Path | str, size: int, checksum: str, what: str) -> pa.Buffer:
@@ -263,25 +258,29 @@ def _encode(
     bin_rows = sum((np.diff(at) for at in offsets), start=none)
     histogram = histogram_of(layout, batches, bins) if layout.expires else None
     metadata = RunMetadata(bin_rows, sum(sizes, start=none), histogram).encode(blobs)
+    if layout.dues:
+        batches = [with_due_order(layout, b, at) for b, at in zip(batches, offsets, strict=True)]
     parts = [
         batch.slice(start, stop - start)
         for batch, at, size in zip(batches, offsets, sizes, strict=True)
         for start, stop in _cuts(at, size)
     ]
     blocks = block_metadata(parts)
-    data, end = _file_of(layout.schema.with_metadata(metadata | blocks), parts)
+    data, end = encode_file(layout.schema.with_metadata(metadata | blocks), parts)
     tail = Tail(data.size - end, checksum_of(data[end:])) if blocks else None
     return data, int(bin_rows.sum()), tail
 
 
-def _file_of(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> tuple[pa.Buffer, int]:
+def encode_file(
+    schema: pa.Schema, batches: Sequence[pa.RecordBatch], pool: pa.MemoryPool | None = None
+) -> tuple[pa.Buffer, int]:
     """The bytes of an Arrow IPC file, and where its batches end.
 
     The bytes are counted first, because a growing buffer is copied each time it grows.
     """
     counted = pa.MockOutputStream()
     _write_batches(counted, schema, batches)
-    data = pa.allocate_buffer(counted.size())
+    data = pa.allocate_buffer(counted.size(), memory_pool=pool)
     with pa.FixedSizeBufferWriter(data) as sink:
         return data, _write_batches(sink, schema, batches)
 
@@ -300,8 +299,7 @@ def encode_piece(run: Run, chosen: BinSet) -> pa.Buffer:
     metadata = RunMetadata(run.bin_rows, run.bin_bytes, run.expiry).encode(run.info.blobs)
     metadata[_PIECE] = chosen.hex.encode()
     batches = list(_rebatch(run.select(chosen.mask(run.bins))))
-    data, _ = _file_of(run.rows.schema.with_metadata(metadata), batches)
-    return data
+    return encode_file(run.rows.schema.with_metadata(metadata), batches)[0]
 
 
 def _rebatch(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from anabranch.records.run_list import FORMAT, BlobInfo
 from anabranch.runs.expiry import Histogram
 from anabranch.runs.keys import Index
 
-_FORMAT = b"anabranch.format"
+FORMAT_KEY = b"anabranch.format"
 _BINS = b"anabranch.bins"
 _ROWS = b"anabranch.bin_rows"
 _BYTES = b"anabranch.bin_bytes"
@@ -36,7 +36,7 @@ class RunMetadata:
     def encode(self, blobs: tuple[BlobInfo, ...]) -> dict[bytes, bytes]:
         """Encode it for a file, along with the run's blobs."""
         encoded = {
-            _FORMAT: str(FORMAT).encode(),
+            FORMAT_KEY: str(FORMAT).encode(),
             _BINS: str(len(self.bin_rows)).encode(),
             _ROWS: _pack(self.bin_rows),
             _BYTES: _pack(self.bin_bytes),
@@ -60,11 +60,6 @@ class RunMetadata:
         edges = _unpack(encoded[_EDGES])
         counts = _unpack(encoded[_EXPIRY]).reshape(bins, len(edges))
         return cls(rows, size, Histogram(edges, counts))
-
-
-def format_of(encoded: Mapping[bytes, bytes]) -> int:
-    """The format version in a file's metadata."""
-    return int(encoded[_FORMAT])
 
 
 def _pack(numbers: Index) -> bytes:

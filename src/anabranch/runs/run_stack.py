@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -23,14 +22,6 @@ from anabranch.runs.state_files import StateFiles
 
 #: The bytes that are merged at a time, so that memory stays bounded however large the state is.
 COMPACTION_BYTES = 16 << 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CompactedBins:
-    """The rows of some bins after a merge, and how many live rows of each bin had expired."""
-
-    rows: pa.RecordBatch
-    died: Index | None
 
 
 class RunStack:
@@ -138,9 +129,10 @@ class RunStack:
 
     def merge(
         self, delta: pa.RecordBatch, offsets: Index, depths: Index, now_ns: int | None
-    ) -> Iterator[CompactedBins]:
+    ) -> Iterator[tuple[pa.RecordBatch, Index]]:
         """Merge changes with the newest ``depths`` runs of each bin, a few bins at a time.
 
+        Yields the rows of some bins, and how many live rows of each bin had expired.
         ``offsets`` is where each bin begins in the changes. If the newest row of a key has
         expired, it becomes a tombstone. A bin merged down to its oldest run loses its tombstones.
         """
@@ -155,14 +147,12 @@ class RunStack:
             parts = [delta.slice(start, stop - start)]
             for run, mask in zip(self.runs, absorbed, strict=True):
                 parts.extend(run.select(mask & span))
-            rows, died = merge_rows(self._layout, parts), None
+            rows, died = merge_rows(self._layout, parts), np.zeros(self._bins, dtype=np.int64)
             if self._layout.expires:
                 rows, expired = tombstone_expired(self._layout, rows, now_ns)
                 numbers = bin_of(hash_column(rows)[expired], self._bins)
                 died = np.bincount(numbers, minlength=self._bins)
-            rows = drop_tombstones(self._layout, rows, at_bottom, self._bins)
-            if rows.num_rows or died is not None:
-                yield CompactedBins(rows, died)
+            yield drop_tombstones(self._layout, rows, at_bottom, self._bins), died
 
 
 def _spans(sizes: Index) -> Iterator[tuple[int, int]]:

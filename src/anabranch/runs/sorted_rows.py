@@ -199,21 +199,15 @@ class SortedRows:
 
     def _find(self, hashes: Hashes) -> tuple[Index, Index]:
         """Which of these ascending hashes are here, and the first position of each."""
-        edges = np.append(np.searchsorted(hashes, self._firsts), len(hashes))
         index = self._hash_index(len(hashes))
         if index is not None and self._words is not None:
             found, words = index.find(hashes)
+            edges = np.append(np.searchsorted(hashes, self._firsts), len(hashes))
             counts = np.diff(np.searchsorted(found, edges))
             return found, words - np.repeat(self._words.shifts, counts)
-        positions = np.zeros(len(hashes), dtype=np.int64)
-        hit = np.zeros(len(hashes), dtype=np.bool_)
-        for chunk, start, stop in _chunks(edges):
-            held, wanted = self._hashes[chunk], hashes[start:stop]
-            local = np.searchsorted(held, wanted)
-            positions[start:stop] = local + self.starts[chunk]
-            hit[start:stop] = held[np.minimum(local, len(held) - 1)] == wanted
-        found = np.flatnonzero(hit)
-        return found, positions[found]
+        start, stop = self.ranges(hashes)
+        found = np.flatnonzero(start < stop)
+        return found, start[found]
 
     def _hash_index(self, asked: int) -> HashIndex | None:
         """The index, built on the first search that is worth it; None before, or if impossible."""

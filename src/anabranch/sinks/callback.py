@@ -15,26 +15,29 @@ Non-guarantees
     The order of rows within a step means nothing.
 
 Failure and recovery
-    A function that raises is called again a few times; then the pipeline stops with
-    ``CallbackFailed``, and the next start begins with that step.
+    A function that raises is called again, ever more rarely, for as long as ``retry`` says; then
+    the pipeline stops with ``CallbackFailed``, and the next start begins with that step.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from anabranch.dataflow.functions import DriverFunction, code_fingerprint, describe_function
 from anabranch.errors import AnabranchError, BuildError, CallbackFailed
-from anabranch.operators.error_text import failing_line, name_function, short
-from anabranch.protocol.sinks import Frames, SinkContext, StagedStep
+from anabranch.operators.error_text import failing_line, short
+from anabranch.protocol.sinks import Frames, Retry, SinkContext, StagedStep, as_retry
 from anabranch.sinks.columns import refused_columns
 from anabranch.sinks.parquet import encode_parquet, staged_parquet
 
 Callback = Callable[[Any, int], object]
+
+_LAZY = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +45,40 @@ class CallbackSink:
     """Calls ``function(df, step)`` with the rows of each committed step.
 
     It runs in the process of the pipeline, beside the steps; the DataFrame's jobs give way to
-    theirs. What the function returns is ignored.
+    theirs. What the function returns is ignored. ``retry`` says for how long one that raises is
+    called again.
     """
 
+    #: staged rows are Parquet, which Spark reads
+    stage_format: ClassVar[str] = "parquet"
+
     function: Callback
+    retry: Retry = field(default=Retry(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what could never be called, or would do nothing when it is."""
         function = self.function
+        as_retry(self.retry, "CallbackSink")
         if not callable(function):
             raise TypeError(f"CallbackSink takes a function(df, step), not {function!r}")
         for called in (function, getattr(type(function), "__call__", None)):  # noqa: B004
-            lazy = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-            if any(is_lazy(called) for is_lazy in (*lazy, inspect.isgeneratorfunction)):
+            if any(is_lazy(called) for is_lazy in _LAZY):
                 raise TypeError(
-                    f"CallbackSink: {name_function(function)} is async or a generator, and "
+                    f"CallbackSink: {describe_function(function)} is async or a generator, and "
                     "calling it does nothing: use a plain function"
                 )
         if not _takes_two(function):
             raise TypeError(
-                f"CallbackSink: {name_function(function)} cannot be called with a DataFrame "
+                f"CallbackSink: {describe_function(function)} cannot be called with a DataFrame "
                 "and a step: let it take (df, step)"
             )
 
-    @property
-    def stage_format(self) -> str:
-        """Staged rows are Parquet, which Spark reads."""
-        return "parquet"
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the function's fingerprint alone: tasks stage rows and never call it."""
+        function = self.function
+        if isinstance(function, DriverFunction):
+            return (_without_function, (function.fingerprint,))
+        return (_without_function, (code_fingerprint(function),))
 
     def refuses(self, schema: pa.Schema) -> str | None:
         """Say which columns Parquet cannot hold."""
@@ -110,16 +120,21 @@ class CallbackPublisher:
                 f"The callback of sink {self.context.sink!r} raised {type(error).__name__} at "
                 f"step {step}: {short(str(error))}",
                 where=failing_line(error, self.function),
-                do="The step is committed and its output stays staged. Mend the function and run "
-                "the pipeline again: it is called with this step again.",
+                do="The step is committed and its output stays staged. The function is called with "
+                "it again, for as long as the sink is retried; else mend it and run the pipeline "
+                "again.",
             ) from error
+
+
+def _without_function(fingerprint: str) -> CallbackSink:
+    sink = object.__new__(CallbackSink)
+    object.__setattr__(sink, "function", DriverFunction(None, fingerprint))
+    return sink
 
 
 def _takes_two(function: Callback) -> bool:
     try:
         inspect.signature(function, follow_wrapped=False).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:  # Built-in functions need not tell.
-        return True
+    except (TypeError, ValueError) as error:
+        return isinstance(error, ValueError)  # Built-in functions need not tell.
     return True

@@ -7,11 +7,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyarrow import types
 
-
-def _is_microseconds(kind: pa.DataType) -> bool:
-    return bool(types.is_timestamp(kind) and kind.unit == "us")
-
-
 _PLAIN = (
     types.is_boolean,
     types.is_signed_integer,
@@ -23,7 +18,7 @@ _PLAIN = (
     types.is_binary,
     types.is_large_binary,
     types.is_date32,
-    _is_microseconds,
+    lambda kind: types.is_timestamp(kind) and kind.unit == "us",
 )
 
 

@@ -19,25 +19,26 @@ Failure and recovery
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from anabranch.errors import BuildError, CorruptStaged, NameTaken, PublishFailed, StoreUnavailable
+from anabranch.errors import BuildError, CorruptStaged, PublishFailed, StoreUnavailable
 from anabranch.protocol.sinks import Frames, SinkContext, SparkFormat, StagedStep
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.parquet import staged_parquet
-from anabranch.sinks.staging import checksum_of_file
 from anabranch.sinks.target import (
     FORMAT,
     Link,
     Manifest,
     PublishedFile,
+    create_manifest,
     data_name,
     encode_manifest,
+    is_published,
     manifest_path,
     other_history,
     place,
@@ -45,7 +46,10 @@ from anabranch.sinks.target import (
     read_manifest,
     take_back,
 )
+from anabranch.sources.discovery import overlooked
+from anabranch.store.checksums import checksum_of
 from anabranch.store.files import (
+    bytes_of_file,
     create_file,
     ensure_directory,
     link_file,
@@ -57,7 +61,6 @@ from anabranch.store.files import (
 
 _WORK = "_publishing"
 _MANIFEST = "_manifest.json"
-_DECIDED = re.compile(r"step-(\d{12})")
 
 
 def open_converted(target: Path, form: SparkFormat, context: SinkContext) -> ConvertedPublisher:
@@ -85,8 +88,8 @@ class ConvertedPublisher:
     def prepare(self) -> None:
         """Remove attempts that do not count, and write a directory without rows to see it work."""
         for name in list_names(self._work):
-            decided = _DECIDED.fullmatch(name)
-            if decided is None or manifest_path(self.target, int(decided[1])).exists():
+            decided = published_step(name)
+            if decided is None or manifest_path(self.target, decided).exists():
                 _remove(self._work / name)
         scratch = self._attempt()
         try:
@@ -97,16 +100,13 @@ class ConvertedPublisher:
     def publish(self, staged: StagedStep) -> None:
         """Put a step in place and write its manifest."""
         step, files = staged.step, staged.files
-        path = manifest_path(self.target, step)
         decided = self._work / f"step-{step:012d}"
-        if not self._published(path, files):
+        ours = partial(self._is_of, files)
+        if not is_published(self.target, self.context.sink, step, ours):
             manifest = self._decided(decided, step, files)
             self._put_in_place(manifest)
             self._reached("placed", step)
-            try:
-                create_file(path, encode_manifest(manifest), within=self.target)
-            except NameTaken:
-                self._published(path, files)
+            create_manifest(self.target, self.context.sink, manifest, ours)
             self._reached("told", step)
         _remove(decided)
 
@@ -117,16 +117,6 @@ class ConvertedPublisher:
             if (published_step(name) or 0) > step:
                 _remove(self._work / name)
 
-    def _published(self, path: Path, files: Sequence[StagedFile]) -> bool:
-        """Say whether the step has its manifest already; one of other rows is an error."""
-        found = read_manifest(path)
-        if found is None:
-            return False
-        self._check_history(found, path, files)
-        # Whoever wrote it may have been killed before its name was durable.
-        sync_directory(path.parent)
-        return True
-
     def _decided(self, decided: Path, step: int, files: Sequence[StagedFile]) -> Manifest:
         """Give the manifest of the attempt that counts: the one that was decided on, or a new."""
         if not decided.is_dir():
@@ -135,7 +125,8 @@ class ConvertedPublisher:
         found = read_manifest(decided / _MANIFEST)
         if found is None:
             raise self._torn(decided)
-        self._check_history(found, decided, files)
+        if not self._is_of(files, found):
+            raise other_history(self.context.sink, step, decided)
         return found
 
     def _convert(self, decided: Path, step: int, files: Sequence[StagedFile]) -> None:
@@ -170,17 +161,17 @@ class ConvertedPublisher:
                 where=f"step {step}",
                 do=f"{self.form.name!r} is probably not a file format: use a CallbackSink.",
             )
-        sync_files([*made, *_directories(attempt)])
+        sync_files([*made, *(Path(parent) for parent, _, _ in os.walk(attempt))])
         published = []
         for number, path in enumerate(made):
             inner = path.relative_to(attempt)
             name = data_name(step, number, path.name.partition(".")[2])
-            size, checksum = checksum_of_file(path)
+            data = bytes_of_file(path)
             published.append(
                 PublishedFile(
                     name=str(inner.with_name(name)),
-                    bytes=size,
-                    checksum=checksum,
+                    bytes=data.size,
+                    checksum=checksum_of(data),
                     staged=str((decided / inner).relative_to(self.target)),
                 )
             )
@@ -205,9 +196,9 @@ class ConvertedPublisher:
                 raise self._torn(self.target / file.staged) from error
         sync_files(sorted(parents))
 
-    def _check_history(self, found: Manifest, path: Path, files: Sequence[StagedFile]) -> None:
-        if found.staged != tuple(file.name for file in files):
-            raise other_history(self.context.sink, found.step, path)
+    @staticmethod
+    def _is_of(files: Sequence[StagedFile], manifest: Manifest) -> bool:
+        return manifest.staged == tuple(file.name for file in files)
 
     def _torn(self, path: Path) -> PublishFailed:
         return PublishFailed(
@@ -233,21 +224,8 @@ class ConvertedPublisher:
 def _data_files(directory: Path) -> Iterator[Path]:
     """Give the files that Spark would read."""
     for parent, directories, names in os.walk(directory):
-        directories[:] = [name for name in directories if not _hidden(name)]
-        yield from (Path(parent, name) for name in names if not _hidden(name))
-
-
-def _directories(directory: Path) -> list[Path]:
-    return [Path(parent) for parent, _, _ in os.walk(directory)]
-
-
-def _hidden(name: str) -> bool:
-    """Say whether Spark overlooks a name.
-
-    >>> [_hidden(name) for name in ("_SUCCESS", ".part-0.crc", "_day=7", "part-0")]
-    [True, True, False, False]
-    """
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+        directories[:] = [name for name in directories if not overlooked(name)]
+        yield from (Path(parent, name) for name in names if not overlooked(name))
 
 
 def _remove(directory: Path) -> None:

@@ -26,11 +26,19 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
-from anabranch.errors import BuildError, NameTaken
-from anabranch.protocol.sinks import Publisher, SinkContext, SparkFormat, StagedStep
+from anabranch.errors import BuildError
+from anabranch.protocol.sinks import (
+    Publisher,
+    Retry,
+    SinkContext,
+    SparkFormat,
+    StagedStep,
+    as_retry,
+)
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.columns import refused_columns, refused_partitions
 from anabranch.sinks.converted import open_converted
@@ -41,21 +49,21 @@ from anabranch.sinks.target import (
     Link,
     Manifest,
     PublishedFile,
+    check_target,
     claim_target,
+    create_manifest,
     data_name,
-    encode_manifest,
-    manifest_path,
-    other_history,
+    is_published,
     place,
-    read_manifest,
     take_back,
 )
-from anabranch.sources.arguments import as_options
-from anabranch.store.files import create_file, link_file, sync_directory
+from anabranch.sources.arguments import as_options, set_fields
+from anabranch.store.files import link_file, sync_directory
 
 __all__ = ["FilePublisher", "FileSink", "Link"]
 
 _PLAIN = ("parquet", "json")
+_RETRY = Retry()
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -64,16 +72,21 @@ class FileSink:
 
     ``options`` are those of Spark's writer. ``partition_by`` names columns whose values become
     directories (``day=7/``) and leave the files. A relative path is one below the working
-    directory of the process that publishes.
+    directory of the process that publishes. ``retry`` says for how long it is retried when the
+    directory cannot be written.
 
     >>> FileSink("out", "csv", {"header": True}, partition_by="day").partition_by
     ('day',)
     """
 
+    #: the files of later steps can be removed
+    takes_back: ClassVar[bool] = True
+
     path: str
     format: str
     options: tuple[tuple[str, str], ...]
     partition_by: tuple[str, ...]
+    retry: Retry
 
     def __init__(
         self,
@@ -82,26 +95,22 @@ class FileSink:
         options: Mapping[str, object] | None = None,
         *,
         partition_by: str | Sequence[str] = (),
+        retry: Retry = _RETRY,
     ) -> None:
         """Check and keep the arguments. Nothing is touched before ``open``."""
-        values = {
-            "path": _as_path(path),
-            "format": _as_format(format),
-            "options": _as_options(options),
-            "partition_by": _as_names(partition_by),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        set_fields(
+            self,
+            path=_as_path(path),
+            format=_as_format(format),
+            options=_as_options(options),
+            partition_by=_as_names(partition_by),
+            retry=as_retry(retry, "FileSink"),
+        )
 
     @property
     def stage_format(self) -> str:
         """The encoding of staged files: the one they are published in, if Spark need not write."""
         return self.format if self._plain else "parquet"
-
-    @property
-    def takes_back(self) -> bool:
-        """The files of later steps can be removed."""
-        return True
 
     def refuses(self, schema: pa.Schema) -> str | None:
         """Say which columns this format cannot hold."""
@@ -112,12 +121,12 @@ class FileSink:
         """Give the bytes of one file with these rows; columns keep their order and names."""
         return encode_json_lines(table) if self.stage_format == "json" else encode_parquet(table)
 
-    def open(self, context: SinkContext) -> Publisher:
-        """Make the directory if needed, check that it can be written, and claim it.
+    def preflight(self, *, fresh: bool) -> None:
+        """Raise if the directory cannot be made or written, or belongs to another pipeline."""
+        check_target(Path(self.path).absolute(), fresh=fresh)
 
-        Only the process that holds the pipeline may open it: what killed publishers left aside
-        is cleared.
-        """
+    def open(self, context: SinkContext) -> Publisher:
+        """Claim the directory: only the process that holds the pipeline may."""
         target = Path(self.path).absolute()
         claim_target(target, context)
         if self._plain:
@@ -132,11 +141,7 @@ class FileSink:
 
 @dataclass(frozen=True, slots=True)
 class FilePublisher:
-    """Puts the staged files of committed steps in place.
-
-    ``link`` makes a hard link; where that is impossible (another disk, no hard links) files are
-    copied.
-    """
+    """Puts the staged files of committed steps in place, by ``link`` where that is possible."""
 
     target: Path
     extension: str
@@ -146,16 +151,13 @@ class FilePublisher:
     def publish(self, staged: StagedStep) -> None:
         """Put a step in place and write its manifest."""
         manifest = self._manifest(staged.step, staged.files)
-        path = manifest_path(self.target, staged.step)
-        if self._published(path, manifest):
+        sink = self.context.sink
+        if is_published(self.target, sink, staged.step, manifest.__eq__):
             return
         for file, published in zip(staged.files, manifest.files, strict=True):
             place(self.context.store, file, self.target / published.name, self.link)
         sync_directory(self.target)
-        try:
-            create_file(path, encode_manifest(manifest), within=self.target)
-        except NameTaken:
-            self._published(path, manifest)
+        create_manifest(self.target, sink, manifest, manifest.__eq__)
 
     def take_back(self, step: int) -> None:
         """Remove the files and manifests of later steps."""
@@ -173,17 +175,6 @@ class FilePublisher:
             for k, file in enumerate(files)
         )
         return Manifest(FORMAT, step, sum(file.rows for file in files), published)
-
-    def _published(self, path: Path, manifest: Manifest) -> bool:
-        """Say whether the step has its manifest already; one of other files is an error."""
-        found = read_manifest(path)
-        if found is None:
-            return False
-        if found != manifest:
-            raise other_history(self.context.sink, manifest.step, path)
-        # Whoever wrote it may have been killed before its name was durable.
-        sync_directory(path.parent)
-        return True
 
 
 def _as_path(path: str | os.PathLike[str]) -> str:

@@ -37,8 +37,7 @@ def _values(array: pa.Array) -> list[Any]:
     for is_kind, convert in _CONVERSIONS:
         if is_kind(array.type):
             return convert(array)
-    plain: list[Any] = array.to_pylist()
-    return plain
+    return _plain(array)
 
 
 def _objects(names: Sequence[str], columns: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
@@ -53,10 +52,6 @@ def _times(array: pa.Array) -> list[Any]:
     utc = array.cast(pa.timestamp("us", tz="UTC")) if array.type.tz else array
     text = pc.cast(utc, pa.string())
     return _plain(pc.replace_substring(text, " ", "T", max_replacements=1))
-
-
-def _dates(array: pa.Array) -> list[Any]:
-    return _plain(pc.cast(array, pa.string()))
 
 
 def _doubles(array: pa.Array) -> list[Any]:
@@ -83,24 +78,20 @@ def _finite_or_text(value: float | None) -> float | str | None:
 def _structs(array: pa.StructArray) -> list[Any]:
     kind = array.type
     names = [kind.field(i).name for i in range(kind.num_fields)]
-    objects = _objects(names, map(_values, array.flatten()))
-    return _with_nulls(array, objects)
+    return _with_nulls(array, _objects(names, map(_values, array.flatten())))
 
 
 def _lists(array: pa.ListArray) -> list[Any]:
     flat = _values(array.values)
-    return _with_nulls(array, [flat[start:end] for start, end in _ranges(array)])
+    return _with_nulls(array, [flat[start:end] for start, end in pairwise(_plain(array.offsets))])
 
 
 def _maps(array: pa.MapArray) -> list[Any]:
     keys, items = _plain(array.keys), _values(array.items)
-    made = [dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in _ranges(array)]
+    made = [
+        dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in pairwise(_plain(array.offsets))
+    ]
     return _with_nulls(array, made)
-
-
-def _ranges(array: pa.ListArray | pa.MapArray) -> Iterable[tuple[int, int]]:
-    offsets = _plain(array.offsets)
-    return pairwise(offsets)
 
 
 def _with_nulls(array: pa.Array, values: list[Any]) -> list[Any]:
@@ -117,7 +108,7 @@ def _plain(array: pa.Array) -> list[Any]:
 
 _CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]], ...] = (
     (types.is_timestamp, _times),
-    (types.is_date32, _dates),
+    (types.is_date32, lambda dates: _plain(pc.cast(dates, pa.string()))),
     (types.is_float64, _doubles),
     (types.is_float32, _floats),
     (types.is_struct, _structs),

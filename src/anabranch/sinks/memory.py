@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from anabranch.errors import TargetTaken
-from anabranch.protocol.sinks import SinkContext, StagedStep
+from anabranch.protocol.sinks import Retry, SinkContext, StagedStep, as_retry
 from anabranch.sinks.staging import read_staged
 
 
@@ -37,17 +37,16 @@ class MemorySink:
     process. ``clear`` makes the sink as new.
     """
 
+    #: staged rows are Arrow IPC streams
+    stage_format: ClassVar[str] = "arrow"
+    takes_back: ClassVar[bool] = True
+
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    retry: Retry = field(default=Retry(), kw_only=True)
 
-    @property
-    def stage_format(self) -> str:
-        """Staged rows are Arrow IPC streams."""
-        return "arrow"
-
-    @property
-    def takes_back(self) -> bool:
-        """What was published can be forgotten."""
-        return True
+    def __post_init__(self) -> None:
+        """Refuse a retry that is none."""
+        as_retry(self.retry, "MemorySink")
 
     def refuses(self, schema: pa.Schema) -> str | None:
         """Refuse nothing: Arrow holds every type."""
@@ -129,5 +128,4 @@ class MemoryPublisher:
 
 
 def _decoded(data: bytes) -> pa.Table:
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all()
+    return pa.ipc.open_stream(data).read_all()

@@ -14,7 +14,7 @@ from anabranch.protocol.sinks import Sink
 from anabranch.records.staged_file import StagedFile
 from anabranch.store.checksums import checksum_of, has_checksum
 from anabranch.store.disk import disk
-from anabranch.store.files import bytes_of_file, create_bulk_many, map_file, store_errors
+from anabranch.store.files import create_bulk_many, map_file, store_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,7 @@ def stage(store: Path, rows: Sequence[RowsToStage]) -> tuple[StagedFile, ...]:
 
 
 def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
-    """Give the bytes of a staged file if they are those that were committed.
-
-    They are mapped, not copied. Raises ``CorruptStaged`` if the file is missing, truncated or
-    changed.
-    """
+    """Map a staged file; ``CorruptStaged`` if it is missing or not what was committed."""
     path = f"{store}/{file.name}"
     with store_errors(path, "read"):
         try:
@@ -69,12 +65,6 @@ def read_staged(store: Path, file: StagedFile) -> pa.Buffer:
     if not has_checksum(data, file.checksum):
         raise _corrupt(path, file, "has another content than the one that was committed")
     return data
-
-
-def checksum_of_file(path: Path | str) -> tuple[int, str]:
-    """Give size and checksum of a file."""
-    data = bytes_of_file(path)
-    return data.size, checksum_of(data)
 
 
 def _corrupt(path: str, file: StagedFile, why: str) -> CorruptStaged:

@@ -15,16 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from anabranch.errors import (
-    FutureFormat,
-    NameTaken,
-    PublishFailed,
-    StoreUnavailable,
-    TargetTaken,
-)
+from anabranch.errors import FutureFormat, NameTaken, PublishFailed, StoreUnavailable, TargetTaken
 from anabranch.protocol.sinks import SinkContext
 from anabranch.records.staged_file import StagedFile
 from anabranch.sinks.staging import read_staged
+from anabranch.sources.discovery import overlooked
 from anabranch.store.checksums import has_checksum
 from anabranch.store.files import (
     create_file,
@@ -86,7 +81,38 @@ def claim_target(target: Path, context: SinkContext) -> None:
                 do="Change its permissions or give the sink another path.",
             )
         remove_leftovers(directory)
-    _claim(target / _MANIFESTS / "owner.json", context)
+    path = _owner_path(target)
+    mine = msgspec.json.encode({"pipeline": context.pipeline, "sink": context.sink}) + b"\n"
+    found = read_file(path)
+    if found is None:
+        try:
+            return create_file(path, mine)
+        except NameTaken:
+            found = read_file(path)
+    if found != mine:
+        raise _taken(path, f"The directory of sink {context.sink!r}")
+
+
+def check_target(target: Path, *, fresh: bool) -> None:
+    """Raise what ``claim_target`` would, as far as it can be told without changing anything.
+
+    The output that a directory holds is another pipeline's if this one is ``fresh``.
+    """
+    there = next(place for place in (target, *target.parents) if place.exists())
+    if not there.is_dir():
+        raise StoreUnavailable(
+            "it cannot have its directory: a file is in the way",
+            where=str(there),
+            do="Remove the file or give the sink another path.",
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StoreUnavailable(
+            "it may not write to its directory",
+            where=str(there),
+            do="Change its permissions or give the sink another path.",
+        )
+    if fresh and _owner_path(target).exists():
+        raise _taken(_owner_path(target), "its directory")
 
 
 def manifest_path(target: Path, step: int) -> Path:
@@ -112,6 +138,30 @@ def read_manifest(path: Path) -> Manifest | None:
     """Read a manifest; ``None`` if there is none, an error if it is damaged or of the future."""
     data = read_file(path)
     return None if data is None else _decoded(path, data)
+
+
+def is_published(target: Path, sink: str, step: int, is_ours: Callable[[Manifest], bool]) -> bool:
+    """Whether a step has its manifest, durably; one that is not ours is an error."""
+    path = manifest_path(target, step)
+    found = read_manifest(path)
+    if found is None:
+        return False
+    if not is_ours(found):
+        raise other_history(sink, step, path)
+    # Whoever wrote it may have been killed before its name was durable.
+    sync_directory(path.parent)
+    return True
+
+
+def create_manifest(
+    target: Path, sink: str, manifest: Manifest, is_ours: Callable[[Manifest], bool]
+) -> None:
+    """Write a step's manifest, durably, unless it has one; one that is not ours is an error."""
+    path = manifest_path(target, manifest.step)
+    try:
+        create_file(path, encode_manifest(manifest), within=target)
+    except NameTaken:
+        is_published(target, sink, manifest.step, is_ours)
 
 
 def other_history(sink: str, step: int, path: Path) -> PublishFailed:
@@ -170,7 +220,7 @@ def take_back(target: Path, step: int) -> None:
     touched = []
     with store_errors(target, "list"):
         for parent, directories, names in os.walk(target):
-            directories[:] = [d for d in directories if not d.startswith(("_", ".")) or "=" in d]
+            directories[:] = [name for name in directories if not overlooked(name)]
             later = _later(names, step)
             for name in later:
                 remove_file(Path(parent, name))
@@ -196,33 +246,17 @@ def _check_same(file: StagedFile, final: Path) -> None:
     )
 
 
-class _Owner(msgspec.Struct, frozen=True):
-    pipeline: str
-    sink: str
+def _owner_path(target: Path) -> Path:
+    return target / _MANIFESTS / "owner.json"
 
 
-def _claim(path: Path, context: SinkContext) -> None:
-    mine = _Owner(context.pipeline, context.sink)
-    found = read_file(path)
-    if found is None:
-        try:
-            return create_file(path, msgspec.json.encode(mine) + b"\n")
-        except NameTaken:
-            found = read_file(path)
-    if found is None or not _is_owner(found, mine):
-        raise TargetTaken(
-            f"The directory of sink {context.sink!r} holds the output of another pipeline or sink",
-            where=str(path.parent.parent),
-            do="Give the sink another path, or remove the old output together with its _manifest "
-            "directory.",
-        )
-
-
-def _is_owner(data: bytes, owner: _Owner) -> bool:
-    try:
-        return msgspec.json.decode(data, type=_Owner) == owner
-    except msgspec.DecodeError:
-        return False
+def _taken(owner: Path, place: str) -> TargetTaken:
+    return TargetTaken(
+        f"{place} holds the output of another pipeline or sink",
+        where=str(owner),
+        do="This file says so: restore it if it is damaged. Else give the sink another path, or "
+        "remove the old output together with its _manifest directory.",
+    )
 
 
 class _AnyManifest(msgspec.Struct):

@@ -24,6 +24,12 @@ _CHOOSING = {
 }
 
 
+def set_fields(described: object, **values: object) -> None:
+    """Set the fields of a frozen dataclass that has an `__init__` of its own, from there."""
+    for name, value in values.items():
+        object.__setattr__(described, name, value)
+
+
 def as_schema(schema: str | pa.Schema) -> pa.Schema:
     """Take a schema as DDL text or as an Arrow schema; it needs columns, each name once."""
     if isinstance(schema, str):

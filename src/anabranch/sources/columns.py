@@ -84,9 +84,7 @@ def _array(values: object, wanted: pa.DataType) -> pa.Array:
             return _cast(values, wanted)
         case np.ndarray() if values.dtype != object:
             return pa.array(values, type=wanted)
-        case str() | bytes() | Mapping():
-            raise TypeError(f"a sequence of values is needed, not {type(values).__name__}")
-        case Iterable():
+        case Iterable() if not isinstance(values, str | bytes | Mapping):
             return _from_python(list(values), wanted)
         case _:
             raise TypeError(f"a sequence of values is needed, not {type(values).__name__}")
@@ -104,10 +102,8 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _family(type_: pa.DataType) -> str:
-    for name, members in _FAMILIES.items():
-        if any(is_member(type_) for is_member in members):
-            return name
-    return str(type_)
+    families = (name for name, kinds in _FAMILIES.items() if any(is_(type_) for is_ in kinds))
+    return next(families, str(type_))
 
 
 def _from_python(values: list[object], wanted: pa.DataType) -> pa.Array:

@@ -176,9 +176,8 @@ def overlooked(name: str) -> bool:
     >>> [overlooked(name) for name in ("_done", ".a", "a._COPYING_", "_day=1", "a")]
     [True, True, True, False, False]
     """
-    if name.startswith("_") and "=" not in name:
-        return True
-    return name.startswith(".") or name.endswith("._COPYING_")
+    hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
+    return hidden or name.endswith("._COPYING_")
 
 
 def _without_repeats(pattern: list[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from anabranch.errors import ChangedDataflow, FileChanged, FileGone
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
 from anabranch.records.slices import FileSlice, Slice
-from anabranch.sources.arguments import as_count, as_options, as_schema, as_size
+from anabranch.sources.arguments import as_count, as_options, as_schema, as_size, set_fields
 from anabranch.sources.discovery import Place, find, place_of, present, stat_file
 from anabranch.sources.file_uri import file_tag, spark_path
 from anabranch.sources.ledger import Ledger, Mark, PathList, keep_list, read_list
@@ -36,8 +36,24 @@ _COMPLETE = (
 )
 
 
+class SparkFiles:
+    """A source whose slices are files, which Spark reads."""
+
+    __slots__ = ()
+
+    def check(self, slices: Sequence[Slice]) -> None:
+        """Raise `FileGone` or `FileChanged` for a file that is not as it was planned."""
+        for part in slices:
+            if isinstance(part, FileSlice):
+                _check_file(part)
+
+    def paths(self, slices: Sequence[Slice]) -> tuple[str, ...]:
+        """The files, in the order of their slices."""
+        return tuple(part.path for part in slices if isinstance(part, FileSlice))
+
+
 @dataclass(frozen=True, slots=True, init=False)
-class FileSource:
+class FileSource(SparkFiles):
     """Files of any format that Spark reads, from a directory, a file or a pattern.
 
     Each file is read exactly once, known by its path, in the order of (time of change, path)
@@ -90,20 +106,19 @@ class FileSource:
         malformed: str = "fail",
     ) -> None:
         """Check and keep the arguments. The file system is not touched before `open`."""
-        values = {
-            "path": _as_path(path),
-            "format": _as_format(format),
-            "schema": _as_columns(schema),
-            "options": as_options(options),
-            "watch": bool(watch),
-            "max_files_per_step": as_count(max_files_per_step, "max_files_per_step"),
-            "max_bytes_per_step": as_size(max_bytes_per_step, "max_bytes_per_step"),
-            "recursive": bool(recursive),
-            "malformed": _as_policy(malformed, format, options),
-            "separates": False,
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        set_fields(
+            self,
+            path=_as_path(path),
+            format=_as_format(format),
+            schema=_as_columns(schema),
+            options=as_options(options),
+            watch=bool(watch),
+            max_files_per_step=as_count(max_files_per_step, "max_files_per_step"),
+            max_bytes_per_step=as_size(max_bytes_per_step, "max_bytes_per_step"),
+            recursive=bool(recursive),
+            malformed=_as_policy(malformed, format, options),
+            separates=False,
+        )
 
     def separated(self) -> FileSource:
         """The same source with a malformed row's raw text and file as its last two columns."""
@@ -111,8 +126,7 @@ class FileSource:
         schema = self.schema
         for wanted in (RAW, FILE):
             schema = schema.append(pa.field(_free_name(wanted, schema), pa.string()))
-        object.__setattr__(parted, "schema", schema)
-        object.__setattr__(parted, "separates", True)
+        set_fields(parted, schema=schema, separates=True)
         return parted
 
     def open(self, position: bytes | None, log: SourceLog) -> FileEnumerator:
@@ -131,13 +145,13 @@ class FileSource:
             place = present(place)
         return FileEnumerator(self, place, kept, log)
 
-    def check(self, slices: Sequence[Slice]) -> None:
-        """Raise `FileGone` or `FileChanged` for a file that is not as it was planned."""
-        check_slices(slices)
+    def preflight(self, *, fresh: bool) -> None:
+        """Raise `SourceUnavailable` when the directory is missing or cannot be listed.
 
-    def paths(self, slices: Sequence[Slice]) -> tuple[str, ...]:
-        """The files that Spark reads."""
-        return paths_of(slices)
+        A source that does not watch needs it only the first time.
+        """
+        if self.watch or fresh:
+            present(place_of(self.path, recursive=self.recursive))
 
     def log_files(self, position: bytes) -> frozenset[str]:
         """Names in the source log that this position needs."""
@@ -156,24 +170,8 @@ class FilesPosition(Position, frozen=True, kw_only=True):
     fixed: PathList | None = None
 
 
-class _StepFiles:
-    """What a step has been given: the tags of its files, and the bytes that it has room for."""
-
-    def __init__(self, source: FileSource) -> None:
-        self.tags: set[int] = set()
-        self.room = source.max_bytes_per_step
-
-    def add(self, part: FileSlice) -> None:
-        """Count a file in."""
-        self.tags.add(file_tag(part.path))
-        self.room -= part.size
-
-
 class FileEnumerator:
-    """Hands out the files of a `FileSource`.
-
-    The directory is listed only when everything found before has been handed out.
-    """
+    """Hands out the files of a `FileSource`, and lists anew when it has handed out all."""
 
     def __init__(
         self, source: FileSource, place: Place, start: FilesPosition, log: SourceLog
@@ -184,7 +182,9 @@ class FileEnumerator:
         self._ledger = Ledger(start.seen, log)
         self._fixed: PathList | None = None
         self._waiting: deque[str] = deque()
-        self._step = _StepFiles(source)
+        #: of the step that is being filled: the tags of its files, the bytes that it has room for
+        self._tags: set[int] = set()
+        self._room = source.max_bytes_per_step
         if source.watch:
             return
         if start.fixed is None:
@@ -196,7 +196,8 @@ class FileEnumerator:
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
         """Hand out the oldest files that fit into a step. `limit.rows` cannot be heeded."""
-        self._step = _StepFiles(self._source)
+        self._tags = set()
+        self._room = self._source.max_bytes_per_step
         return self.more(limit)
 
     def more(self, limit: Limit = NO_LIMIT) -> Batch:
@@ -229,23 +230,24 @@ class FileEnumerator:
 
         Files are told apart in a step by their tag: one whose tag is taken waits for the next step.
         """
-        step = self._step
-        room = step.room if max_bytes is None else min(step.room, max_bytes)
+        tags = self._tags
+        room = self._room if max_bytes is None else min(self._room, max_bytes)
         slices: list[FileSlice] = []
         passed_over: list[str] = []
-        while self._waiting and len(step.tags) < self._source.max_files_per_step:
+        while self._waiting and len(tags) < self._source.max_files_per_step:
             path = self._waiting.popleft()
             part = self._as_it_is(path)
             if part is None:
                 continue
-            if step.tags and part.size > room:
+            if tags and part.size > room:
                 self._waiting.appendleft(path)
                 break
-            if file_tag(path) in step.tags:
+            if file_tag(path) in tags:
                 passed_over.append(path)
                 continue
             slices.append(part)
-            step.add(part)
+            tags.add(file_tag(path))
+            self._room -= part.size
             room -= part.size
         self._waiting.extendleft(reversed(passed_over))
         return slices
@@ -261,18 +263,6 @@ class FileEnumerator:
         if status is None or (self._source.watch and status.st_size == 0):
             return None
         return FileSlice(path, status.st_size, status.st_mtime_ns)
-
-
-def check_slices(slices: Sequence[Slice]) -> None:
-    """Raise `FileGone` or `FileChanged` for a file that is not as it was planned."""
-    for part in slices:
-        if isinstance(part, FileSlice):
-            _check_file(part)
-
-
-def paths_of(slices: Sequence[Slice]) -> tuple[str, ...]:
-    """The paths of files, in the order of their slices."""
-    return tuple(part.path for part in slices if isinstance(part, FileSlice))
 
 
 def _log_files(position: FilesPosition) -> frozenset[str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from anabranch.dataflow.functions import describe_function
 from anabranch.errors import ChangedDataflow, ReadFailed
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
-from anabranch.records.slices import RangeSlice, Slice
-from anabranch.sources.arguments import as_count, as_schema
+from anabranch.records.slices import RangeSlice
+from anabranch.sources.arguments import as_count, as_schema, set_fields
 from anabranch.sources.columns import to_batch
-from anabranch.sources.positions import Position, decode_position, encode_position
+from anabranch.sources.positions import Position, PositionOnly, decode_position, encode_position
 
 _KIND = "generator"
 
@@ -22,7 +23,7 @@ Generate = Callable[[int, int, int], object]
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class GeneratorSource:
+class GeneratorSource(PositionOnly):
     """Rows from `function(partition, start, end)`, called in tasks.
 
     The function must return exactly `end - start` rows that fit the schema, and what row i of a
@@ -30,8 +31,9 @@ class GeneratorSource:
     (A random generator seeded with the partition gives other rows when rows are cut otherwise:
     seed by row, or use a hash of i.)
 
-    `rows_per_step` is for all partitions together and `rows` the total, None for no end. They are
-    dealt out evenly: of any first n rows, no partition has more than one row more than another.
+    `rows` is the total: of all partitions together, over all steps and restarts; None is no end.
+    `rows_per_step` is for all partitions together too. Rows are dealt out evenly: of any first n
+    rows, no partition has more than one row more than another.
 
     >>> source = GeneratorSource(lambda partition, start, end: {"n": range(start, end)},
     ...                          "n bigint", rows_per_step=2, rows=3)
@@ -56,15 +58,14 @@ class GeneratorSource:
         """Check and keep the arguments. The function is not called before a step reads."""
         if not callable(function):
             raise TypeError(f"function must be callable with three numbers, not {function!r}")
-        values = {
-            "function": function,
-            "schema": as_schema(schema),
-            "partitions": as_count(partitions, "partitions"),
-            "rows_per_step": as_count(rows_per_step, "rows_per_step"),
-            "rows": None if rows is None else as_count(rows, "rows", least=0),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        set_fields(
+            self,
+            function=function,
+            schema=as_schema(schema),
+            partitions=as_count(partitions, "partitions"),
+            rows_per_step=as_count(rows_per_step, "rows_per_step"),
+            rows=None if rows is None else as_count(rows, "rows", least=0),
+        )
 
     def open(self, position: bytes | None, log: SourceLog) -> GeneratorEnumerator:
         """Go on after `position`. The number of partitions must be the same as ever."""
@@ -74,17 +75,10 @@ class GeneratorSource:
         if kept.partitions != self.partitions:
             raise ChangedDataflow(
                 f"a generator with {kept.partitions} partitions now has {self.partitions}",
-                where=_described(self.function),
+                where=describe_function(self.function),
                 do=f"Set partitions={kept.partitions}, or start in a new directory.",
             )
         return GeneratorEnumerator(self, kept.rows)
-
-    def check(self, slices: Sequence[Slice]) -> None:
-        """Do nothing: what a function returns can be checked only when it is read."""
-
-    def log_files(self, position: bytes) -> frozenset[str]:
-        """Name nothing: the position is all there is."""
-        return frozenset()
 
     def read(self, slice: RangeSlice, /) -> Iterator[pa.RecordBatch]:
         """Call the function and make its result fit; `ReadFailed` if it raises or does not."""
@@ -94,7 +88,7 @@ class GeneratorSource:
         except Exception as error:
             raise ReadFailed(
                 f"a generator failed: {type(error).__name__}: {error}",
-                where=f"{_described(self.function)}, partition {slice.partition}, "
+                where=f"{describe_function(self.function)}, partition {slice.partition}, "
                 f"rows {slice.start} to {slice.end}",
             ) from error
         yield batch
@@ -111,7 +105,6 @@ class GeneratorEnumerator:
     """Hands out the next rows of a `GeneratorSource`, spread over its partitions."""
 
     def __init__(self, source: GeneratorSource, rows: int) -> None:
-        """Start after that many rows."""
         self._source = source
         self._rows = rows
 
@@ -146,11 +139,3 @@ class GeneratorEnumerator:
 def _share(rows: int, partition: int, partitions: int) -> int:
     """How many of the first `rows` rows are this partition's: they are dealt out in turn."""
     return (rows + partitions - 1 - partition) // partitions
-
-
-def _described(function: Generate) -> str:
-    """Name a function so that its author finds it."""
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    code = getattr(function, "__code__", None)
-    place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
-    return f"function {name}{place}"

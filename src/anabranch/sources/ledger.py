@@ -54,16 +54,12 @@ class Ledger:
     def __init__(self, mark: Mark, log: SourceLog) -> None:
         """Read the paths of a mark back."""
         self._log = log
-        self._mark = mark
+        #: what a position has to keep to open this ledger again
+        self.mark = mark
         self._names: defaultdict[str, set[str]] = defaultdict(set)
         for segment in mark.segments:
             self._remember(read_segment(segment, log))
         self._remember(mark.recent)
-
-    @property
-    def mark(self) -> Mark:
-        """What a position has to keep to open this ledger again."""
-        return self._mark
 
     def __contains__(self, path: str) -> bool:
         """Whether the path was added."""
@@ -77,14 +73,14 @@ class Ledger:
     def add(self, paths: Sequence[str]) -> None:
         """Add paths that are not in it yet."""
         self._remember(paths)
-        recent = (*self._mark.recent, *paths)
+        recent = (*self.mark.recent, *paths)
         if len(recent) <= INLINE:
-            self._mark = Mark(self._mark.segments, recent)
+            self.mark = Mark(self.mark.segments, recent)
         else:
-            self._mark = Mark(self._spilled(recent), ())
+            self.mark = Mark(self._spilled(recent), ())
 
     def _spilled(self, recent: tuple[str, ...]) -> tuple[LedgerSegment, ...]:
-        older = list(self._mark.segments)
+        older = list(self.mark.segments)
         paths = list(recent)
         while older and older[-1].paths <= 2 * len(paths):
             paths.extend(read_segment(older.pop(), self._log))
@@ -126,16 +122,11 @@ def read_segment(segment: LedgerSegment, log: SourceLog) -> list[str]:
             where=segment.name,
             do="Run it with the newer version of Anabranch.",
         )
-    if words != [_KIND, str(_FORMAT), f"{zlib.crc32(body):08x}", str(len(body))]:
-        raise _corrupt(segment)
-    paths = msgspec.json.decode(zlib.decompress(body), type=list[str])
-    if len(paths) != segment.paths:
-        raise _corrupt(segment)
-    return paths
-
-
-def _corrupt(segment: LedgerSegment) -> CorruptEntry:
-    return CorruptEntry(
+    if words == [_KIND, str(_FORMAT), f"{zlib.crc32(body):08x}", str(len(body))]:
+        paths = msgspec.json.decode(zlib.decompress(body), type=list[str])
+        if len(paths) == segment.paths:
+            return paths
+    raise CorruptEntry(
         "a list of input files is truncated or damaged",
         where=segment.name,
         do="Open the pipeline at a checkpoint before it was written.",

@@ -6,11 +6,13 @@ replaced under the same name is noticed instead of starting somewhere by chance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
 from anabranch.errors import ChangedDataflow, CorruptEntry, FutureFormat
+from anabranch.records.slices import Slice
 
 FORMAT = 1
 
@@ -23,6 +25,19 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 P = TypeVar("P", bound=Position)
+
+
+class PositionOnly:
+    """A source that keeps nothing but its position, and whose slices cannot change."""
+
+    __slots__ = ()
+
+    def check(self, slices: Sequence[Slice]) -> None:
+        """Do nothing."""
+
+    def log_files(self, position: bytes) -> frozenset[str]:
+        """Name nothing."""
+        return frozenset()
 
 
 def encode_position(position: Position) -> bytes:

@@ -5,18 +5,15 @@ How one is opened and read is in `spark/sources/data_source.py`: only `spark/` h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from anabranch.errors import SourceUnavailable
-from anabranch.protocol.sources import Enumerator, SourceLog
-from anabranch.records.slices import Slice
-from anabranch.sources.arguments import as_count, as_options, as_schema
-from anabranch.sources.later_schema import LaterSchema
-from anabranch.sources.positions import Position, decode_position
+from anabranch.sources.arguments import as_count, as_options, as_schema, set_fields
+from anabranch.sources.opened_by_spark import OpenedBySpark
+from anabranch.sources.positions import Position, PositionOnly
 
 KIND = "python-data-source"
 
@@ -28,7 +25,7 @@ _VERBS = ("streamReader", "simpleStreamReader")
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class PythonDataSource(LaterSchema):
+class PythonDataSource(OpenedBySpark, PositionOnly):
     """The rows of a `pyspark.sql.datasource.DataSource` that can be read as a stream.
 
     `source` is the class, made with `options` as `spark.readStream.format(…).options(…)` would
@@ -48,7 +45,7 @@ class PythonDataSource(LaterSchema):
     `prepareForTriggerAvailableNow` is told beforehand, so that its end is fixed when it is opened.
     """
 
-    unknown: ClassVar[str] = "the schema of a Python data source is not known before it runs"
+    what: ClassVar[str] = "a Python data source"
     #: what a reader talks to is not known
     blocking: ClassVar[bool] = True
 
@@ -76,28 +73,14 @@ class PythonDataSource(LaterSchema):
         if options is not None and not isinstance(source, type):
             raise TypeError("options are for a class: an instance has been given its own")
         rows = max_rows_per_step
-        values = {
-            "source": source,
-            "options": as_options(options, of_files=False),
-            "given": None if schema is None else as_schema(schema),
-            "watch": bool(watch),
-            "max_rows_per_step": None if rows is None else as_count(rows, "max_rows_per_step"),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def open(self, position: bytes | None, log: SourceLog) -> Enumerator:
-        """Refuse: it takes Spark's classes to open it."""
-        raise SourceUnavailable(
-            "a Python data source can be opened by Spark alone", do="Run it with ab.run."
+        set_fields(
+            self,
+            source=source,
+            options=as_options(options, of_files=False),
+            given=None if schema is None else as_schema(schema),
+            watch=bool(watch),
+            max_rows_per_step=None if rows is None else as_count(rows, "max_rows_per_step"),
         )
-
-    def check(self, slices: Sequence[Slice]) -> None:
-        """Do nothing: what lies between two offsets is the data source's word."""
-
-    def log_files(self, position: bytes) -> frozenset[str]:
-        """Name nothing: the position is all there is."""
-        return frozenset()
 
 
 class OffsetPosition(Position, frozen=True, kw_only=True):
@@ -105,8 +88,3 @@ class OffsetPosition(Position, frozen=True, kw_only=True):
 
     name: str
     offset: str
-
-
-def read_offsets(position: bytes) -> OffsetPosition:
-    """Read a position of a Python data source."""
-    return decode_position(position, OffsetPosition, KIND)

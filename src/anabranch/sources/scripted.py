@@ -10,16 +10,16 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 
 from anabranch.errors import ReadFailed
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit, SourceLog
-from anabranch.records.slices import RangeSlice, Slice
-from anabranch.sources.arguments import as_count, as_schema
+from anabranch.records.slices import RangeSlice
+from anabranch.sources.arguments import as_count, as_schema, set_fields
 from anabranch.sources.columns import source_column
-from anabranch.sources.positions import Position, decode_position, encode_position
+from anabranch.sources.positions import Position, PositionOnly, decode_position, encode_position
 
 _KIND = "script"
 
@@ -67,7 +67,7 @@ Line: TypeAlias = Page | Cue | Fail
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class ScriptedSource:
+class ScriptedSource(PositionOnly):
     """Pages of rows, one page a step, with `PAUSE`, `Fail`, `ABORT` and `EOF` between them.
 
     A page is a list of rows, a row a tuple in the schema's order or a dictionary (what it leaves
@@ -84,6 +84,8 @@ class ScriptedSource:
     >>> [row for page in source.pages for row in page]
     [('a', 1), ('b', 2), ('a', None)]
     """
+
+    partitions: ClassVar[int] = 1
 
     schema: pa.Schema
     script: tuple[Line, ...] = field(hash=False)
@@ -103,14 +105,8 @@ class ScriptedSource:
         if scratch is None and any(isinstance(line, Fail) for line in lines):
             scratch = os.path.join(tempfile.gettempdir(), f"anabranch-script-{uuid.uuid4().hex}")
             atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-        object.__setattr__(self, "schema", schema)
-        object.__setattr__(self, "script", lines)
-        object.__setattr__(self, "scratch", None if scratch is None else os.fspath(scratch))
-
-    @property
-    def partitions(self) -> int:
-        """One."""
-        return 1
+        scratch = None if scratch is None else os.fspath(scratch)
+        set_fields(self, schema=schema, script=lines, scratch=scratch)
 
     @property
     def pages(self) -> tuple[Page, ...]:
@@ -123,13 +119,6 @@ class ScriptedSource:
             return ScriptEnumerator(self, ScriptPosition(source=_KIND))
         return ScriptEnumerator(self, decode_position(position, ScriptPosition, _KIND))
 
-    def check(self, slices: Sequence[Slice]) -> None:
-        """Do nothing: a script does not change."""
-
-    def log_files(self, position: bytes) -> frozenset[str]:
-        """Name nothing: the position is all there is."""
-        return frozenset()
-
     def read(self, slice: RangeSlice, /) -> Iterator[pa.RecordBatch]:
         """Read a page, unless the script says that this fails."""
         start = 0
@@ -138,22 +127,20 @@ class ScriptedSource:
                 continue
             if (start, start + len(line)) == (slice.start, slice.end):
                 before = self.script[number - 1] if number else None
-                if isinstance(before, Fail):
-                    self._fail(before, number, slice)
+                if isinstance(before, Fail) and self._fails(before, number):
+                    raise ReadFailed(before.message, where=_described(slice))
                 yield _to_batch(line, self.schema)
                 return
             start += len(line)
         raise ReadFailed("the script has no such page", where=_described(slice))
 
-    def _fail(self, fail: Fail, number: int, slice: RangeSlice) -> None:
-        if fail.times is None or self._counts(number, fail.times):
-            raise ReadFailed(fail.message, where=_described(slice))
-
-    def _counts(self, number: int, times: int) -> bool:
-        """Claim one of `times` turns to fail; creating a file is atomic between processes."""
+    def _fails(self, fail: Fail, number: int) -> bool:
+        """Claim one of its turns to fail; creating a file is atomic between processes."""
+        if fail.times is None:
+            return True
         scratch = str(self.scratch)
         os.makedirs(scratch, exist_ok=True)
-        for turn in range(times):
+        for turn in range(fail.times):
             try:
                 with open(os.path.join(scratch, f"line-{number}-turn-{turn}"), "x"):
                     return True
@@ -173,15 +160,15 @@ class ScriptEnumerator:
     """Follows a script line by line. Pages are never cut, so no limit is heeded."""
 
     def __init__(self, source: ScriptedSource, start: ScriptPosition) -> None:
-        """Start after a position."""
         self._script = source.script
         self._line = start.line
         self._rows = start.rows
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
         """Hand out the next page, or nothing at a PAUSE and after the last line."""
-        self._skip(Fail)
-        line = self._script[self._line] if self._line < len(self._script) else None
+        while isinstance(self._current(), Fail):
+            self._line += 1
+        line = self._current()
         first = self._rows
         if isinstance(line, tuple):
             self._rows += len(line)
@@ -189,18 +176,15 @@ class ScriptEnumerator:
             self._line += 1
         slices = (RangeSlice(0, first, self._rows),) if first < self._rows else ()
         position = ScriptPosition(source=_KIND, line=self._line, rows=self._rows)
-        return Batch(slices, encode_position(position), self._rows - first, self._ended())
+        ended = self._current() is EOF
+        return Batch(slices, encode_position(position), self._rows - first, ended)
 
     def files(self) -> frozenset[str]:
         """Name nothing: the position is all there is."""
         return frozenset()
 
-    def _skip(self, kind: type[Fail]) -> None:
-        while self._line < len(self._script) and isinstance(self._script[self._line], kind):
-            self._line += 1
-
-    def _ended(self) -> bool:
-        return self._line < len(self._script) and self._script[self._line] is EOF
+    def _current(self) -> Line | None:
+        return self._script[self._line] if self._line < len(self._script) else None
 
 
 def _line(number: int, line: object, schema: pa.Schema) -> Line:

@@ -5,27 +5,25 @@ The query that fills the log is in `spark/sources/structured_stream.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
 
-from anabranch.errors import CorruptEntry, SourceUnavailable
-from anabranch.protocol.sources import Enumerator, SourceLog
-from anabranch.records.slices import Slice
-from anabranch.sources.arguments import as_count, as_schema, as_size
-from anabranch.sources.files import check_slices, paths_of
-from anabranch.sources.later_schema import LaterSchema
-from anabranch.sources.positions import Position, decode_position
+from anabranch.errors import CorruptEntry
+from anabranch.sources.arguments import as_count, as_schema, as_size, set_fields
+from anabranch.sources.files import SparkFiles
+from anabranch.sources.opened_by_spark import OpenedBySpark
+from anabranch.sources.positions import Position, PositionOnly
 
 KIND = "structured-stream"
 OUTPUT_MODES = ("append", "update", "complete")
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class StructuredStreamSource(LaterSchema):
+class StructuredStreamSource(OpenedBySpark, SparkFiles, PositionOnly):
     """The rows of any streaming DataFrame: `make(spark)` gives it.
 
     A streaming query runs beside the pipeline, in a session of its own, from start to end of it.
@@ -43,7 +41,7 @@ class StructuredStreamSource(LaterSchema):
     of the steps.
     """
 
-    unknown: ClassVar[str] = "the schema of a streaming DataFrame is not known before it is made"
+    what: ClassVar[str] = "a streaming DataFrame"
 
     make: Callable[[Any], Any]
     given: pa.Schema | None
@@ -73,36 +71,17 @@ class StructuredStreamSource(LaterSchema):
             raise ValueError("every= is for a source that watches: leave it out, or watch=False")
         if output_mode not in OUTPUT_MODES:
             raise ValueError(f"output_mode must be one of {OUTPUT_MODES}, not {output_mode!r}")
-        values = {
-            "make": make,
-            "given": None if schema is None else as_schema(schema),
-            "watch": bool(watch),
-            "every": every,
-            "output_mode": output_mode,
-            "max_batches_per_step": as_count(max_batches_per_step, "max_batches_per_step"),
-            "max_bytes_per_step": as_size(max_bytes_per_step, "max_bytes_per_step"),
-            "max_ahead": as_count(max_ahead, "max_ahead"),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def open(self, position: bytes | None, log: SourceLog) -> Enumerator:
-        """Refuse: it takes a Spark session to open it."""
-        raise SourceUnavailable(
-            "a streaming DataFrame can be opened by Spark alone", do="Run it with ab.run."
+        set_fields(
+            self,
+            make=make,
+            given=None if schema is None else as_schema(schema),
+            watch=bool(watch),
+            every=every,
+            output_mode=output_mode,
+            max_batches_per_step=as_count(max_batches_per_step, "max_batches_per_step"),
+            max_bytes_per_step=as_size(max_bytes_per_step, "max_bytes_per_step"),
+            max_ahead=as_count(max_ahead, "max_ahead"),
         )
-
-    def check(self, slices: Sequence[Slice]) -> None:
-        """Raise `FileGone` or `FileChanged` for a file of the log that is not as it was planned."""
-        check_slices(slices)
-
-    def paths(self, slices: Sequence[Slice]) -> tuple[str, ...]:
-        """The files of the log that Spark reads."""
-        return paths_of(slices)
-
-    def log_files(self, position: bytes) -> frozenset[str]:
-        """Name nothing: the log of batches has a room of its own."""
-        return frozenset()
 
 
 class BatchPosition(Position, frozen=True, kw_only=True):
@@ -110,11 +89,6 @@ class BatchPosition(Position, frozen=True, kw_only=True):
 
     query: str
     next: int
-
-
-def read_batch_position(position: bytes) -> BatchPosition:
-    """Read a position of a streaming query."""
-    return decode_position(position, BatchPosition, KIND)
 
 
 class LoggedFile(msgspec.Struct, frozen=True):
@@ -158,11 +132,6 @@ def batch_of(name: str) -> int | None:
     """
     number = name[:12]
     return int(number) if number.isdigit() and name[12:13] in (".", "-") else None
-
-
-def encode_marker(logged: LoggedBatch) -> bytes:
-    """Write a marker down."""
-    return msgspec.json.encode(logged)
 
 
 def decode_marker(data: bytes, where: str) -> LoggedBatch:

@@ -9,17 +9,15 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.dataflow.sql.ports import Transformed
-from anabranch.dataflow.types.schema import parse_schema, to_ddl
-from anabranch.errors import InvalidSchema
-from anabranch.spark.error_text import sentence
-from anabranch.spark.failure import quietly
-from anabranch.spark.jvm import TREE_PATTERN, java_class
+from anabranch.dataflow.types.schema import to_ddl
+from anabranch.spark.failure import quietly, sentence
+from anabranch.spark.jvm import TREE_PATTERN, class_name, java_class
 from anabranch.spark.step.assembly import empty_frame
-from anabranch.spark.step.transforms import ORD_FIELD, analyze_transform
+from anabranch.spark.step.transforms import ORD_FIELD, analyze_transform, carried_schema
 
 _CURRENT_TIME = re.compile(
     r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE
@@ -39,24 +37,23 @@ class SparkAnalyzer:
 
     def condition(self, schema: pa.Schema, text: str) -> str | None:
         """Why the text is not a condition over these columns; None if it is one."""
-        try:
-            with quietly():
-                asked = self._table(schema).where(F.expr(text))
-                return self._objection(asked, [text])
-        except (PySparkException, Py4JJavaError) as error:
-            return sentence(error)
+        asked = _analyzed(lambda: self._table(schema).where(F.expr(text)))
+        return asked if isinstance(asked, str) else self._objection(asked, [text])
 
     def columns(
         self, schema: pa.Schema, expressions: Sequence[tuple[str | None, str]]
     ) -> pa.Schema | str:
         """The columns that the expressions produce, or why one of them is wrong."""
         texts = [text for _, text in expressions]
-        try:
-            with quietly():
-                asked = self._table(schema).select(*(_column(n, text) for n, text in expressions))
-                return self._objection(asked, texts) or _output_schema(asked, schema, texts)
-        except (PySparkException, Py4JJavaError) as error:
-            return sentence(error)
+
+        def ask() -> DataFrame:
+            made = [(name, F.expr(text)) for name, text in expressions]
+            return self._table(schema).select(*(c if n is None else c.alias(n) for n, c in made))
+
+        asked = _analyzed(ask)
+        if isinstance(asked, str):
+            return asked
+        return self._objection(asked, texts) or _output_schema(asked, schema, texts)
 
     def transform(
         self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
@@ -75,43 +72,30 @@ class SparkAnalyzer:
     def _objection(self, asked: DataFrame, texts: Sequence[str]) -> str | None:
         """Why expressions that Catalyst accepts cannot be used; None if they can."""
         plan = asked._jdf.queryExecution().analyzed()
-        jvm: Any = self._spark._jvm
-        patterns = java_class(jvm, TREE_PATTERN)
+        patterns = java_class(self._spark._jvm, TREE_PATTERN)
         if plan.containsPattern(patterns.PLAN_EXPRESSION()):
             return "subqueries are not possible here"
-        if (
-            plan.getClass().getSimpleName() == "Aggregate"
-            or plan.children().head().children().size()
-        ):
+        if class_name(plan) == "Aggregate" or plan.children().head().children().size():
             return _MORE_ROWS
         if not plan.deterministic():
-            return (
-                "the expression is not deterministic: a step that runs again must give the same "
-                "rows"
-            )
+            return "the expression is not deterministic: a step run again must give the same rows"
         current = any(_CURRENT_TIME.search(text) for text in texts)
         if current or plan.containsPattern(patterns.CURRENT_LIKE()):
             return "the current time, user or database differs when a step runs again"
         return None
 
 
-def _column(name: str | None, text: str) -> Column:
-    column = F.expr(text)
-    return column if name is None else column.alias(name)
+def _analyzed(ask: Callable[[], DataFrame]) -> DataFrame | str:
+    """What Catalyst makes of a question, or its objection."""
+    try:
+        with quietly():
+            return ask()
+    except (PySparkException, Py4JJavaError) as error:
+        return sentence(error)
 
 
 def _output_schema(asked: DataFrame, schema: pa.Schema, texts: Sequence[str]) -> pa.Schema | str:
-    """The columns as Arrow types, parsed from Spark's DDL, which describes types completely."""
-    found = asked.schema.fields
-    wanted = sum(len(schema) if text.strip() == "*" else 1 for text in texts)
-    if len(found) != wanted:
-        return f"it gives {len(found)} columns: name them one by one"
-    fields: list[pa.Field] = []
-    for number, field in enumerate(found):
-        text = asked._jdf.schema().apply(number).toDDL()
-        try:
-            fields.append(parse_schema(text).field(0))
-        except InvalidSchema:
-            kind = field.dataType.simpleString()
-            return f'column "{field.name}" is {kind}, which rows cannot carry: cast it'
-    return pa.schema(fields)
+    found = len(asked.columns)
+    if found != sum(len(schema) if text.strip() == "*" else 1 for text in texts):
+        return f"it gives {found} columns: name them one by one"
+    return carried_schema(asked, range(found))

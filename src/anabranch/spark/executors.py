@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.spark.jvm import PYTHON_UTILS, java_class, scala_items
+from anabranch.spark.jvm import PYTHON_UTILS, Java, java_class, scala_items, scala_seq
 from anabranch.spark.session import OWNED
 
 
@@ -28,15 +27,12 @@ class Releasing(StrEnum):
 
 def releasing(spark: SparkSession) -> Releasing:
     """What happens to this session's executors when workers go."""
-    context: Any = spark.sparkContext._jsc.sc()
-    if context.isLocal():
-        return Releasing.LOCAL
     settings = spark.sparkContext.getConf()
+    if _context(spark).isLocal():
+        return Releasing.LOCAL
     if settings.get("spark.dynamicAllocation.enabled", "false") == "true":
         return Releasing.DYNAMIC
-    if settings.get(OWNED, "false") != "true":
-        return Releasing.KEPT
-    return Releasing.IDLE
+    return Releasing.IDLE if settings.get(OWNED, "false") == "true" else Releasing.KEPT
 
 
 @dataclass
@@ -45,60 +41,45 @@ class Executors:
 
     spark: SparkSession
     #: how many were released and not requested again
-    released: int = field(default=0)
+    released: int = 0
 
-    def fit(self, workers: int) -> int:
+    def fit(self, workers: int) -> None:
         """Have as many executors as workers need, but never more than Spark started with.
 
-        Returns how many were released; negative: how many were requested. Busy ones stay, and so
-        does whatever the cluster refuses to change.
+        Busy ones stay, and so does whatever the cluster refuses to change.
         """
-        if releasing(self.spark) is not Releasing.IDLE:
-            return 0
-        there = self._list()
+        there = self._list() if releasing(self.spark) is Releasing.IDLE else []
         if not there:
-            return 0
+            return
         cores = max(min(cores for _, cores, _ in there), 1)
-        wanted = max(-(-workers // cores), 1)
-        if wanted > len(there):
-            return -self._request(len(there), min(wanted - len(there), self.released))
-        idle = [id for id, _, running in reversed(there) if not running]
-        return self._release(len(there), idle[: len(there) - wanted])
-
-    def _release(self, there: int, ids: list[str]) -> int:
-        if not ids:
-            return 0
-        jvm: Any = self.spark._jvm
-        context: Any = self.spark.sparkContext._jsc.sc()
-        listed = java_class(jvm, "java.util.ArrayList")()
-        for id in ids:
-            listed.add(id)
-        if not context.killExecutors(java_class(jvm, PYTHON_UTILS).toSeq(listed)):
-            return 0
-        self.released += len(ids)
-        # Spark does not count its initial executors as requested: without a total it would not
-        # replace one that is lost later.
-        self._request_total(there - len(ids))
-        return len(ids)
-
-    def _request(self, there: int, count: int) -> int:
-        if count <= 0 or not self._request_total(there + count):
-            return 0
-        self.released -= count
-        return count
+        missing = max(-(-workers // cores), 1) - len(there)
+        more = min(missing, self.released)
+        if more > 0:
+            if self._request_total(len(there) + more):
+                self.released -= more
+            return
+        surplus = [id for id, _, running in reversed(there) if not running][: max(-missing, 0)]
+        if surplus and _context(self.spark).killExecutors(scala_seq(self.spark, surplus)):
+            self.released += len(surplus)
+            # Spark does not count its initial executors as requested: without a total it would
+            # not replace one that is lost later.
+            self._request_total(len(there) - len(surplus))
 
     def _request_total(self, total: int) -> bool:
         """Tell Spark how many executors to have."""
-        jvm: Any = self.spark._jvm
-        context: Any = self.spark.sparkContext._jsc.sc()
+        jvm = self.spark._jvm
         nowhere = java_class(jvm, PYTHON_UTILS).toScalaMap(java_class(jvm, "java.util.HashMap")())
-        return bool(context.requestTotalExecutors(total, 0, nowhere))
+        return bool(_context(self.spark).requestTotalExecutors(total, 0, nowhere))
 
     def _list(self) -> list[tuple[str, int, int]]:
         """Id, cores and running tasks of every executor, oldest first."""
-        context: Any = self.spark.sparkContext._jsc.sc()
-        found = scala_items(context.statusStore().executorList(True))
+        found = scala_items(_context(self.spark).statusStore().executorList(True))
         rows = [(e.id(), int(e.totalCores()), int(e.activeTasks())) for e in found]
         return sorted(
             (row for row in rows if row[0] != "driver"), key=lambda row: (len(row[0]), row[0])
         )
+
+
+def _context(spark: SparkSession) -> Java:
+    java: Java = spark.sparkContext._jsc
+    return java.sc()

@@ -1,4 +1,4 @@
-"""Carry errors from tasks to the driver, and translate Spark's errors into ours.
+"""Carry errors from tasks to the driver, and translate or shorten Spark's errors.
 
 Spark turns an exception of a task into text. ``carrying_errors`` embeds an ``AnabranchError`` in
 that text so that the driver can rebuild it.
@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 from anabranch import errors
@@ -40,7 +42,17 @@ _LARGER_STACK = (
     "The dataflow has more branches from one stream than fit on the stack of Spark's parser: start "
     "Spark with spark.driver.extraJavaOptions=-Xss16m and run the pipeline again."
 )
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+_MORE_MEMORY = (
+    "A key or a value of tens of megabytes needs several times its size. Give Spark more memory "
+    "(spark_conf: spark.driver.memory, spark.executor.memory), or let sources hand out less a step "
+    "(max_bytes_per_step, max_rows_per_step). Then run the pipeline again: it repeats the step."
+)
 _LENIENT = 'Give the source malformed="drop" or malformed="dead-letter"'
+_LONG_TEXT = 20_000_000
+_LONGER_TEXTS = (
+    ", or the option maxStringLen={} if it is JSON with texts of more than 20,000,000 characters"
+)
 _READ_AGAIN = (
     "The plan names the file as it is, so leave it unchanged. {} and run the pipeline again: it "
     "reads the file again."
@@ -58,11 +70,6 @@ class TaskFailed(Exception):
     """An error leaving a task, in a form that the driver can rebuild."""
 
 
-def spark_reason(error: Exception) -> str:
-    """Spark's reason for a failure, in a sentence or two."""
-    return brief(str(error)).rstrip(".")
-
-
 @contextmanager
 def carrying_errors() -> Iterator[None]:
     """Make an ``AnabranchError`` of a task survive the way to the driver."""
@@ -72,6 +79,18 @@ def carrying_errors() -> Iterator[None]:
         parts = _Carried(type(error).__name__, error.what, error.where, error.do)
         text = base64.b64encode(msgspec.json.encode(parts)).decode()
         raise TaskFailed(f"{error} <<anabranch {text}>>") from error
+
+
+@contextmanager
+def blaming_source(name: str, where: str, do: str) -> Iterator[None]:
+    """Turn what the code of a source raises into ``ReadFailed``."""
+    try:
+        yield
+    except AnabranchError:
+        raise
+    except Exception as error:
+        what = f"Source {name!r} raised {type(error).__name__}: {short(str(error))}"
+        raise ReadFailed(what, where=where, do=do) from error
 
 
 @contextmanager
@@ -91,10 +110,9 @@ def quietly() -> Iterator[None]:
         yield
     finally:
         with _quiet_lock:
-            first = _before[0]
-            _before.pop()
+            before = _before.pop()
             if not _before:
-                for logger, disabled in zip(loggers, first, strict=True):
+                for logger, disabled in zip(loggers, before, strict=True):
                     logger.disabled = disabled
 
 
@@ -109,16 +127,20 @@ def translate_error(error: Exception) -> AnabranchError:
         return ReadFailed(
             f"Spark could not read the input: {brief(text)}", do=_READ_AGAIN.format(advice)
         )
+    if _OUT_OF_MEMORY in text:
+        return StepFailed("Spark ran out of memory in the step", do=_MORE_MEMORY)
     advice = _LARGER_STACK if _TOO_DEEP in text else _AGAIN
     return StepFailed(f"Spark could not run the step: {brief(text)}", do=advice)
 
 
 def malformed_row_error(source: str, file: str, raw: str) -> ReadFailed:
     """The error for a row that does not fit its source's schema."""
+    long = f" (it has {len(raw):,} characters)" if len(raw) > _LONG_TEXT else ""
+    advice = _LENIENT + (_LONGER_TEXTS.format(len(raw)) if long else "")
     return ReadFailed(
-        f"Source {source!r} has a row that does not fit its schema: {short(raw)}",
+        f"Source {source!r} has a row that does not fit its schema: {short(raw)}{long}",
         where=file,
-        do=_READ_AGAIN.format(_LENIENT),
+        do=_READ_AGAIN.format(advice),
     )
 
 
@@ -133,6 +155,14 @@ def rebuilt(text: str) -> AnabranchError | None:
         error: AnabranchError = kind(parts.what, where=parts.where, do=parts.do)
         return error
     return None
+
+
+def sentence(error: PySparkException | Py4JJavaError) -> str:
+    """The first sentence of Spark's message, without its error class and its query context."""
+    text = str(error.java_exception if isinstance(error, Py4JJavaError) else error).strip()
+    text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text)
+    text = re.split(r"\s*SQLSTATE|\s*;\s*line|\n\s*\n|\n== SQL", text)[0]
+    return " ".join(text.split()).rstrip(".; ")
 
 
 def brief(text: str) -> str:

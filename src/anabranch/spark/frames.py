@@ -21,7 +21,7 @@ from anabranch.dataflow.types.schema import to_ddl
 from anabranch.errors import BuildError, PublishFailed
 from anabranch.protocol.sinks import SparkFormat
 from anabranch.sources.file_uri import hadoop_path, spark_path
-from anabranch.spark.failure import quietly, spark_reason
+from anabranch.spark.failure import brief, quietly
 from anabranch.spark.jvm import java_class
 from anabranch.spark.session import use_pool, use_session
 from anabranch.spark.step.assembly import empty_frame
@@ -47,16 +47,15 @@ class SparkFrames:
 
     def check(self, form: SparkFormat, schema: pa.Schema, scratch: Path) -> None:
         """Raise ``BuildError`` unless Spark can write rows of this schema in this format."""
-        spark = self._session
         # This is the thread that runs steps: its jobs stay in their pool.
-        use_session(spark)
+        use_session(self._session)
         try:
             with quietly():
                 self._check_files(form)
-                self._save(empty_frame(spark, schema), form, scratch)
+                self._save(empty_frame(self._session, schema), form, scratch)
         except (PySparkException, Py4JError) as error:
             raise BuildError(
-                f"Spark cannot write these rows as {form.name}: {spark_reason(error)}",
+                f"Spark cannot write these rows as {form.name}: {brief(str(error)).rstrip('.')}",
                 do="Give the sink another format, other options or other columns. A format that "
                 "Spark does not include needs its package in spark_conf (spark.jars.packages).",
             ) from error
@@ -70,18 +69,17 @@ class SparkFrames:
                 self._save(self.frame(files, schema), form, directory)
         except (PySparkException, Py4JError) as error:
             raise PublishFailed(
-                f"Spark could not write the output as {form.name}: {spark_reason(error)}",
+                f"Spark could not write the output as {form.name}: {brief(str(error)).rstrip('.')}",
                 where=str(directory.parent.parent),
                 do="The output stays staged. Fix the cause and run the pipeline again.",
             ) from error
 
     def frame(self, files: Sequence[Path], schema: pa.Schema) -> DataFrame:
         """The rows of staged files, with the columns of the schema."""
+        use_pool(self._session, POOL)
+        use_session(self._session)
         paths = [spark_path(str(path)) for path in files]
-        spark = self._session
-        use_pool(spark, POOL)
-        use_session(spark)
-        return spark.read.schema(to_ddl(schema)).parquet(*paths)
+        return self._session.read.schema(to_ddl(schema)).parquet(*paths)
 
     @cached_property
     def _session(self) -> SparkSession:
@@ -92,10 +90,9 @@ class SparkFrames:
 
     def _save(self, df: DataFrame, form: SparkFormat, directory: Path) -> None:
         writer: DataFrameWriter = df.write.format(form.name)
-        given = {name.lower() for name, _ in form.options}
         if form.name in _TEXT_FORMATS:
-            times = {name: v for name, v in _TIME_FORMATS.items() if name.lower() not in given}
-            writer = writer.options(**times)
+            # Spark's names of options ignore case: the user's override ours.
+            writer = writer.options(**_TIME_FORMATS)
         writer = writer.options(**dict(form.options))
         if form.partition_by:
             writer = writer.partitionBy(*form.partition_by)
@@ -103,15 +100,11 @@ class SparkFrames:
 
     def _check_files(self, form: SparkFormat) -> None:
         """Reject a format that does not write files, which could not be moved."""
-        spark = self._session
-        jvm = spark._jvm
-        assert jvm is not None
-        conf = spark._jsparkSession.sessionState().conf()
+        jvm = self._session._jvm
+        conf = self._session._jsparkSession.sessionState().conf()
         found = java_class(jvm, _DATA_SOURCE).lookupDataSource(form.name, conf)
         loader, classes = found.getClassLoader(), java_class(jvm, "java.lang.Class")
-        for name in _FILES:
-            if classes.forName(name, False, loader).isAssignableFrom(found):
-                return
-        raise BuildError(
-            f"{form.name!r} is not a file format", do="Use a CallbackSink and write its DataFrame."
-        )
+        known = (classes.forName(name, False, loader) for name in _FILES)
+        if not any(each.isAssignableFrom(found) for each in known):
+            what = f"{form.name!r} is not a file format"
+            raise BuildError(what, do="Use a CallbackSink and write its DataFrame.")

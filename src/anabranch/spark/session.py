@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.spark.jvm import SESSION, java_class, start_jvm, with_java_options
+from anabranch.spark.jvm import (
+    SESSION,
+    Java,
+    forget_dead_jvm,
+    java_class,
+    start_jvm,
+    with_java_options,
+)
+from anabranch.spark.worker_python import check_worker_python
 
 STEP_POOL = "steps"
 QUERY_POOL = "queries"
@@ -49,6 +58,13 @@ STATIC = {
 }
 """The settings that we start Spark with; a running Spark keeps its own."""
 
+IN_ONE_PROCESS = {
+    # Spark ends the process of a task that runs out of memory. Here that is the driver's: a single
+    # query would end the pipeline. A failed task ends only its job.
+    "spark.executor.killOnFatalError.depth": "0"
+}
+"""The settings that we start Spark with if driver and tasks share a process."""
+
 PER_SESSION = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -76,19 +92,36 @@ PER_SESSION = {
 """The settings that steps rely on, in their own session, so that the user's stays unchanged."""
 
 
+def running_session() -> SparkSession | None:
+    """The session that this process has, if any."""
+    forget_dead_jvm()
+    return SparkSession.getActiveSession() or SparkSession._instantiatedSession
+
+
 def open_session(master: str | None, configuration: dict[str, str] | None = None) -> SparkSession:
     """Open a session for the pipeline, in this process's Spark or in a new one.
 
     In a running Spark, only settings that can change at run time apply. ``ValueError`` for a
-    setting that steps rely on.
+    setting that steps rely on; ``SparkUnavailable`` if its Python workers cannot run tasks.
     """
     wanted = configuration or {}
-    _check_settings(wanted)
-    running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    for name, value in wanted.items():
+        if PER_SESSION.get(name, value) != value:
+            raise ValueError(
+                f"spark_conf: steps rely on {name}={PER_SESSION[name]}, not {value}: leave it out"
+            )
+    running = running_session()
+    if running is not None:
+        check_worker_python(running.sparkContext)
     base = running if running is not None else _start(master or "local[*]", wanted)
+    changeable = {n: v for n, v in wanted.items() if base.conf.isModifiable(n)}
+    return new_session(base, {**changeable, **PER_SESSION})
+
+
+def new_session(base: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session of the same Spark, with these settings."""
     session = base.newSession()
-    changeable = {n: v for n, v in wanted.items() if session.conf.isModifiable(n)}
-    for name, value in {**changeable, **PER_SESSION}.items():
+    for name, value in settings.items():
         session.conf.set(name, value)
     return session
 
@@ -99,7 +132,7 @@ def use_session(session: SparkSession) -> None:
 
 
 @lru_cache(maxsize=1)
-def _activate(jvm: Any) -> Any:  # noqa: ANN401  (py4j has no types)
+def _activate(jvm: Java) -> Java:
     return java_class(jvm, SESSION).setActiveSession
 
 
@@ -109,7 +142,7 @@ def lift_byte_limit(session: SparkSession) -> None:
     Spark recomputes the bytes of a batch for every row that it adds: with a few columns of numbers
     that is a third of the cost of the transfer.
     """
-    java: Any = session._jsparkSession
+    java: Java = session._jsparkSession
     if not java.sessionState().conf().contains(_BYTE_LIMIT):
         session.conf.set(_BYTE_LIMIT, _NO_LIMIT)
 
@@ -119,26 +152,17 @@ def use_pool(session: SparkSession, pool: str) -> None:
     session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 
-def _check_settings(configuration: dict[str, str]) -> None:
-    for name, value in configuration.items():
-        if PER_SESSION.get(name, value) != value:
-            raise ValueError(
-                f"spark_conf: steps rely on {name}={PER_SESSION[name]}, not {value}: leave it out"
-            )
-
-
 def _start(master: str, configuration: dict[str, str]) -> SparkSession:
     # Tasks must run in the interpreter that pickled their code.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     named = {"spark.master": master, "spark.app.name": "anabranch"}
-    settings = with_java_options({**named, **STATIC, **configuration})
+    if re.fullmatch(r"local(\[.*\])?", master):
+        named |= IN_ONE_PROCESS
+    settings: dict[str, Any] = with_java_options({**named, **STATIC, **configuration})
     start_jvm(settings)
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     with _keep_interrupt_handler():
-        return builder.getOrCreate()
+        return SparkSession.builder.config(map=settings).getOrCreate()
 
 
 @contextmanager

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+FILE_MODE, ROOM_MODE = 0o666, 0o777
+"""The modes of new files and directories, of which the umask takes away."""
+
 AnyPath = TypeVar("AnyPath", str, Path)
 DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 
@@ -24,9 +28,9 @@ DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 class Disk:
     """The operating system's file system. All errors are ``OSError``."""
 
-    def open(self, path: Path | str, flags: int) -> int:
+    def open(self, path: Path | str, flags: int, mode: int = FILE_MODE) -> int:
         """Open a file to write or sync it, or a directory to sync it."""
-        return os.open(path, flags, 0o666)
+        return os.open(path, flags, mode)
 
     def write(self, handle: int, data: memoryview) -> int:
         """Write some bytes from the start; return how many were written."""
@@ -39,20 +43,11 @@ class Disk:
         a thread that slept is woken as soon as the disk is done, while a thread that was computing
         waits its turn (on two busy cores: 0.8 ms instead of 4 ms).
         """
-        syncs: dict[AnyPath, Callable[[], None]]
-        try:
-            calls = {path: _pool().submit(os.fsync, handle) for path, handle in handles.items()}
-            wait(calls.values())
-            syncs = {path: call.result for path, call in calls.items()}
-        except RuntimeError:  # the interpreter is shutting down and starts no more threads
-            syncs = {path: partial(os.fsync, handle) for path, handle in handles.items()}
-        failed = {}
-        for path, sync in syncs.items():
-            try:
-                sync()
-            except OSError as error:
-                failed[path] = error
-        return failed
+        syncs = {path: _Sync(handle) for path, handle in handles.items()}
+        # No more threads may be had: of a machine under load, or of an interpreter that shuts down.
+        with contextlib.suppress(RuntimeError):
+            wait([_pool().submit(sync) for sync in syncs.values()])
+        return {path: error for path, sync in syncs.items() if (error := sync()) is not None}
 
     def close(self, handle: int) -> None:
         """Close a handle."""
@@ -74,9 +69,9 @@ class Disk:
         """Remove an empty directory."""
         os.rmdir(path)
 
-    def mkdir(self, path: Path) -> None:
+    def mkdir(self, path: Path, mode: int = ROOM_MODE) -> None:
         """Create a directory; its parent must exist."""
-        os.mkdir(path)
+        os.mkdir(path, mode)
 
     def before_read(self, path: Path | str) -> None:
         """Notice that a file of the store is about to be read."""
@@ -84,6 +79,29 @@ class Disk:
     def durable_directories(self) -> set[str]:
         """The directories whose names this process knows to be durable; callers add to it."""
         return _durable_directories
+
+
+class _Sync:
+    """One sync, done by whoever calls first; the others wait for it and learn its error.
+
+    A pool may keep a call that it could not start a thread for, and make it when the handle has
+    long been closed.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle: int | None = handle
+        self._error: OSError | None = None
+        self._working = threading.Lock()
+
+    def __call__(self) -> OSError | None:
+        with self._working:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                try:
+                    os.fsync(handle)
+                except OSError as error:
+                    self._error = error
+            return self._error
 
 
 def disk() -> Disk:

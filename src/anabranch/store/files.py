@@ -1,10 +1,8 @@
 """Durable, write-once files: the primitives under runs, staged output and the journal.
 
-Operations
-    ``create_file`` creates a file that appears under its name whole or not at all, and only if the
-    name was free. ``create_bulk`` and ``create_bulk_many`` create large files under names that are
-    unique to their writer. Such a file can be seen unfinished, which is harmless as long as readers
-    learn the name only after the call has returned.
+``create_file`` creates a file that appears whole or not at all, and only if its name was free.
+``create_bulk`` creates a large file under a name that is unique to its writer. It can be seen
+unfinished, which is harmless as long as readers learn the name only after the call has returned.
 
 Guarantees
     When a call returns, the bytes and the name survive a power cut, and so do the names of its
@@ -31,14 +29,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch.errors import DiskFull, NameTaken, StoreError, StoreUnavailable
-from anabranch.store.disk import DIRECTORY, NEW, disk
+from anabranch.store.disk import DIRECTORY, FILE_MODE, NEW, ROOM_MODE, disk
 
-Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Data: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 
 ASIDE = ".aside"
 
@@ -49,7 +48,12 @@ _asides = itertools.count()
 
 
 def create_file(
-    path: Path, data: Data, *, within: Path | None = None, aside: Path | None = None
+    path: Path,
+    data: Data,
+    *,
+    within: Path | None = None,
+    aside: Path | None = None,
+    mode: int = FILE_MODE,
 ) -> None:
     """Create a file that is whole and durable under its name, or raise ``NameTaken``.
 
@@ -61,7 +65,7 @@ def create_file(
     """
     room = path.parent
     with store_errors(path, "create"):
-        written = _write_aside(path, data, room, within, aside)
+        written = _write_aside(path, data, room, within, aside, mode)
         try:
             _link(written, path, room, within)
         finally:
@@ -97,14 +101,14 @@ def create_bulk_many(files: Iterable[tuple[Path, Data]], *, within: Path | None 
         raise
 
 
-def put_file(path: Path, data: Data) -> None:
+def put_file(path: Path, data: Data, *, mode: int = FILE_MODE) -> None:
     """Create a whole file by renaming, for file systems without hard links.
 
     It replaces any file of that name, so only one caller may create it. The bytes are synced, the
     name is not: call ``sync_directory`` after the last of several.
     """
     with store_errors(path, "create"):
-        aside = _write_aside(path, data, path.parent, path.parent)
+        aside = _write_aside(path, data, path.parent, path.parent, mode=mode)
         try:
             disk().rename(aside, path)
         except BaseException:
@@ -117,15 +121,16 @@ def link_file(source: Path, target: Path) -> None:
     disk().link(source, target)
 
 
-def ensure_directory(path: Path, *, within: Path | None = None) -> None:
+def ensure_directory(path: Path, *, within: Path | None = None, mode: int = ROOM_MODE) -> None:
     """Create a directory and its missing parents, and sync each into its parent.
 
-    With ``within`` nothing at or above that directory is created. Existing directories are synced
+    ``mode`` is for the directory itself, and has no effect on one that exists. With ``within``
+    nothing at or above that directory is created. Existing directories are synced
     too, once per process, up to ``within`` or the root of their file system: the process that
     created one may have died before it was durable.
     """
     with store_errors(path, "create the directory"):
-        _make_directories(path, within)
+        _make_directories(path, within, mode)
         for directory in (path, *path.parents):
             if directory == within:
                 return
@@ -156,6 +161,8 @@ def bytes_of_file(path: Path | str) -> pa.Buffer:
 
 def map_file(path: Path | str, size: int) -> pa.Buffer:
     """Map the bytes of a file of known size; raises ``OSError``."""
+    import pyarrow as pa  # noqa: PLC0415  (programs that map no file start faster)
+
     if size == 0:  # nothing to map
         return pa.py_buffer(b"")
     with pa.memory_map(str(path)) as file:
@@ -266,35 +273,34 @@ class store_errors:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, OSError):
-            raise _store_error(error, self._path, self._doing) from error
+            raise self._translated(error) from error
 
-
-def _store_error(error: OSError, path: Path | str, doing: str) -> StoreError:
-    reason = error.strerror or str(error)
-    where = str(path)
-    if isinstance(error, FileExistsError):
-        return NameTaken(
-            f"Cannot {doing}: the name exists already, and files are never overwritten",
-            where=where,
-            do="Nothing was changed. If this is not a retry, look at what made that file.",
+    def _translated(self, error: OSError) -> StoreError:
+        reason = error.strerror or str(error)
+        kind: type[StoreError] = StoreUnavailable
+        do = (
+            "Check that the directory exists, that its disk is mounted and writable and that "
+            "this user may write there, then start again; nothing was committed."
         )
-    if error.errno in _FULL:
-        return DiskFull(
-            f"Cannot {doing}: {reason}",
-            where=where,
-            do="Free some space and start again; the unfinished file was removed and the "
-            "pipeline continues where it was.",
-        )
-    return StoreUnavailable(
-        f"Cannot {doing}: {reason}",
-        where=where,
-        do="Check that the directory exists, that its disk is mounted and writable and that "
-        "this user may write there, then start again; nothing was committed.",
-    )
+        if isinstance(error, FileExistsError):
+            kind, reason = NameTaken, "the name exists already, and files are never overwritten"
+            do = "Nothing was changed. If this is not a retry, look at what made that file."
+        elif error.errno in _FULL:
+            kind = DiskFull
+            do = (
+                "Free some space and start again; the unfinished file was removed and the "
+                "pipeline continues where it was."
+            )
+        return kind(f"Cannot {self._doing}: {reason}", where=str(self._path), do=do)
 
 
 def _write_aside(
-    path: Path, data: Data, room: Path, within: Path | None, aside: Path | None = None
+    path: Path,
+    data: Data,
+    room: Path,
+    within: Path | None,
+    aside: Path | None = None,
+    mode: int = FILE_MODE,
 ) -> str:
     """Write and sync the bytes of a file in ``aside``, else in ``room``; return their path."""
     if aside is not None:
@@ -304,7 +310,7 @@ def _write_aside(
     while True:
         written = f"{room}/.{path.name}.{os.getpid()}.{next(_asides)}{ASIDE}"
         try:
-            handle = _open_new(written, room, within)
+            handle = _open_new(written, room, within, mode)
         except FileExistsError:
             continue
         try:
@@ -332,17 +338,17 @@ def _link(aside: str, path: Path, room: Path, within: Path | None) -> None:
         raise
 
 
-def _open_new(path: Path | str, room: Path, within: Path | None) -> int:
+def _open_new(path: Path | str, room: Path, within: Path | None, mode: int = FILE_MODE) -> int:
     """Open a new file in ``room``, creating the directory if it is missing."""
     _settle(room, within)
     try:
-        return disk().open(path, NEW)
+        return disk().open(path, NEW, mode)
     except FileNotFoundError:
         _make_directories(room, within)
-        return disk().open(path, NEW)
+        return disk().open(path, NEW, mode)
 
 
-def _make_directories(path: Path, within: Path | None) -> None:
+def _make_directories(path: Path, within: Path | None, mode: int = ROOM_MODE) -> None:
     if path.is_dir():
         return
     if path in (within, path.parent):
@@ -350,7 +356,7 @@ def _make_directories(path: Path, within: Path | None) -> None:
     _make_directories(path.parent, within)
     # If another process creates it first, sync it here anyway: the other may not have yet.
     with contextlib.suppress(FileExistsError):
-        disk().mkdir(path)
+        disk().mkdir(path, mode)
     sync_directory(path.parent)
     disk().durable_directories().add(str(path))
 

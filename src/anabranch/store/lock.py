@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from anabranch.errors import DirectoryInUse, StoreUnavailable
+from anabranch.store.access import PRIVATE_FILE, limit_rights
 from anabranch.store.files import read_file, store_errors
 
 _HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
@@ -42,7 +43,9 @@ class DirectoryLock:
     def acquire(self) -> None:
         """Take the lock, or raise ``DirectoryInUse`` with the process that holds it."""
         with store_errors(self._path, "open"):
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            handle = os.open(self._path, flags, PRIVATE_FILE)
+            limit_rights(self._path, PRIVATE_FILE)
         try:
             if not try_lock(handle, self._path):
                 raise self._in_use(handle)

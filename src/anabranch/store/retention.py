@@ -65,9 +65,7 @@ class Sweeper:
 
 
 def needed_files(
-    states: Iterable[Sequence[OperatorState]],
-    staged: Iterable[StagedFile],
-    others: Iterable[str],
+    states: Iterable[Sequence[OperatorState]], staged: Iterable[StagedFile], others: Iterable[str]
 ) -> frozenset[str]:
     """The paths below the store that states and staged output need, and other files."""
     runs = run_files(*(state.runs for each in states for state in each))

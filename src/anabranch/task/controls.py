@@ -10,7 +10,7 @@ from anabranch.plan.boundary import Seats
 from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Group, Level
 from anabranch.records.bins import BinSet
-from anabranch.records.placed import Assignment, OperatorState
+from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.task.program import Program
 
@@ -31,7 +31,7 @@ def controls_of(
             seat,
             group.name,
             worker,
-            _owned(plan.placement, group.region, worker),
+            _owned(plan, group.region, worker),
             _messages(program, plan, group, worker, by_operator),
             plan.clock_ns,
             plan.step,
@@ -71,8 +71,6 @@ def _messages(
     return messages_for(plan, group.region, worker, loads)
 
 
-def _owned(placement: Sequence[Assignment], region: str | None, worker: int) -> BinSet:
-    for assignment in placement:
-        if assignment.region == region:
-            return BinSet.of(b for b, owner in enumerate(assignment.workers) if owner == worker)
-    return BinSet()
+def _owned(plan: Plan, region: str | None, worker: int) -> BinSet:
+    owners = next((each.workers for each in plan.placement if each.region == region), ())
+    return BinSet.of(number for number, owner in enumerate(owners) if owner == worker)

@@ -7,6 +7,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -22,33 +23,32 @@ from anabranch.records.profiles import (
 )
 
 
+@dataclass
 class TaskProfiler:
-    """Profiles a task if requested; ``profile`` is set when the task has succeeded."""
+    """Profiles a task if ``kind`` says how; ``profile`` is set when the task has succeeded."""
 
-    def __init__(self, kind: ProfileKind | None, group: str, worker: int) -> None:
-        """``kind`` None: profile nothing."""
-        self._kind = kind
-        self._group = group
-        self._worker = worker
-        self.profile: TaskProfile | None = None
+    kind: ProfileKind | None
+    group: str
+    worker: int
+    profile: TaskProfile | None = None
 
     @contextmanager
     def measure(self) -> Iterator[None]:
         """Profile the block. Leaves a user's own profiler on."""
-        if self._kind is None:
+        if self.kind is None:
             yield
             return
         started = time.perf_counter()
         functions: list[FunctionTime] = []
         lines: list[LineMemory] = []
         memory: list[MemoryUse] = []
-        is_time = self._kind is ProfileKind.TIME
+        is_time = self.kind is ProfileKind.TIME
         with _timed(functions) if is_time else _traced(lines, memory):
             yield
         self.profile = TaskProfile(
-            self._kind,
-            self._group,
-            self._worker,
+            self.kind,
+            self.group,
+            self.worker,
             time.perf_counter() - started,
             tuple(functions[:MOST_ENTRIES]),
             tuple(lines[:MOST_ENTRIES]),
@@ -77,11 +77,10 @@ def _timed(found: list[FunctionTime]) -> Iterator[None]:
 
 def _function(entry: Any) -> FunctionTime:  # noqa: ANN401  (cProfile has no public type for it)
     code = entry.code
-    if isinstance(code, str):
-        name, file, line = code, "", 0
-    else:
-        name, file, line = code.co_qualname, code.co_filename, code.co_firstlineno
-    return FunctionTime(name, file, line, entry.callcount, entry.inlinetime, entry.totaltime)
+    where = (code, "", 0)  # the name of a built-in function
+    if not isinstance(code, str):
+        where = (code.co_qualname, code.co_filename, code.co_firstlineno)
+    return FunctionTime(*where, entry.callcount, entry.inlinetime, entry.totaltime)
 
 
 @contextmanager
@@ -102,7 +101,6 @@ def _traced(lines: list[LineMemory], memory: list[MemoryUse]) -> Iterator[None]:
     for each in snapshot.filter_traces((own,)).statistics("lineno"):
         frame = each.traceback[0]
         lines.append(LineMemory(frame.filename, frame.lineno, each.size, each.count))
-    pool = pa.default_memory_pool()
-    resident = psutil.Process().memory_info().rss
+    pool, resident = pa.default_memory_pool(), psutil.Process().memory_info().rss
     arrow_most = pool.max_memory() or pool.bytes_allocated()
     memory.append(MemoryUse(resident, pool.bytes_allocated(), arrow_most, held, most))

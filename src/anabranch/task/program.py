@@ -14,10 +14,9 @@ from anabranch.dataflow.graph import (
 )
 from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.types.typed import Typed
-from anabranch.operators.build import build
 from anabranch.operators.map_batches import MapBatches
 from anabranch.operators.order.order_by import Ordering, ordering_of
-from anabranch.operators.states import StatefulOperator, StateShape, state_shapes
+from anabranch.operators.states import StatefulOperator, StateShape, build, state_shapes
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
@@ -110,7 +109,7 @@ class Program:
     @cached_property
     def sinks(self) -> dict[str, SinkNode]:
         """The sinks by name."""
-        return {node.name: node for node in self.physical.sinks()}
+        return {node.name: node for node in self.physical.graph.sinks()}
 
     def boundary(self, level: int) -> Boundary:
         """The boundary before a level."""

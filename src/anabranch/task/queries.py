@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-from anabranch.task.state_reader import Snapshot
+    from anabranch.task.state_reader import Snapshot
 
 LIMIT_ROWS = 100_000
 LIMIT_BYTES = 64 << 20

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 import numpy as np
@@ -30,26 +32,24 @@ from anabranch.messages import (
     Tally,
 )
 from anabranch.operators.control.message_dispatch import ProcessStep
-from anabranch.operators.control.messaging import MessageView, Passage
+from anabranch.operators.control.messaging import Passage
 from anabranch.operators.dead_letter import RowFailure, dead_letters, with_step
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Rows, StateChanges, concat_batches, concat_changes
 from anabranch.operators.states import run_operator, state_shapes
 from anabranch.operators.tally import tally
-from anabranch.plan.physical import Group, Relay
+from anabranch.plan.physical import Relay
 from anabranch.protocol.sinks import DeadLetterRows, DroppedRows
 from anabranch.records.bins import BinSet
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.staged_file import StagedFile
-from anabranch.runs.changes import no_changes
 from anabranch.runs.region_state import RegionState
 from anabranch.runs.rows import Groups
-from anabranch.sinks.staging import RowsToStage as StagedRows
-from anabranch.sinks.staging import stage
+from anabranch.sinks.staging import RowsToStage, stage
 from anabranch.task.profiling import TaskProfiler
 from anabranch.task.program import Program
 from anabranch.task.task_state import TimedState, all_keys, shares_of_keys
-from anabranch.task.task_times import TaskTimes
+from anabranch.task.task_times import LOOKUP, TaskTimes
 from anabranch.task.worker_home import Homes, WorkerHome
 
 
@@ -77,38 +77,36 @@ class TaskResult:
     emitted: dict[int, Rows]
 
 
+@dataclass
 class RegionTask:
-    """One group's operators in one task of one step."""
+    """One group's operators in one task of one step; without ``homes``, state is in the store."""
 
-    def __init__(
-        self,
-        program: Program,
-        store: Path,
-        control: Control,
-        place: TaskPlace,
-        homes: Homes | None = None,
-    ) -> None:
-        """Read nothing yet. Without ``homes``, state is read from the store."""
-        self._program = program
-        self._store = store
-        self._control = control
-        self._place = place
+    program: Program
+    store: Path
+    control: Control
+    place: TaskPlace
+    homes: Homes | None = None
+
+    def __post_init__(self) -> None:
+        control = self.control
         self._loads = {m.operator: m for m in control.messages if isinstance(m, Load)}
         self._ending = {m.operator for m in control.messages if isinstance(m, End)}
-        self._home = WorkerHome(homes, store, control, place.step)
+        self._home = WorkerHome(self.homes, self.store, control, self.place.step)
         self._times = TaskTimes()
         self._states: list[StateReport] = []
         self._tallies: list[Tally] = []
         self._to_stage: dict[str, list[pa.Table]] = {}
         self._failures: list[RowFailure] = []
-        self._passage = Passage(self._group().region, control.messages, self._inputs())
+        groups = self.program.physical.levels[control.level].groups
+        self._group = next(group for group in groups if group.name == control.group)
+        self._passage = Passage(self._group.region, control.messages, self._inputs())
         self._process_steps: dict[int, tuple[ProcessStep, dict[str, RegionState]]] = {}
 
     def run(
         self, arrived: Mapping[int, Sequence[Rows]], consumed: tuple[Attempt, ...]
     ) -> TaskResult:
         """Run the operators over the arrived rows (by consumer), and write."""
-        control = self._control
+        control = self.control
         profiler = TaskProfiler(control.profile, control.group, control.worker)
         with profiler.measure():
             emitted, staged = self._work(arrived)
@@ -121,13 +119,13 @@ class RegionTask:
             self._home.acquire()
         waiting = {consumer: list(parts) for consumer, parts in arrived.items()}
         emitted: dict[int, Rows] = {}
-        leaving = self._program.physical.emitting(self._control.level)
-        for node_id in self._group().operators:
+        leaving = self.program.physical.emitting(self.control.level)
+        for node_id in self._group.operators:
             parts = waiting.pop(node_id, None)
             output = self._run_operator(node_id, self._concat_inputs(node_id, parts))
             if output is None:
                 continue
-            for consumer in self._program.physical.direct.get(node_id, ()):
+            for consumer in self.program.physical.direct.get(node_id, ()):
                 waiting.setdefault(consumer, []).append(output)
             if node_id in leaving:
                 emitted[node_id] = output
@@ -145,45 +143,42 @@ class RegionTask:
         if not parts:
             return None
         rows = concat_batches(parts)
-        digits = self._program.physical.given[node_id]
+        digits = self.program.physical.given[node_id]
         return rows if rows.order is None else replace(rows, order=rows.order.padded(digits))
 
     def _run_operator(self, node_id: int, rows: Rows | None) -> Rows | None:
         """Run one operator; returns its output, if any."""
-        node = self._program.physical.node(node_id)
+        node = self.program.physical.node(node_id)
         match node:
             case SinkNode():
                 if rows is not None:
                     self._sink(node, rows)
                 return None
             case MapBatchesNode():
-                return None if rows is None else self._run_map(node, rows)
+                function, failures = (
+                    self.program.functions[node.name],
+                    self._failures_of(node.name),
+                )
+                with self._times.spent("operator"):
+                    return None if rows is None else function.run(rows, failures)
             case Relay():
                 return rows
             case _:
                 return self._run_stateful(node_id, rows)
 
-    def _run_map(self, node: MapBatchesNode, rows: Rows) -> Rows:
-        with self._times.spent("operator"):
-            return self._program.functions[node.name].run(rows, self._failures_of(node.name))
-
     def _failures_of(self, operator: str) -> list[RowFailure] | None:
         """The list for an operator's failed rows; None if a failure fails the step."""
-        return self._failures if operator in self._program.surviving else None
+        return self._failures if operator in self.program.surviving else None
 
     def count(self, place: str, rows: Rows) -> None:
         """Count arrived rows."""
         with self._times.spent("count"):
-            self._tallies.append(tally(place, rows, self._program.bins))
-
-    def _group(self) -> Group:
-        level = self._program.physical.levels[self._control.level]
-        return next(group for group in level.groups if group.name == self._control.group)
+            self._tallies.append(tally(place, rows, self.program.bins))
 
     def _inputs(self) -> dict[int, int]:
         """The number of inputs of each operator; those from the exchange arrive as one."""
-        physical, own = self._program.physical, self._group().operators
-        edges = physical.levels[self._control.level].inputs
+        physical, own = self.program.physical, self._group.operators
+        edges = physical.levels[self.control.level].inputs
         begun = {edge.consumer for edge in edges if edge.distributes}
         within = Counter(c for node in own for c in physical.direct.get(node, ()))
         within.update(edge.consumer for edge in edges if not edge.distributes)
@@ -191,32 +186,31 @@ class RegionTask:
 
     def _after_data(self) -> None:
         """Deliver the messages that come after the data, then write the state that awaits them."""
-        for node_id in self._group().operators:
-            for message, view in self._passage.after_data(node_id):
+        for node_id in self._group.operators:
+            for message in self._passage.after_data(node_id):
                 if node_id in self._process_steps:
-                    self._handle_message(node_id, message, view)
+                    self._handle_message(node_id, message)
         for process_step, states in self._process_steps.values():
             with self._times.spent("operator"):
                 changes = process_step.changes()
             self._write_all(states, changes)
 
-    def _handle_message(self, node_id: int, message: Message, view: MessageView) -> None:
-        process_step, _ = self._process_steps[node_id]
-        if self._program.operators[node_id].handles_message(message):
+    def _handle_message(self, node_id: int, message: Message) -> None:
+        operator, (process_step, _) = self.program.operators[node_id], self._process_steps[node_id]
+        if isinstance(operator, ProcessOperator) and operator.handles_message(message):
             with self._times.spent("messages"):
-                self._passage.mark_handled(node_id, message, process_step.handle(message, view))
+                self._passage.mark_handled(node_id, message, process_step.handle(message))
 
     def _run_process(
         self, node_id: int, operator: ProcessOperator, rows: Rows | None
     ) -> Rows | None:
         """Run an operator that handles messages; its state is written after the last one."""
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
-        views = self._views(states)
         ending = None
         if not (rows is not None and len(rows)) and operator.name in self._ending:
-            every = BinSet.every(self._program.bins)
-            ending = all_keys(list(states.values()), self._place.clock_ns, every)
-        key = self._program.typed.key(node_id)
+            every = BinSet.every(self.program.bins)
+            ending = all_keys(list(states.values()), self.place.clock_ns, every)
+        key = self.program.typed.key(node_id)
         assert key is not None
         with self._times.spent("operator"):
             process_step = ProcessStep(
@@ -224,43 +218,44 @@ class RegionTask:
                 rows,
                 ending,
                 self._moving(operator) if ending is None else None,
-                views,
+                self._views(states),
                 key,
-                self._program.bins,
+                self.program.bins,
                 self._failures_of(operator.name),
             )
             self._process_steps[node_id] = (process_step, states)
-            for message, view in self._passage.before_data(node_id):
-                self._handle_message(node_id, message, view)
-            return process_step.run(self._program.physical.digits[node_id])
+            for message in self._passage.before_data(node_id):
+                self._handle_message(node_id, message)
+            return process_step.run(self.program.physical.digits[node_id])
 
     def _moving(self, operator: ProcessOperator) -> Groups | None:
         """The keys with saved state in bins that arrive or leave."""
         if operator.saved is None:
             return None
-        bins = BinSet()
-        for message in self._control.messages:
-            if isinstance(message, Acquire | Collect) and operator.handles_message(message):
-                bins |= message.bins
-        return all_keys([self._open(operator.saved.state, bins)], self._place.clock_ns, bins)
+        moves = [m for m in self.control.messages if isinstance(m, Acquire | Collect)]
+        handled = (m.bins for m in moves if operator.handles_message(m))
+        bins = reduce(or_, handled, BinSet())
+        return all_keys([self._open(operator.saved.state, bins)], self.place.clock_ns, bins)
 
     def _run_stateful(self, node_id: int, rows: Rows | None) -> Rows | None:
         """Run an operator over its rows, if any, and write its changes and due merges."""
-        operator = self._program.operators[node_id]
-        ordering = self._program.orderings.get(node_id)
+        operator = self.program.operators[node_id]
+        ordering = self.program.orderings.get(node_id)
         if rows is not None and len(rows) and ordering is not None:
             rows = ordering.apply(rows)
-        if isinstance(operator, ProcessOperator) and self._passage.handled_by(operator):
+        if isinstance(operator, ProcessOperator) and any(
+            map(operator.handles_message, self.control.messages)
+        ):
             return self._run_process(node_id, operator, rows)
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         output: Rows | None = None
         changes: dict[str, StateChanges] = {}
         if rows is not None and len(rows):
-            views = self._views(states)
+            before = self._times.seconds[LOOKUP]
             with self._times.spent("operator"):
                 failures = self._failures_of(operator.name)
-                output, changes = run_operator(operator, rows, views, failures)
-            self._times.seconds["operator"] -= sum(view.spent for view in views.values())
+                output, changes = run_operator(operator, rows, self._views(states), failures)
+            self._times.seconds["operator"] -= self._times.seconds[LOOKUP] - before
         elif isinstance(operator, ProcessOperator) and operator.name in self._ending:
             with self._times.spent("operator"):
                 output, changes = self._end(node_id, operator, states)
@@ -268,15 +263,18 @@ class RegionTask:
         return output
 
     def _views(self, states: Mapping[str, RegionState]) -> dict[str, TimedState]:
-        clock, step = self._place.clock_ns, self._place.step
-        return {n: TimedState(s, clock, step, self._times.seconds) for n, s in states.items()}
+        clock, step = self.place.clock_ns, self.place.step
+        return {n: TimedState(s, clock, step, self._times) for n, s in states.items()}
 
     def _write_all(
         self, states: Mapping[str, RegionState], changes: Mapping[str, StateChanges]
     ) -> None:
         for name, state in states.items():
-            with self._times.spent("write"):
-                self._write(name, state, changes.get(name))
+            changed = changes.get(name)
+            # Without changes there may be merges that are due.
+            if changed is not None or self._loads[name].runs:
+                with self._times.spent("write"):
+                    self._write(name, state, changed)
 
     def _end(
         self, node_id: int, operator: ProcessOperator, states: Mapping[str, RegionState]
@@ -286,11 +284,11 @@ class RegionTask:
         A few bins at a time, to bound the number of Python objects for keys and values.
         """
         views = self._views(states)
-        digits, failures = self._program.physical.digits[node_id], self._failures_of(operator.name)
+        digits, failures = self.program.physical.digits[node_id], self._failures_of(operator.name)
         output: list[Rows] = []
         changes: dict[str, list[StateChanges]] = {}
         for bins in shares_of_keys(np.sum([state.live for state in states.values()], axis=0)):
-            groups = all_keys(list(states.values()), self._place.clock_ns, bins)
+            groups = all_keys(list(states.values()), self.place.clock_ns, bins)
             if groups is None:
                 continue
             made, changed = operator.end(groups, views, digits, failures)
@@ -304,27 +302,22 @@ class RegionTask:
         load = self._loads[name]
         return RegionState(
             name,
-            self._program.layouts[name],
+            self.program.layouts[name],
             load.runs,
-            self._store,
-            self._program.bins,
-            self._control.owned if bins is None else bins,
+            self.store,
+            self.program.bins,
+            self.control.owned if bins is None else bins,
             load.live,
             files=self._home.files,
         )
 
     def _write(self, state_name: str, state: RegionState, changes: StateChanges | None) -> None:
-        """Write changes and due merges."""
-        if changes is None and not self._loads[state_name].runs:
-            return
-        name = self._place.file_name("run", state_name, "arrow")
-        changed = no_changes(state.layout) if changes is None else changes.changed
-        found = None if changes is None else changes.found
+        name = self.place.file_name("run", state_name, "arrow")
         change = state.write(
-            changed,
+            None if changes is None else changes.changed,
             name,
-            found=found,
-            now_ns=self._place.clock_ns,
+            found=None if changes is None else changes.found,
+            now_ns=self.place.clock_ns,
             still=self._home.held,
             # Both copies and merges would make this the longest step of a rescale.
             bursts=not self._home.is_moving,
@@ -332,39 +325,38 @@ class RegionTask:
         if change is None:
             return
         self._times.seconds["merge"] += change.compaction_seconds
-        live = tuple(change.live.tolist())
-        report = StateReport(
-            state_name, self._control.owned, change.runs, live, change.compacted_rows
+        live, owned = tuple(change.live.tolist()), self.control.owned
+        self._states.append(
+            StateReport(state_name, owned, change.runs, live, change.compacted_rows)
         )
-        self._states.append(report)
 
     def _sink(self, node: SinkNode, rows: Rows) -> None:
         self.count(f"sink {node.name}", Rows(rows.values))
-        letters = self._program.typed.graph.dead_letters()
+        letters = self.program.typed.graph.dead_letters()
         if not len(rows):
             return
         if isinstance(node.sink, DeadLetterRows) and letters is not None:
             self._sink(letters, rows)
         elif not isinstance(node.sink, DroppedRows):
-            values = with_step(rows.values, self._place.step) if node.letters else rows.values
+            values = with_step(rows.values, self.place.step) if node.letters else rows.values
             # The schema's metadata does not belong to the output.
             plain = values.replace_schema_metadata(None)
             self._to_stage.setdefault(node.name, []).append(plain)
 
     def _stage(self) -> tuple[StagedFile, ...]:
         """Stage one file for each sink with rows."""
-        letters = self._program.typed.graph.dead_letters()
+        letters = self.program.typed.graph.dead_letters()
         if self._failures and letters is not None:
-            self._sink(letters, Rows(dead_letters(self._failures, self._place.step)))
+            self._sink(letters, Rows(dead_letters(self._failures, self.place.step)))
         if not self._to_stage:
             return ()
         found = []
         for name, tables in self._to_stage.items():
-            sink = self._program.sinks[name].sink
-            file = self._place.file_name("stage", name, sink.stage_format)
-            found.append(StagedRows(file, name, sink, pa.concat_tables(tables)))
+            sink = self.program.sinks[name].sink
+            file = self.place.file_name("stage", name, sink.stage_format)
+            found.append(RowsToStage(file, name, sink, pa.concat_tables(tables)))
         with self._times.spent("stage"):
-            return stage(self._store, found)
+            return stage(self.store, found)
 
     def _report(
         self,
@@ -372,15 +364,16 @@ class RegionTask:
         staged: tuple[StagedFile, ...],
         profile: TaskProfile | None,
     ) -> Report:
-        name = self._control.group
+        name, node = self.control.group, self.program.physical.node
+        names = {id: getattr(node(id), "name", f"relay {id}") for id in self._group.operators}
         return Report(
-            self._place.attempt,
+            self.place.attempt,
             consumed,
             tuple(self._states),
             staged,
             tuple(self._tallies),
             dict(self._times.seconds),
-            passed=self._passage.passed(self._names()),
+            passed=self._passage.passed(names),
             registered=tuple(
                 each.by_bin(name) for each, _ in self._process_steps.values() if each.registered
             ),
@@ -388,12 +381,8 @@ class RegionTask:
             copied=self._home.copied,
             profile=profile,
             answers=tuple(
-                PartAnswer(m.part, self._group().region or "", self._control.worker, m.body)
-                for m in self._control.messages
+                PartAnswer(m.part, self._group.region or "", self.control.worker, m.body)
+                for m in self.control.messages
                 if isinstance(m, Question)
             ),
         )
-
-    def _names(self) -> dict[int, str]:
-        node = self._program.physical.node
-        return {id: getattr(node(id), "name", f"relay {id}") for id in self._group().operators}

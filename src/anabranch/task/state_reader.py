@@ -22,10 +22,11 @@ from anabranch.errors import (
     UnknownOperator,
     UnknownStep,
 )
+from anabranch.journal.entry_names import CheckpointName, CommitName, IdentityName
 from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.journal import CheckpointName, CommitName, IdentityName, Journal
+from anabranch.journal.journal import Journal
 from anabranch.journal.lineage import decoded, lineage, newest_branch
-from anabranch.plan.state_view import StateView, is_user_column, user_name
+from anabranch.plan.state_view import StateView, is_user_column
 from anabranch.records.bins import BinSet
 from anabranch.records.commit import decode_checkpoint, decode_commit, decode_repair
 from anabranch.records.leader import decode_identity
@@ -87,12 +88,12 @@ def read_view(view: StateView, store: Path, bins: BinSet) -> Iterator[pa.RecordB
 
 
 def read_table(view: StateView, store: Path) -> pa.Table:
-    """An operator's whole state: key columns, then state columns, by the user's names."""
+    """An operator's whole state: key columns, then state columns, named as in queries."""
     every = BinSet.every(view.bins)
     tables = [_state(view, store, BinSet()).scan(view.clock_ns), *_scanned(view, store, every)]
     rows = pa.concat_tables(tables)
     stored = [name for name in rows.schema.names if is_user_column(name)]
-    return rows.select(stored).rename_columns([user_name(name) for name in stored])
+    return rows.select(stored).rename_columns(view.names(stored)[: len(stored)])
 
 
 def _scanned(view: StateView, store: Path, bins: BinSet) -> Iterator[pa.Table]:
@@ -198,7 +199,7 @@ def _repaired(journal: Journal, step: int) -> tuple[OperatorState, ...] | None:
 
 def _journal(directory: Path) -> Journal:
     journal = Journal(FileDirectory(directory / "journal"))
-    if journal.find(IdentityName()) is None:
+    if journal.identity() is None:
         raise NoPipeline(
             "There is no pipeline in the directory",
             where=str(directory),
@@ -209,17 +210,11 @@ def _journal(directory: Path) -> Journal:
 
 def _no_step(step: int, steps: Sequence[int], directory: Path) -> AnabranchError:
     kept = f"{steps[0]} to {steps[-1]}" if steps else "none"
+    advice = f"The journal has the steps {kept}."
     if not steps or step > steps[-1] or step < 1:
-        return UnknownStep(
-            f"Step {step} is not committed",
-            where=str(directory),
-            do=f"The journal has the steps {kept}.",
-        )
-    return SnapshotExpired(
-        f"Step {step} is no longer in the journal",
-        where=str(directory),
-        do=f"The journal has the steps {kept}.",
-    )
+        return UnknownStep(f"Step {step} is not committed", where=str(directory), do=advice)
+    what = f"Step {step} is no longer in the journal"
+    return SnapshotExpired(what, where=str(directory), do=advice)
 
 
 def _expired(operator: str, error: MissingRun, store: Path) -> SnapshotExpired:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from anabranch.task.worker_home import WorkerHome
 
+LOOKUP = "lookup"
 HANDLING = "handling"
 """The part of a step for the fixed cost of moving bins, independent of their size."""
 
@@ -17,7 +18,6 @@ class TaskTimes:
     """The seconds of a task by activity, as in its report."""
 
     def __init__(self) -> None:
-        """Start with no time spent."""
         self.seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,7 +78,6 @@ class WorkerHome:
     """
 
     def __init__(self, homes: Homes | None, store: Path, control: Control, step: int) -> None:
-        """Read nothing yet."""
         self._control = control
         self._step = step
         self._isolated = homes is not None and homes.isolated
@@ -143,7 +144,4 @@ class WorkerHome:
 
 
 def _bins(orders: list[Acquire] | list[Hold] | list[Prefetch]) -> BinSet:
-    found = BinSet()
-    for order in orders:
-        found |= order.bins
-    return found
+    return reduce(or_, (order.bins for order in orders), BinSet())

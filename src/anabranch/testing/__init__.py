@@ -2,9 +2,10 @@
 
 from anabranch.testing.clock import ManualClock
 from anabranch.testing.cluster.cluster import SimulatedCluster
-from anabranch.testing.cluster.rules import RuleBroken
+from anabranch.testing.cluster.rule_broken import RuleBroken
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
 from anabranch.testing.plane.memory_plane import Chances, MemoryPlane
+from anabranch.testing.plane.plain_frames import Recorder
 from anabranch.testing.scenario import Outcome, Scenario
 from anabranch.testing.simulation import Simulation
 
@@ -15,6 +16,7 @@ __all__ = [
     "ManualClock",
     "MemoryPlane",
     "Outcome",
+    "Recorder",
     "RuleBroken",
     "Scenario",
     "SimulatedCluster",

@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anabranch.testing.cluster.rules import RuleBroken
+from anabranch.testing.cluster.rule_broken import RuleBroken
 from anabranch.testing.scenario import Scenario
 from anabranch.testing.scenarios import Simulated, scenario_of
 from anabranch.testing.shop import Customers
@@ -22,10 +22,12 @@ SEEDS = Path("tests/simulation/seeds.json")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the schedules that are asked for; gives 1 if a rule was broken."""
     parser = argparse.ArgumentParser("python -m anabranch.testing", description=__doc__)
-    parser.add_argument("--scenario", type=Simulated, default=Simulated.SHOP, help=_any(Simulated))
+    parser.add_argument(
+        "--scenario", type=Simulated, default=Simulated.SHOP, help=", ".join(Simulated)
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=1, help="how many schedules")
-    parser.add_argument("--customers", type=Customers, help=f"of the shop: {_any(Customers)}")
+    parser.add_argument("--customers", type=Customers, help=f"of the shop: {', '.join(Customers)}")
     parser.add_argument("--script", type=int, default=0, help="which input it has")
     parser.add_argument("--story", action="store_true", help="tell what happened in any case")
     parser.add_argument("--save", metavar="NAME", help="keep the seed as a test of this name")
@@ -67,10 +69,6 @@ def save(path: Path, name: str, schedule: Mapping[str, Any]) -> None:
     kept = json.loads(path.read_text()) if path.exists() else {"schedules": {}, "bugs": {}}
     kept["schedules"][name] = schedule
     path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
-
-
-def _any(names: Iterable[str]) -> str:
-    return ", ".join(names)
 
 
 if __name__ == "__main__":

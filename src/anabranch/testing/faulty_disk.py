@@ -3,9 +3,9 @@
 Operations
     It takes the place of the disk under the store (``use_disk``). Every call is made by some
     *process* (``acting``). ``crash_at`` ends a process at one of its next calls, ``kill`` at once,
-    ``freeze_at`` lets it stand still;
-    ``power_cut`` ends them all and takes back what was not synced. ``fill`` leaves so many bytes
-    free, ``fail_syncs`` fails the next ones, ``sync_seconds`` makes each take time.
+    ``freeze_at`` lets it stand still; ``power_cut`` ends them all and takes back what was not
+    synced. ``fill`` leaves so many bytes free, ``fail_syncs`` fails the next ones,
+    ``sync_seconds`` makes each take time.
 
 Guarantees
     What was synced, contents by their file and names by their directory, survives a power cut.
@@ -35,7 +35,7 @@ from operator import itemgetter
 from pathlib import Path
 from random import Random
 
-from anabranch.store.disk import DIRECTORY, AnyPath, Disk
+from anabranch.store.disk import DIRECTORY, FILE_MODE, ROOM_MODE, AnyPath, Disk
 
 
 class Crash(BaseException):
@@ -97,11 +97,11 @@ class FaultyDisk(Disk):
     @contextlib.contextmanager
     def acting(self, process: str) -> Iterator[None]:
         """The calls made meanwhile are those of a process."""
-        before, self._process = self._process, process
+        before = self.switch(process)
         try:
             yield
         finally:
-            self._process = before
+            self.switch(before)
 
     def switch(self, process: str) -> str:
         """The calls from now on are those of a process; gives whose they were before."""
@@ -133,10 +133,6 @@ class FaultyDisk(Disk):
         self._dead.discard(process)
         self._ends.pop(process, None)
 
-    def is_dead(self, process: str) -> bool:
-        """Whether a process has crashed or was killed."""
-        return process in self._dead
-
     def fill(self, free: int | None) -> None:
         """Leave so many bytes to write; None: as many as anybody wants."""
         self._free = free
@@ -162,7 +158,7 @@ class FaultyDisk(Disk):
         self._entries.clear()
         self._ends.clear()
 
-    def open(self, path: Path | str, flags: int) -> int:
+    def open(self, path: Path | str, flags: int, mode: int = FILE_MODE) -> int:
         """Open, and note a new name; it is not durable before its directory is synced."""
         self._call()
         name = str(path)
@@ -175,7 +171,7 @@ class FaultyDisk(Disk):
             self._opened -= 1
             self._handles[self._opened] = _Handle(name, None, self._process)
             return self._opened
-        handle = os.open(name, flags, 0o666)
+        handle = os.open(name, flags, mode)
         content = None
         if flags & os.O_CREAT:
             content = _Content()
@@ -264,10 +260,10 @@ class FaultyDisk(Disk):
         os.rmdir(path)
         self._entries.pop(str(path), None)
 
-    def mkdir(self, path: Path) -> None:
+    def mkdir(self, path: Path, mode: int = ROOM_MODE) -> None:
         """Make a directory; its name is not durable."""
         self._call()
-        os.mkdir(path)
+        os.mkdir(path, mode)
         self._becomes(str(path), _Entry(None))
 
     def before_read(self, path: Path | str) -> None:

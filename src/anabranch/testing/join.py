@@ -80,7 +80,7 @@ class Match(Process):
 
     city = ValueState("city string")
     bought = ValueState("n int")
-    waiting = ListState("id bigint, place int")
+    waiting = ListState("id bigint, nth int")
 
     def on_rows(self, key: Any, rows: Any) -> list[Row]:  # noqa: ANN401
         """Give orders with their city and their place among the customer's orders."""
@@ -88,7 +88,7 @@ class Match(Process):
         for row in rows:
             if row.input == "customer":
                 self.city.set(row.city)
-                given += [(o.id, key.customer, row.city, o.place) for o in self.waiting]
+                given += [(o.id, key.customer, row.city, o.nth) for o in self.waiting]
                 self.waiting.clear()
                 continue
             place = (self.bought.get() or 0) + 1
@@ -101,7 +101,7 @@ class Match(Process):
 
     def on_end(self, key: Any) -> list[Row]:  # noqa: ANN401
         """Give the orders whose customer never came."""
-        return [(order.id, key.customer, None, order.place) for order in self.waiting]
+        return [(order.id, key.customer, None, order.nth) for order in self.waiting]
 
 
 class JoinModel:
@@ -146,11 +146,16 @@ class JoinModel:
                 matched.setdefault(max(came[who], read[id]), []).append(row)
             else:
                 lost.append((id, who, "no customer"))
-        _same("matched", outcome.output["matched"], matched)
-        _same("counts", outcome.output["counts"], _counted(matched))
+        for step, rows in matched.items():
+            found = outcome.output["matched"].get(step, [])
+            same = sorted(row[:3] for row in found) == sorted(row[:3] for row in rows)
+            swapped = same and sorted(found) != sorted(rows)
+            assert not swapped, f"R7: step {step} took rows in another order: {sorted(found)}"
+        outcome.check("matched", matched)
+        outcome.check("counts", _counted(matched))
         last = max(outcome.output["lost"], default=0)
         assert last not in outcome.steps, f"step {last} gave orders up before the input ended"
-        _same("lost", outcome.output["lost"], {last: lost} if lost else {})
+        outcome.check("lost", {last: lost} if lost else {})
         self._check_state(outcome, places)
 
     def _arrivals(self, outcome: Outcome) -> tuple[dict[str, int], dict[int, int]]:
@@ -175,13 +180,15 @@ class JoinModel:
     def _check_state(self, outcome: Outcome, places: Mapping[int, int]) -> None:
         cities = dict(self.customers)
         held = {row["customer"]: row["city"] for row in outcome.state["match.city"]}
-        assert held == cities, f"state of 'match.city' is {held}, not {cities}"
+        assert held == cities, f"R9: state of 'match.city' is {held}, not {cities}"
         bought = {row["customer"]: row["n"] for row in outcome.state["match.bought"]}
         wanted = dict(Counter(self.orders))
-        assert bought == wanted, f"state of 'match.bought' is {bought}, not {wanted}"
-        waiting = [(r["customer"], r["id"], r["place"]) for r in outcome.state["match.waiting"]]
+        assert bought == wanted, f"R9: state of 'match.bought' is {bought}, not {wanted}"
+        waiting = [(r["customer"], r["id"], r["nth"]) for r in outcome.state["match.waiting"]]
         left = [(who, id, places[id]) for id, who in enumerate(self.orders) if who not in cities]
-        assert sorted(waiting) == sorted(left), f"state of 'match.waiting' is {waiting}, not {left}"
+        assert sorted(waiting) == sorted(left), (
+            f"R9: state of 'match.waiting' is {waiting}, not {left}"
+        )
 
 
 def _paged(random: Random, customers: Sequence[tuple[str, str]]) -> Iterator[object]:
@@ -214,11 +221,3 @@ def _counted(matched: Mapping[int, Sequence[Row]]) -> dict[int, list[Row]]:
         if changed:
             found[step] = [(city, len(ids[city]), max(ids[city])) for city in changed]
     return found
-
-
-def _same(
-    sink: str, found: Mapping[int, Sequence[Row]], wanted: Mapping[int, Sequence[Row]]
-) -> None:
-    for step in sorted({*found, *wanted}):
-        rows, others = sorted(found.get(step, ())), sorted(wanted.get(step, ()))
-        assert rows == others, f"step {step} of sink {sink!r} has {rows}, not {others}"

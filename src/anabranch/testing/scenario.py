@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ Live = Mapping[str, Mapping[int, int]] | Callable[[Positions], Mapping[str, int]
 class Outcome:
     """What a simulated run came to: rows by sink and step, and state by operator.
 
-    Only memory sinks and file sinks of JSON lines are shown. The rows of a step have no order.
+    Memory sinks, file sinks (but for Parquet) and recorders are shown. The rows of a step have no
+    order.
     ``steps`` are those that have read something, one page of each source: a rescale takes steps
     without input. ``positions`` is where each source stood after each of them. With several
     sources it depends on the schedule which of their pages are read together.
@@ -33,13 +34,24 @@ class Outcome:
     steps: tuple[int, ...]
     positions: Mapping[int, Positions] = field(default_factory=dict)
 
+    def check(self, sink: str, wanted: Mapping[int, Sequence[Row]]) -> None:
+        """Raise ``AssertionError`` unless a sink has these rows, by step and in any order.
+
+        R6 is broken if rows are missing or there once more, R9 if there are others.
+        """
+        found = self.output[sink]
+        for step in sorted({*found, *wanted}):
+            rows, others = sorted(found.get(step, ())), sorted(wanted.get(step, ()))
+            rule = "R9" if {*rows} - {*others} else "R6"
+            assert rows == others, f"{rule}: step {step} of sink {sink!r} has {rows}, not {others}"
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A dataflow to simulate, and the check of what came of it.
 
-    ``make`` builds the dataflow; the directory is for what its sinks write. Every source must be a
-    ``ScriptedSource`` or ``GeneratorSource`` that ends, and SQL no more than ``plain_sql`` runs.
+    ``make`` builds the dataflow; the directory is for what its sinks write, and is emptied before
+    every schedule. Every source must end, and SQL be no more than ``plain_sql`` runs.
     ``check`` raises ``AssertionError`` when the outcome is wrong. Values above ``large_bytes`` are
     in files of their own, as giant ones are. ``live`` says how many keys (or entries) a state holds
     after so many steps that read something; as a function, it is given where the sources stand.

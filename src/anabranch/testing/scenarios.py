@@ -5,15 +5,17 @@ from __future__ import annotations
 from enum import StrEnum
 
 from anabranch.testing.join import join
+from anabranch.testing.kinds import kinds
 from anabranch.testing.scenario import Scenario
 from anabranch.testing.shop import Customers, shop
 
 
 class Simulated(StrEnum):
-    """What is simulated: the default, a shop, or two sources with a join."""
+    """What is simulated: the default, a shop; two sources with a join; all kinds of both ends."""
 
     SHOP = "shop"
     JOIN = "join"
+    KINDS = "kinds"
 
 
 def scenario_of(
@@ -27,4 +29,4 @@ def scenario_of(
         return shop(script, customers=Customers(customers or Customers.SOME))
     if customers is not None:
         raise ValueError("only the shop has customers of several kinds")
-    return join(script)
+    return join(script) if Simulated(scenario) is Simulated.JOIN else kinds(script)

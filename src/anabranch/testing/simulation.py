@@ -9,7 +9,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from anabranch.coordinator.driver.journal_reader import read_journal_view
 from anabranch.journal.file_directory import FileDirectory
@@ -17,6 +16,7 @@ from anabranch.journal.journal import Journal
 from anabranch.protocol.sinks import Sink
 from anabranch.runs import blobs
 from anabranch.runs.run_file import forget_runs
+from anabranch.sinks.callback import CallbackSink
 from anabranch.sinks.file import FileSink
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.target import manifest_path, read_manifest
@@ -24,8 +24,9 @@ from anabranch.store.disk import use_disk
 from anabranch.task.program import Program
 from anabranch.task.state_reader import snapshot_of
 from anabranch.testing.cluster.cluster import SimulatedCluster
-from anabranch.testing.cluster.rules import Broken, RuleBroken
+from anabranch.testing.cluster.rule_broken import Broken, RuleBroken
 from anabranch.testing.plane.plain_columns import typed_without_spark
+from anabranch.testing.plane.plain_frames import Recorder
 from anabranch.testing.plane.step_memo import StepMemo
 from anabranch.testing.plane.tables import Known
 from anabranch.testing.scenario import Outcome, Row, Scenario
@@ -34,7 +35,7 @@ from anabranch.testing.shop import shop
 SHARED_MEMORY = Path("/dev/shm")
 
 
-class Simulation:
+class Simulation(contextlib.AbstractContextManager["Simulation"]):
     """Runs schedules of a scenario, in a directory that is used again for each.
 
     A step that was computed in one schedule is not computed again in another, where its input, its
@@ -52,16 +53,7 @@ class Simulation:
         self.memo = StepMemo(self.program) if memo else None
         self._known: Known | None = {} if memo else None
 
-    def __enter__(self) -> Simulation:
-        """Use it in a ``with`` statement."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Remove the directory."""
         self.close()
 
@@ -96,6 +88,8 @@ class Simulation:
         for node in self.program.sinks.values():
             if isinstance(node.sink, MemorySink):
                 node.sink.clear()
+            elif isinstance(node.sink, CallbackSink) and isinstance(node.sink.function, Recorder):
+                node.sink.function.clear()
         return SimulatedCluster(
             seed,
             self.program,
@@ -111,11 +105,7 @@ class Simulation:
         view = read_journal_view(Journal(FileDirectory(cluster.store / "journal")))
         assert view.commit is not None
         snapshot = snapshot_of(
-            view.step,
-            view.clock_ns,
-            self.program.bins,
-            view.states,
-            view.commit.placement,
+            view.step, view.clock_ns, self.program.bins, view.states, view.commit.placement
         )
         state = {
             each.operator: cluster.tables.read(snapshot, each).to_pylist() for each in view.states
@@ -155,7 +145,9 @@ def _published(sink: Sink) -> dict[int, list[Row]]:
             step: [tuple(row.values()) for row in table.to_pylist()]
             for step, table in sink.steps().items()
         }
-    if isinstance(sink, FileSink) and sink.format == "json":
+    if isinstance(sink, CallbackSink) and isinstance(sink.function, Recorder):
+        return sink.function.steps()
+    if isinstance(sink, FileSink) and sink.format != "parquet":
         return _json_rows(Path(sink.path))
     return {}
 

@@ -20,7 +20,7 @@ from anabranch.cli.demo.check import Comparison, check_result
 from anabranch.cli.demo.flow import TIERS, TOTALS, Places, demo_flow
 from anabranch.cli.demo.orders import OrderWriter
 from anabranch.cli.demo.rescales import DemoRescales, planned_rescales
-from anabranch.cli.demo.view import DemoView, Frame, Tier, view_for
+from anabranch.cli.demo.view import Frame, LineView, LiveView, Tier, view_for
 from anabranch.cli.plain_text import literal
 from anabranch.cli.scale_text import request_text
 from anabranch.cli.sizes import size
@@ -65,7 +65,7 @@ class DemoProgress:
 
     request: DemoOptions
     places: Places
-    view: DemoView
+    view: LineView | LiveView
     started: float
     rescales: DemoRescales
     history: list[StepDone] = field(default_factory=list)

@@ -47,7 +47,7 @@ class Spending(NamedTuple):
 Total = tuple[str, int, int, int]
 
 
-def add(key: Key, order: DemoOrder, before: Spending | None) -> tuple[Total, Spending]:
+def add_order(key: Key, order: DemoOrder, before: Spending | None) -> tuple[Total, Spending]:
     """Count an order; return the row to emit and the new state."""
     orders, spent = before if before is not None else (0, 0)
     now = Spending(orders + 1, spent + order.amount)
@@ -88,7 +88,7 @@ def demo_flow(places: Places) -> Dataflow:
     orders = flow.source("orders", FileSource(places.orders, format="json", schema=schema))
     totals = orders.key_distribute("by-customer", "customer").stateful_map(
         TOTALS,
-        add,
+        add_order,
         state="orders bigint, spent bigint",
         output="customer string, orders bigint, spent bigint, amount bigint",
     )

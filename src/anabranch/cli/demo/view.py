@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -63,23 +63,7 @@ class Frame:
         return sum(done.rows for done in self.history)
 
 
-class DemoView(Protocol):
-    """Shows frames."""
-
-    def __enter__(self) -> Self:
-        """Start showing."""
-        ...
-
-    def __exit__(self, *_: object) -> None:
-        """Leave the last frame on the screen."""
-        ...
-
-    def show(self, frame: Frame) -> None:
-        """Show a frame."""
-        ...
-
-
-def view_for(console: Console) -> DemoView:
+def view_for(console: Console) -> LineView | LiveView:
     """The view that suits the output."""
     return LiveView(console) if console.is_terminal else LineView(console)
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from anabranch.cli.connect import Json, print_json
 from anabranch.cli.doctor.checks import Check, Verdict
-from anabranch.cli.doctor.directory_checks import directory_checks
-from anabranch.cli.doctor.machine_checks import machine_checks
-from anabranch.cli.doctor.package_checks import package_checks
-from anabranch.cli.doctor.spark_checks import java_checks, session_check
 from anabranch.cli.exits import Exit
-from anabranch.cli.plain_text import literal
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 
@@ -34,6 +30,8 @@ def doctor(
 
     It changes nothing. The exit code is 1 if something keeps pipelines from running.
     """
+    from rich.console import Console
+
     found: list[Check] = []
     for check in _checks((directory or Path()).absolute(), spark):
         found.append(check)
@@ -46,6 +44,11 @@ def doctor(
 
 
 def _checks(directory: Path, spark: bool) -> Iterator[Check]:
+    from anabranch.cli.doctor.directory_checks import directory_checks
+    from anabranch.cli.doctor.machine_checks import machine_checks
+    from anabranch.cli.doctor.package_checks import package_checks
+    from anabranch.cli.doctor.spark_checks import java_checks, session_check
+
     yield from package_checks()
     yield from java_checks()
     yield from machine_checks()
@@ -55,6 +58,10 @@ def _checks(directory: Path, spark: bool) -> Iterator[Check]:
 
 
 def _line(check: Check) -> Text:
+    from rich.text import Text
+
+    from anabranch.cli.plain_text import literal
+
     advice = f". {check.do}" if check.do else ""
     return Text.assemble(
         (f"{check.verdict.value:4}", STYLES[check.verdict]),

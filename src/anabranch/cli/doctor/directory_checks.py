@@ -1,4 +1,4 @@
-"""Checks of a pipeline's directory: free space, speed of durable writes, hard links.
+"""Checks of a pipeline's directory: access, free space, speed of durable writes, hard links.
 
 They remove what they write and do not create the directory. If it does not exist, they check its
 nearest ancestor, which is on the same disk.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ def directory_checks(directory: Path) -> Iterator[Check]:
     if not place.is_dir():
         yield failed_check("directory", f"{place} is not a directory", "Choose another directory.")
         return
+    if (directory / "journal").is_dir():
+        yield access_check(directory)
     yield room_check(place, shutil.disk_usage(place).free)
     try:
         with tempfile.TemporaryDirectory(prefix=".anabranch-doctor-", dir=place) as scratch:
@@ -44,6 +47,18 @@ def directory_checks(directory: Path) -> Iterator[Check]:
 def nearest(directory: Path) -> Path:
     """The directory itself or, if it does not exist, its nearest ancestor that does."""
     return next(place for place in (directory, *directory.parents) if place.exists())
+
+
+def access_check(directory: Path) -> Check:
+    """What everybody on this machine may do in a pipeline's directory."""
+    mode = directory.stat().st_mode
+    if mode & stat.S_IWOTH:
+        do = f"No pipeline starts there. Take the right away: chmod o-w {directory}"
+        return failed_check("access", f"everybody may write to {directory}", do)
+    if mode & (stat.S_IROTH | stat.S_IXOTH):
+        do = f"If the state is not for everybody: chmod o-rx {directory}"
+        return warn("access", f"everybody may look into {directory}", do)
+    return ok("access", f"{directory} is closed to others")
 
 
 def room_check(place: Path, free: int) -> Check:

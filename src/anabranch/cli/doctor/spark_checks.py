@@ -12,7 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from anabranch.cli.doctor.checks import Check, failed_check, ok, warn
+from anabranch.cli.sizes import size
 from anabranch.errors import AnabranchError
+from anabranch.spark.class_archive import SWITCH, archive_path, is_usable
 
 OLDEST_JAVA = 17
 MODULE = "jdk.incubator.vector"
@@ -32,6 +34,7 @@ def java_checks() -> Iterator[Check]:
         yield from _module_check(java)
     yield from _home_check()
     yield interpreter_check()
+    yield archive_check(archive_path())
 
 
 def find_java() -> str | None:
@@ -118,9 +121,27 @@ def interpreter_check() -> Check:
     return warn(name, f"PYSPARK_PYTHON={chosen} differs from {sys.executable}", do)
 
 
+def archive_check(archive: Path | None) -> Check:
+    """Whether Spark starts from an archive of its Java classes. It works without one, slower."""
+    name = "class archive"
+    if archive is None:
+        return ok(name, f"none: {SWITCH}=off, other Java options, or no Java")
+    make = f"{sys.executable} -m anabranch.spark.class_archive"
+    if not archive.exists():
+        failed = archive.with_suffix(".failed")
+        why = failed.read_text(encoding="utf-8").strip() if failed.exists() else ""
+        if why:
+            return warn(name, f"could not be made: {why}", f"Spark starts slower. Try: {make}.")
+        return ok(name, f"not made yet: the next run makes it as it ends, or you do: {make}")
+    if not is_usable(archive):
+        do = "Remove it: it or its directory belongs to others, or others can write to it."
+        return warn(name, f"{archive} is not used", do)
+    return ok(name, f"{archive}, {size(archive.stat().st_size)}")
+
+
 def session_check() -> Check:
     """Whether Spark starts and runs a job with Python tasks."""
-    from anabranch.spark.trial import run_trial  # noqa: PLC0415  (pyspark is slow to import)
+    from anabranch.spark.trial import run_trial
 
     try:
         return ok("spark", run_trial())

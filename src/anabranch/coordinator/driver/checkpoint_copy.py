@@ -8,16 +8,22 @@ from pathlib import Path
 
 import msgspec
 
-from anabranch.coordinator.driver.checkpoint_files import JOURNAL_ROOM, checkpoint_files
 from anabranch.coordinator.driver.journal_reader import read_checkpoints
 from anabranch.errors import MissingRun, NameTaken, NoPipeline, OtherDataflow, SnapshotExpired
+from anabranch.journal.entry_names import BranchName, CheckpointName, EntryName, IdentityName
+from anabranch.journal.envelope import unseal
 from anabranch.journal.file_directory import FileDirectory
-from anabranch.journal.journal import IdentityName, Journal
+from anabranch.journal.journal import Journal
 from anabranch.journal.lineage import decoded
+from anabranch.journal.port import JournalDirectory
 from anabranch.records.commit import Checkpoint
 from anabranch.records.leader import decode_identity
+from anabranch.records.run_list import files
+from anabranch.store.access import open_directory
 from anabranch.store.files import ensure_directory, list_names, store_errors, sync_files
 from anabranch.store.integrity import check_files, state_files
+
+JOURNAL_ROOM = "journal"
 
 
 class CheckpointCopy(msgspec.Struct, frozen=True):
@@ -29,6 +35,18 @@ class CheckpointCopy(msgspec.Struct, frozen=True):
     bytes: int
 
 
+def checkpoint_entries(checkpoint: Checkpoint) -> tuple[EntryName, ...]:
+    """The journal entries of a checkpoint, in the order to copy them."""
+    branch = (BranchName(checkpoint.branch),) if checkpoint.branch else ()
+    # Without an identity there is no pipeline: a copy that ends early is none.
+    return *branch, CheckpointName(checkpoint.step, checkpoint.branch), IdentityName()
+
+
+def checkpoint_files(checkpoint: Checkpoint) -> frozenset[str]:
+    """The runs, blobs and files of parts of a checkpoint, as paths below the store."""
+    return files(*(state.runs for state in checkpoint.states)) | {*checkpoint.commit.files}
+
+
 def copy_checkpoint(
     directory: Path, dataflow: str, step: int | None, target: Path
 ) -> CheckpointCopy:
@@ -38,31 +56,34 @@ def copy_checkpoint(
     Copies the journal last, so that an unfinished copy is no pipeline. Raises ``SnapshotExpired``
     if the checkpoint is dropped meanwhile.
     """
-    checkpoint = _find_checkpoint(directory, dataflow, step)
+    journal = FileDirectory(directory / JOURNAL_ROOM)
+    checkpoint = _find_checkpoint(journal, directory, dataflow, step)
     if list_names(target):
         raise NameTaken(
             "The directory to copy to is not empty", where=str(target), do="Name an empty one."
         )
-    names = checkpoint_files(checkpoint)
-    journal = [name for name in names if name.startswith(f"{JOURNAL_ROOM}/")]
-    others = [name for name in names if not name.startswith(f"{JOURNAL_ROOM}/")]
+    open_directory(target)
+    names, entries = sorted(checkpoint_files(checkpoint)), checkpoint_entries(checkpoint)
     try:
-        _copy(directory, target, others)
+        _copy(directory, target, names)
         check_files(target, state_files(checkpoint.states), whole=True)
-        _copy(directory, target, journal)
+        ensure_directory(target / JOURNAL_ROOM)
+        size = _copy_entries(journal, FileDirectory(target / JOURNAL_ROOM), entries)
     except (_Gone, MissingRun) as error:
         raise SnapshotExpired(
             f"Step {checkpoint.step} was dropped while it was copied",
             where=str(directory),
             do="Copy a newer checkpoint to another directory.",
         ) from error
-    size = sum((target / name).stat().st_size for name in names)
-    return CheckpointCopy(checkpoint.step, checkpoint.branch, len(names), size)
+    size += sum((target / name).stat().st_size for name in names)
+    return CheckpointCopy(checkpoint.step, checkpoint.branch, len(names) + len(entries), size)
 
 
-def _find_checkpoint(directory: Path, dataflow: str, step: int | None) -> Checkpoint:
-    journal = Journal(FileDirectory(directory / JOURNAL_ROOM))
-    entry = journal.find(IdentityName())
+def _find_checkpoint(
+    entries: JournalDirectory, directory: Path, dataflow: str, step: int | None
+) -> Checkpoint:
+    journal = Journal(entries)
+    entry = journal.identity()
     if entry is None:
         raise NoPipeline(
             "There is no pipeline here", where=str(directory), do="Name its directory."
@@ -94,6 +115,21 @@ def _copy(directory: Path, target: Path, names: Sequence[str]) -> None:
                 raise _Gone(name) from error
     sync_files([target / name for name in names])
     sync_files(sorted({(target / name).parent for name in names}))
+
+
+def _copy_entries(
+    source: JournalDirectory, target: JournalDirectory, names: Sequence[EntryName]
+) -> int:
+    """Copy journal entries that are whole, each durably; return their bytes."""
+    size = 0
+    for name in names:
+        data = source.read(str(name))
+        if data is None:
+            raise _Gone(name)
+        unseal(name, data, source.where(str(name)))
+        target.create(str(name), data)
+        size += len(data)
+    return size
 
 
 class _Gone(Exception):

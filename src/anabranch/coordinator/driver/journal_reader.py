@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from anabranch.coordinator.journal_view import JournalView
 from anabranch.errors import CorruptEntry, MissingEntry
-from anabranch.journal.journal import (
+from anabranch.journal.entry_names import (
     BranchName,
     CheckpointName,
     CommitName,
-    IdentityName,
-    Journal,
+    EntryName,
     PlanName,
 )
+from anabranch.journal.journal import Journal
 from anabranch.journal.lineage import Stretch, decoded, lineage, newest_branch, origin_of, owner_of
 from anabranch.protocol.node import Output
 from anabranch.records.commit import (
@@ -27,6 +29,8 @@ from anabranch.records.leader import Identity, decode_identity
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan, decode_plan
 
+T = TypeVar("T")
+
 
 def read_journal_view(journal: Journal) -> JournalView:
     """Read the journal. Changes nothing; the entries it relies on are durable afterwards.
@@ -36,7 +40,7 @@ def read_journal_view(journal: Journal) -> JournalView:
     """
     branch = newest_branch(journal)
     if branch:
-        journal.settle(BranchName(branch))
+        journal.settle(journal.read(BranchName(branch)).name)
     return _Reader(journal, branch, lineage(journal, branch)).view()
 
 
@@ -65,6 +69,7 @@ class _Reader:
     stretches: tuple[Stretch, ...]
 
     def view(self) -> JournalView:
+        identity = self._identity()
         checkpoints, damaged = self.checkpoints()
         found = self._commit(checkpoints)
         commit = found.commit
@@ -72,7 +77,7 @@ class _Reader:
         published = self._published(commit)
         states, repairs = self._states(commit)
         return JournalView(
-            identity=self._identity(),
+            identity=identity,
             branch=self.branch,
             commit=commit,
             states=states,
@@ -87,7 +92,7 @@ class _Reader:
         )
 
     def _identity(self) -> Identity | None:
-        entry = self.journal.find(IdentityName())
+        entry = self.journal.identity()
         return None if entry is None else decoded(self.journal, entry, decode_identity)
 
     def checkpoints(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
@@ -99,13 +104,13 @@ class _Reader:
                 if not stretch.sees(name.step):
                     continue
                 try:
-                    whole.append(self._checkpoint(name))
+                    whole.append(self._read(name, decode_checkpoint))
                 except CorruptEntry as error:
                     damaged.append(str(error))
         return tuple(whole), tuple(damaged)
 
-    def _checkpoint(self, name: CheckpointName) -> Checkpoint:
-        return decoded(self.journal, self.journal.read(name), decode_checkpoint)
+    def _read(self, name: EntryName, decode: Callable[[bytes], T]) -> T:
+        return decoded(self.journal, self.journal.read(name), decode)
 
     def _commit(self, checkpoints: tuple[Checkpoint, ...]) -> _Found:
         """The newest commit of the branch, or the one it starts from."""
@@ -114,7 +119,7 @@ class _Reader:
         if own and (latest is None or own[-1].step > latest.step):
             return self._made_up(own[-1])
         if latest is not None:
-            return _Found(self._read_commit(latest), made_up=False)
+            return _Found(self._read(latest, decode_commit), made_up=False)
         found = self._beginning(checkpoints)
         return replace(found, rewound=found.made_up)
 
@@ -126,22 +131,17 @@ class _Reader:
             if (kept.branch, kept.step) == (origin.parent, origin.parent_step):
                 return self._made_up(kept)
         try:
-            return _Found(self._commit_at(origin.parent_step), made_up=True)
+            owner = owner_of(self.stretches, origin.parent_step)
+            commit = self._read(CommitName(origin.parent_step, owner), decode_commit)
+            return _Found(commit, made_up=True)
         except MissingEntry:
             # The branch needs the checkpoint: its error says more.
-            return self._made_up(
-                self._checkpoint(CheckpointName(origin.parent_step, origin.parent))
-            )
+            name = CheckpointName(origin.parent_step, origin.parent)
+            return self._made_up(self._read(name, decode_checkpoint))
 
     def _made_up(self, checkpoint: Checkpoint) -> _Found:
         self.journal.settle(CheckpointName(checkpoint.step, checkpoint.branch))
         return _Found(checkpoint.opened(), made_up=True)
-
-    def _read_commit(self, name: CommitName) -> Commit:
-        return decoded(self.journal, self.journal.read(name), decode_commit)
-
-    def _commit_at(self, step: int) -> Commit:
-        return self._read_commit(CommitName(step, owner_of(self.stretches, step)))
 
     def _states(self, commit: Commit | None) -> tuple[tuple[OperatorState, ...], int]:
         """The state at the commit, and the number of the repair it comes from, or 0."""
@@ -152,12 +152,11 @@ class _Reader:
             return commit.states, 0
         newest = repairs[-1]
         self.journal.settle(newest)
-        repair = decoded(self.journal, self.journal.read(newest), decode_repair)
-        return repair.states, newest.number
+        return self._read(newest, decode_repair).states, newest.revision
 
     def _plan(self, step: int) -> Plan | None:
         name = self.journal.latest_plan(step, self.branch)
-        return None if name is None else decoded(self.journal, self.journal.read(name), decode_plan)
+        return None if name is None else self._read(name, decode_plan)
 
     def _published(self, commit: Commit | None) -> dict[str, int]:
         """The last step that each sink is known to have, by the commit or by later entries.
@@ -204,12 +203,11 @@ class _Reader:
 
     def _replayable(self, step: int) -> int:
         """The first step from which plans and commits up to ``step`` exist, or ``step + 1``."""
-        commits: set[tuple[int, int]] = set()
-        plans: set[tuple[int, int]] = set()
-        for stretch in self.stretches:
-            commits |= {(name.branch, name.step) for name in self.journal.commits(stretch.branch)}
-            plans |= {(name.branch, name.step) for name in self.journal.plans(stretch.branch)}
-        kept = commits & plans
+        kept: set[tuple[int, int]] = set()
+        for branch in {stretch.branch for stretch in self.stretches}:
+            planned = {name.step for name in self.journal.plans(branch)}
+            steps = planned & {name.step for name in self.journal.commits(branch)}
+            kept |= {(branch, each) for each in steps}
         while (owner_of(self.stretches, step), step) in kept:
             step -= 1
         return step + 1

@@ -7,71 +7,33 @@ The machine may retry: an entry that the failed attempt did create is recognized
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
+import msgspec
+
+from anabranch.coordinator import effects, events
 from anabranch.coordinator.driver.journal_reader import read_journal_view, read_step
-from anabranch.coordinator.effects import (
-    MakeBranch,
-    ReadJournal,
-    ReadStep,
-    Trim,
-    WriteCheckpoint,
-    WriteCommit,
-    WriteIdentity,
-    WritePlan,
-    WritePublished,
-    WriteRepair,
-)
-from anabranch.coordinator.events import (
-    BranchMade,
-    CheckpointWritten,
-    CommitWritten,
-    EffectFailed,
-    Event,
-    IdentityWritten,
-    JournalRead,
-    JournalTrimmed,
-    LeaderFenced,
-    PlanWritten,
-    RepairWritten,
-    StepRead,
-)
+from anabranch.coordinator.effects import JournalEffect
+from anabranch.coordinator.events import Event
 from anabranch.errors import AnabranchError, Fenced, StoreError
-from anabranch.journal.journal import (
+from anabranch.journal.entry_names import (
     BranchName,
     CheckpointName,
     CommitName,
     EntryName,
     IdentityName,
-    Journal,
-    Outcome,
     PlanName,
     PublishedName,
     RepairName,
-    Taken,
-    Trimmed,
 )
+from anabranch.journal.journal import Journal, Outcome, Taken, Trimmed
 from anabranch.journal.lineage import decoded, lineage, newest_branch, origin_of, stands_at
 from anabranch.protocol.failures import failure_of
 from anabranch.records.commit import Checkpoint, decode_checkpoint, decode_commit, decode_repair
-from anabranch.records.entries import Body, encode
 from anabranch.records.leader import Branch, Identity, decode_branch, decode_identity
 from anabranch.records.plan import decode_plan
 
-JournalEffect: TypeAlias = (
-    ReadJournal
-    | WriteIdentity
-    | WritePlan
-    | WriteCommit
-    | WriteCheckpoint
-    | WriteRepair
-    | WritePublished
-    | MakeBranch
-    | ReadStep
-    | Trim
-)
-
-T = TypeVar("T", bound=Body)
+T = TypeVar("T")
 
 
 class JournalWriter:
@@ -90,55 +52,57 @@ class JournalWriter:
         try:
             return self._perform(effect)
         except Fenced as error:
-            return LeaderFenced(failure_of(error))
+            return events.LeaderFenced(failure_of(error))
         except AnabranchError as error:
-            return EffectFailed(effect, failure_of(error))
+            return events.EffectFailed(effect, failure_of(error))
 
     def _perform(self, effect: JournalEffect) -> Event | None:
         event: Event | None = None
         match effect:
-            case ReadJournal():
-                event = JournalRead(read_journal_view(self._journal))
-            case ReadStep(branch, step):
-                event = StepRead(*read_step(self._journal, branch, step))
-            case WriteIdentity():
+            case effects.ReadJournal():
+                event = events.JournalRead(read_journal_view(self._journal))
+            case effects.ReadStep(branch, step):
+                event = events.StepRead(*read_step(self._journal, branch, step))
+            case effects.WriteIdentity():
                 event = self._write_identity(effect)
-            case WritePlan(branch, plan):
+            case effects.WritePlan(branch, plan):
                 plan_name = PlanName(plan.step, plan.revision, branch)
-                event = PlanWritten(self._write(plan_name, plan, decode_plan)[0])
-            case WriteCommit(branch, commit):
+                event = events.PlanWritten(self._write(plan_name, plan, decode_plan)[0])
+            case effects.WriteCommit(branch, commit):
                 commit_name = CommitName(commit.step, branch)
-                event = CommitWritten(*self._write(commit_name, commit, decode_commit))
-            case WriteCheckpoint(checkpoint):
+                event = events.CommitWritten(*self._write(commit_name, commit, decode_commit))
+            case effects.WriteCheckpoint(checkpoint):
                 kept = CheckpointName(checkpoint.step, checkpoint.branch)
-                event = CheckpointWritten(self._write(kept, checkpoint, decode_checkpoint)[0])
-            case WriteRepair(branch, repair):
+                event = events.CheckpointWritten(
+                    self._write(kept, checkpoint, decode_checkpoint)[0]
+                )
+            case effects.WriteRepair(branch, repair):
                 repair_name = RepairName(repair.step, repair.number, branch)
-                event = RepairWritten(self._write(repair_name, repair, decode_repair)[0])
-            case WritePublished(branch, step):
+                event = events.RepairWritten(self._write(repair_name, repair, decode_repair)[0])
+            case effects.WritePublished(branch, step):
                 self._create(PublishedName(step, branch), b"")
-            case MakeBranch(checkpoint):
+            case effects.MakeBranch(checkpoint):
                 event = self._make_branch(checkpoint)
-            case Trim():
+            case effects.Trim():
                 self._trim(effect)
-                event = JournalTrimmed(effect.checkpoints)
+                event = events.JournalTrimmed(effect.checkpoints)
             case _:
                 assert_never(effect)
         return event
 
-    def _write_identity(self, effect: WriteIdentity) -> IdentityWritten:
+    def _write_identity(self, effect: effects.WriteIdentity) -> events.IdentityWritten:
         drawn = self._identity
         if drawn is None or (drawn.dataflow, drawn.bins) != (effect.dataflow, effect.bins):
             drawn = self._identity = Identity(self._draw(), effect.dataflow, effect.bins)
-        return IdentityWritten(self._write(IdentityName(), drawn, decode_identity)[0])
+        return events.IdentityWritten(self._write(IdentityName(), drawn, decode_identity)[0])
 
-    def _make_branch(self, checkpoint: Checkpoint) -> BranchMade:
+    def _make_branch(self, checkpoint: Checkpoint) -> events.BranchMade:
         wanted = (checkpoint.branch, checkpoint.step)
         while not self._begins_at(wanted):
             self._check_kept(CheckpointName(checkpoint.step, checkpoint.branch))
             branch = Branch(newest_branch(self._journal) + 1, *wanted)
             self._write(BranchName(branch.number), branch, decode_branch)
-        return BranchMade(read_journal_view(self._journal))
+        return events.BranchMade(read_journal_view(self._journal))
 
     def _check_kept(self, name: CheckpointName) -> None:
         """Raise ``MissingEntry`` unless the checkpoint of a new branch exists.
@@ -162,7 +126,7 @@ class JournalWriter:
             return False
         return (origin.parent, origin.parent_step) == wanted
 
-    def _trim(self, effect: Trim) -> None:
+    def _trim(self, effect: effects.Trim) -> None:
         """Trim the branch, and what it cannot see or does not need of older ones.
 
         The last committed step stays. Steps that a rewind left behind go: they are unreachable.
@@ -184,7 +148,7 @@ class JournalWriter:
 
     def _write(self, name: EntryName, body: T, decode: Callable[[bytes], T]) -> tuple[T, bool]:
         """Create an entry; returns what the journal now holds, and whether it is ours."""
-        outcome = self._create(name, encode(body))
+        outcome = self._create(name, msgspec.json.encode(body))
         if isinstance(outcome, Taken):
             return decoded(self._journal, outcome.entry, decode), False
         if isinstance(outcome, Trimmed):

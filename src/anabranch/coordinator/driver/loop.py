@@ -7,46 +7,29 @@ a peer go to its ``PeerLink``.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from anabranch.coordinator.driver.peer_link import PeerLink
-from anabranch.coordinator.driver.ports import EffectWriter, LeaderElection, Nodes
+from anabranch.coordinator import effects, events
+from anabranch.coordinator.driver.journal_writer import JournalWriter
+from anabranch.coordinator.driver.peer_link import Nodes, PeerLink
 from anabranch.coordinator.driver.threads import Watch
-from anabranch.coordinator.effects import (
-    Announce,
-    Answer,
-    Effect,
-    EndPipeline,
-    Fetch,
-    FindNode,
-    Give,
-    Lead,
-    ReplaceNode,
-    StepDone,
-    Take,
-)
-from anabranch.coordinator.events import (
-    Asked,
-    Begun,
-    CommitWritten,
-    EffectFailed,
-    Event,
-    Led,
-    Moment,
-    PlanWritten,
-    TimePassed,
-)
+from anabranch.coordinator.effects import Effect, StepDone
+from anabranch.coordinator.events import Event
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Operation
 from anabranch.coordinator.port import Answered
 from anabranch.coordinator.rescaling import forecast_of
 from anabranch.coordinator.status_view import pipeline_status
 from anabranch.errors import AnabranchError, InvalidRequest, QueryFailed
+from anabranch.journal.leadership import Leadership
 from anabranch.protocol.failures import error_of, failure_of
 from anabranch.protocol.node import Failure, ProgramInfo
 from anabranch.protocol.rescale_requests import TargetRequest
@@ -63,8 +46,7 @@ class Driver:
     def __init__(
         self,
         machine: Machine,
-        records: EffectWriter,
-        leading: LeaderElection,
+        leading: Leadership,
         nodes: Nodes,
         watch: Callable[[StepDone], None] | None = None,
         reached: Callable[[str, int], None] = lambda point, step: None,
@@ -75,7 +57,7 @@ class Driver:
         ``watch`` runs in its own thread: a slow one sees steps late and delays only the end.
         """
         self._machine = machine
-        self._records = records
+        self._records = JournalWriter(leading.journal, lambda: secrets.token_hex(16))
         self._leading = leading
         self._nodes = nodes
         self._watch = None if watch is None else Watch(watch, self._watch_failed)
@@ -86,7 +68,7 @@ class Driver:
         self._over = threading.Event()
         self._open = threading.Event()
         self._led = threading.Event()
-        self._links = {NODE: PeerLink(NODE, nodes, self._leader, self._events.put)}
+        self._links = {NODE: PeerLink(NODE, nodes, lambda: machine.memory.leader, self._events.put)}
         self._asked: dict[int, queue.SimpleQueue[Answered]] = {}
         self._numbers = 0
         self._watchers: list[queue.Queue[StepDone]] = []
@@ -95,7 +77,7 @@ class Driver:
 
     def start(self) -> None:
         """Start the loop."""
-        self._events.put(Begun())
+        self._events.put(events.Begun())
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -151,7 +133,7 @@ class Driver:
             self._numbers += 1
             number = self._numbers
             self._asked[number] = answers
-        self._events.put(Asked(number, operation))
+        self._events.put(events.Asked(number, operation))
         if self._over.is_set():
             self._refuse_rest()
         try:
@@ -209,19 +191,19 @@ class Driver:
         try:
             return self._events.get(timeout=timeout)
         except queue.Empty:
-            return TimePassed()
+            return events.TimePassed()
 
     def _handle(self, event: Event) -> None:
         waiting: list[Event] = [event]
         while waiting:
-            now = Moment(time.monotonic(), self._clock_ns())
+            now = events.Moment(time.monotonic(), self._clock_ns())
             with self._lock:
-                effects = self._machine.handle(now, waiting.pop(0))
+                wanted = self._machine.handle(now, waiting.pop(0))
                 if self._machine.memory.node.opened is not None:
                     self._open.set()
                 if self._machine.memory.leader:
                     self._led.set()
-            for effect in effects:
+            for effect in wanted:
                 outcome = self._perform(effect)
                 if outcome is not None:
                     self._report_point(outcome)
@@ -229,44 +211,43 @@ class Driver:
 
     def _report_point(self, outcome: Event) -> None:
         match outcome:
-            case PlanWritten(plan):
+            case events.PlanWritten(plan):
                 self._reached("planned", plan.step)
-            case CommitWritten(commit):
+            case events.CommitWritten(commit):
                 self._reached("committed", commit.step)
 
     def _perform(self, effect: Effect) -> Event | None:
         """Perform an effect; returns its outcome if it is known at once."""
         match effect:
-            case Give() | Take() | Fetch():
+            case effects.Give() | effects.Take() | effects.Fetch():
                 return self._links[effect.to].call(effect)
-            case FindNode() | ReplaceNode():
+            case effects.FindNode() | effects.ReplaceNode():
                 self._links[effect.peer].find(effect)
                 return None
-            case Announce(done):
+            case effects.Announce(done):
                 self._announce(done)
                 return None
-            case Answer(number, failure, step, profiles):
+            case effects.Answer(number, failure, step, profiles):
                 with self._lock:
                     answers = self._asked.pop(number, None)
                 if answers is not None:
                     answers.put(Answered(failure, step, profiles=profiles))
                 return None
-            case EndPipeline():
+            case effects.EndPipeline():
                 self._end()
                 return None
-            case Lead(take_over):
+            case effects.Lead(take_over):
                 return self._lead(effect, take_over)
             case _:
                 return self._records.perform(effect)
 
-    def _lead(self, effect: Lead, take_over: bool) -> Event:
+    def _lead(self, effect: effects.Lead, take_over: bool) -> Event:
         try:
-            return Led(self._leading.lead(take_over), self._leading.members)
+            host, pid = socket.gethostname(), os.getpid()
+            leader = self._leading.lead(take_over, host, pid, self._clock_ns())
+            return events.Led(leader, self._leading.members)
         except AnabranchError as error:
-            return EffectFailed(effect, failure_of(error))
-
-    def _leader(self) -> int:
-        return self._machine.memory.leader
+            return events.EffectFailed(effect, failure_of(error))
 
     def _announce(self, done: StepDone) -> None:
         with self._lock:
@@ -279,7 +260,7 @@ class Driver:
 
     def _watch_failed(self, done: StepDone, error: Exception) -> None:
         self._raised = error
-        self._events.put(EffectFailed(Announce(done), failure_of(error)))
+        self._events.put(events.EffectFailed(effects.Announce(done), failure_of(error)))
 
     def _end(self) -> None:
         """Release everything and wake all waiters, even if the release fails."""

@@ -8,15 +8,46 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
-from anabranch.coordinator.calls import make_call
-from anabranch.coordinator.driver.ports import Nodes
+import pyarrow as pa
+
 from anabranch.coordinator.driver.threads import Listener
 from anabranch.coordinator.effects import Fetch, FindNode, Give, ReplaceNode, Take
-from anabranch.coordinator.events import Event, LeaderFenced, NodeLost
-from anabranch.errors import AnabranchError, Fenced
+from anabranch.coordinator.events import (
+    EffectFailed,
+    Event,
+    InputTaken,
+    LeaderFenced,
+    NodeLost,
+    ResultFetched,
+)
+from anabranch.errors import AnabranchError, Fenced, NodeUnreachable
 from anabranch.protocol.failures import failure_of
-from anabranch.protocol.node import CloseOrder, Node
+from anabranch.protocol.node import CalledNode, CloseOrder, Node
+
+
+class Nodes(Protocol):
+    """Finds, starts and ends the node."""
+
+    @property
+    def inline(self) -> bool:
+        """Whether the node is in this process, so that its calls return at once."""
+
+    def find(self, leader: int) -> Node:
+        """Find the running node or start one. Takes as long as Spark does to start."""
+
+    def replace(self, leader: int, why: str) -> Node:
+        """End the node and start another. Raises ``NodeUnreachable`` if that is impossible."""
+
+    def alive(self) -> bool:
+        """Whether the node's process still runs, as far as this process can tell."""
+
+    def query(self, sql: str, rows: int, bytes: int, seconds: float) -> pa.Table:
+        """Run a query on the node."""
+
+    def close(self, exiting: bool) -> None:
+        """Release the node; if it was told to exit (``exiting``), make sure it does."""
 
 
 class PeerLink:
@@ -85,3 +116,22 @@ class PeerLink:
             alive = self._nodes.alive
             self._listener = Listener(self._name, self._node, leader, alive, self._post)
             self._listener.start()
+
+
+def make_call(node: CalledNode | None, leader: int, effect: Give | Take | Fetch) -> Event | None:
+    """Call the node, None if it is gone. A failure becomes an event; orders have no outcome."""
+    try:
+        if node is None:
+            raise NodeUnreachable("The node is gone", do="It is being replaced.")
+        match effect:
+            case Give(order):
+                node.order(leader, order)
+                return None
+            case Take(step):
+                return InputTaken(step, node.take(leader, step))
+            case Fetch(step, revision):
+                return ResultFetched(node.result(leader, step, revision))
+    except Fenced as error:
+        return LeaderFenced(failure_of(error))
+    except AnabranchError as error:
+        return EffectFailed(effect, failure_of(error))

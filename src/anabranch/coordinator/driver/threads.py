@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.events import Event, LeaderFenced, NodeLost, NodeReported
-from anabranch.errors import AnabranchError, Fenced
+from anabranch.errors import AnabranchError, Fenced, JvmDied
 from anabranch.protocol.failures import failure_of
 from anabranch.protocol.node import Node
 
@@ -91,7 +91,7 @@ class Listener:
                 self._post_live(LeaderFenced(failure_of(error)))
                 return
             except AnabranchError as error:
-                if not self._alive():
+                if isinstance(error, JvmDied) or not self._alive():
                     self._post_live(NodeLost(failure_of(error), self._name))
                     return
                 self._stopped.wait(HEARTBEAT / 4)

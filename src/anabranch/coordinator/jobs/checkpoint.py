@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from anabranch.coordinator.closing import deadline_failure
+from anabranch.coordinator.closing import deadline_failure, needs_commit
 from anabranch.coordinator.effects import Answer, Effect, Give, Trim, WriteCheckpoint
 from anabranch.coordinator.events import (
     CheckpointWritten,
@@ -19,6 +19,7 @@ from anabranch.coordinator.events import (
     TimePassed,
 )
 from anabranch.coordinator.jobs.port import Job
+from anabranch.coordinator.operations import TakeCheckpoint
 from anabranch.coordinator.phases import Branching, Closing, Ended
 from anabranch.coordinator.plans import check_order, sweep_order
 from anabranch.coordinator.triggers import Trigger
@@ -56,12 +57,11 @@ class Checkpointing(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class CheckpointJob(Job):
+class CheckpointJob(Job[TakeCheckpoint]):
     """Takes checkpoints, and drops old ones with their files."""
 
+    takes = (TakeCheckpoint,)
     under_way: Checkpointing | None = None
-    #: requests that wait for the next checkpoint
-    numbers: tuple[int, ...] = ()
     #: when the last checkpoint began
     last_at: float = 0.0
     #: why a checkpoint that was due has failed
@@ -73,26 +73,26 @@ class CheckpointJob(Job):
     #: the step after which files were last swept
     swept: int = 0
 
-    def ask(self, number: int) -> None:
-        """Request a checkpoint of the last commit."""
-        self.numbers = (*self.numbers, number)
+    def refusal(self, memory: Memory, operation: TakeCheckpoint) -> Failure | None:
+        """There is nothing to keep before the first commit."""
+        return needs_commit(memory)
 
-    def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
+    def handle(self, memory: Memory, event: Event) -> list[Effect]:
         """Advance the checkpoint in progress."""
         match event:
             case NodeReported(report):
-                return self._on_report(memory, report, now)
+                return self._on_report(memory, report)
             case CheckpointWritten(checkpoint):
-                return self._on_written(memory, checkpoint, now)
+                return self._on_written(memory, checkpoint)
             case JournalTrimmed(kept):
                 return self._on_trimmed(memory, kept)
             case EffectFailed(WriteCheckpoint(), failure):
-                return self._give_up(memory, failure, now)
+                return self._give_up(memory, failure)
             case TimePassed():
                 seconds = memory.settings.deadlines.check
-                if self.under_way is not None and now >= self.under_way.since + seconds:
+                if self.under_way is not None and memory.now >= self.under_way.since + seconds:
                     late = deadline_failure("A checkpoint's files were", seconds)
-                    return self._give_up(memory, late, now)
+                    return self._give_up(memory, late)
         return []
 
     def wakes_at(self, memory: Memory) -> list[float]:
@@ -105,38 +105,40 @@ class CheckpointJob(Job):
 
     def withdraw(self) -> tuple[int, ...]:
         """Abandon the checkpoint in progress; returns all waiting requests."""
-        made = () if self.under_way is None else self.under_way.numbers
-        numbers = (*self.numbers, *made)
-        self.numbers, self.under_way = (), None
-        return numbers
+        under_way, self.under_way = self.under_way, None
+        return (*self.take_queue(), *(() if under_way is None else under_way.numbers))
 
     def last_kept(self, memory: Memory) -> int:
         """The step of the newest checkpoint, or 0."""
         return max((each.step for each in memory.journal.checkpoints), default=0)
 
-    def is_due(self, memory: Memory, now: float) -> bool:
+    def is_due(self, memory: Memory) -> bool:
         """Whether to take one now: on request, by the timer, or after enough steps."""
         if not self._can_begin(memory):
             return False
-        if self.numbers:
+        if self.queue:
             return True
         many = memory.step - self.last_kept(memory) >= memory.settings.checkpoint_steps
-        over = now >= self._timer_ends(memory) or (many and self.delayed is None)
+        over = memory.now >= self._timer_ends(memory) or (many and self.delayed is None)
         return self._timer_runs(memory) and over
 
-    def begin(self, memory: Memory, now: float) -> list[Effect]:
+    def begin(self, memory: Memory) -> list[Effect]:
         """Start a checkpoint of the last commit: the node first checks that its files exist."""
         journal = memory.journal
         assert journal.commit is not None
-        numbers, self.numbers = self.numbers, ()
-        self.last_at = now
+        numbers = self.take_queue()
+        self.last_at = memory.now
         if self.last_kept(memory) == memory.step:
             return [Answer(number, step=memory.step) for number in numbers]
         repaired = None if journal.states == journal.commit.states else journal.states
         checkpoint = Checkpoint(journal.branch, journal.commit, dict(memory.published), repaired)
-        self.under_way = Checkpointing(checkpoint, now, numbers)
-        memory.stats.count(Trigger.CHECKPOINT)
+        self.under_way = Checkpointing(checkpoint, memory.now, numbers)
+        memory.stats.triggers[Trigger.CHECKPOINT] += 1
         return [Give(check_order(checkpoint))]
+
+    def retry_at_once(self) -> None:
+        """Forget earlier failures: a shutdown begins."""
+        self.delayed = None
 
     def repeat(self) -> list[Effect]:
         """Repeat the order that a node forgets when it reopens state."""
@@ -167,7 +169,7 @@ class CheckpointJob(Job):
         leaving = isinstance(memory.phase, Branching | Closing | Ended)
         return memory.step > 0 and not busy and not leaving and memory.replay.under_way is None
 
-    def _on_report(self, memory: Memory, report: NodeReport, now: float) -> list[Effect]:
+    def _on_report(self, memory: Memory, report: NodeReport) -> list[Effect]:
         """Write the checkpoint once the node has checked all files."""
         under_way, checked = self.under_way, report.checked
         if under_way is None or under_way.writing or checked is None:
@@ -176,18 +178,18 @@ class CheckpointJob(Job):
             return []
         if checked.failure is not None:
             memory.replay.note_lost(checked.failure)
-            return self._give_up(memory, checked.failure, now)
+            return self._give_up(memory, checked.failure)
         if checked.files_done < checked.files:
             return []
         self.under_way = replace(under_way, writing=True)
         return [WriteCheckpoint(under_way.checkpoint)]
 
-    def _on_written(self, memory: Memory, checkpoint: Checkpoint, now: float) -> list[Effect]:
+    def _on_written(self, memory: Memory, checkpoint: Checkpoint) -> list[Effect]:
         """The checkpoint is durable: answer requests, and drop the oldest with their files."""
         under_way, self.under_way, self.delayed = self.under_way, None, None
         memory.stop.restart()
         if under_way is not None:
-            self.seconds[checkpoint.step] = now - under_way.since
+            self.seconds[checkpoint.step] = memory.now - under_way.since
         numbers = () if under_way is None else under_way.numbers
         journal = memory.journal
         known = [c for c in journal.checkpoints if c.step != checkpoint.step]
@@ -210,13 +212,13 @@ class CheckpointJob(Job):
         node = memory.node
         return self.sweep(memory) if node.opened is not None and node.report is not None else []
 
-    def _give_up(self, memory: Memory, failure: Failure, now: float) -> list[Effect]:
+    def _give_up(self, memory: Memory, failure: Failure) -> list[Effect]:
         """Answer with the failure and schedule a retry, with backoff. Steps continue."""
         under_way, self.under_way = self.under_way, None
         again = memory.settings.deadlines.again
-        memory.stop.checkpoint_failed(failure, now, again)
         tries = 1 if self.delayed is None else self.delayed.tries + 1
-        self.delayed = Delayed(failure, tries, now + min(again * 2 ** min(tries, 8), LONGEST_DELAY))
+        delay = min(again * 2 ** min(tries, 8), LONGEST_DELAY)
+        self.delayed = Delayed(failure, tries, memory.now + delay)
         numbers = () if under_way is None else under_way.numbers
         return [Answer(number, failure) for number in numbers]
 

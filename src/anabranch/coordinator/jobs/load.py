@@ -6,14 +6,13 @@ checkpoint is read first. If it is damaged, the request is refused and the pipel
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from anabranch.coordinator.closing import deadline_failure, fail_pipeline, refusal, refuse_waiting
+from anabranch.coordinator.closing import deadline_failure, fail_pipeline, refusal, refuse_requests
 from anabranch.coordinator.effects import Answer, Effect, Give, MakeBranch
 from anabranch.coordinator.events import BranchMade, Event, NodeReported, TimePassed
 from anabranch.coordinator.jobs.port import Job
@@ -43,10 +42,10 @@ class Verifying(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class LoadJob(Job):
+class LoadJob(Job[LoadCheckpoint]):
     """A queue of rewind requests, and the progress of the first."""
 
-    queue: deque[tuple[int, LoadCheckpoint]] = field(default_factory=deque)
+    takes = (LoadCheckpoint,)
     verifying: Verifying | None = None
 
     @property
@@ -58,16 +57,17 @@ class LoadJob(Job):
         number, request = self.queue[0] if self.queue else (None, None)
         return request if number == REWIND else None
 
-    def ask(self, number: int, request: LoadCheckpoint) -> None:
-        """Queue a request."""
-        self.queue.append((number, request))
-
     def interrupt(self) -> None:
-        """Stop verifying: the pipeline ends, or the node has reopened."""
+        """Stop verifying: the pipeline ends."""
         self.verifying = None
 
-    def refusal(self, memory: Memory, request: LoadCheckpoint) -> Failure | None:
+    def refusal(self, memory: Memory, operation: LoadCheckpoint) -> Failure | None:
         """Why a checkpoint cannot be loaded, judged without its files; None if it can."""
+        if self.queue:
+            return refusal("Another checkpoint is being loaded", "Ask again when it is.")
+        return self._not_loadable(memory, operation)
+
+    def _not_loadable(self, memory: Memory, request: LoadCheckpoint) -> Failure | None:
         kept = [each.step for each in memory.journal.checkpoints]
         if request.step not in kept:
             known = ", ".join(map(str, kept)) or "none"
@@ -85,37 +85,38 @@ class LoadJob(Job):
             )
         return None
 
-    def begin(self, memory: Memory, now: float) -> list[Effect]:
+    def begin(self, memory: Memory) -> list[Effect]:
         """Order the node to verify the files of the first requested checkpoint."""
         if memory.checkpoint.under_way is not None:
             return []
         if self.verifying is not None and self.verifying.opened == memory.node.opened:
             return []
         number, request = self.queue[0]
-        refused = self.refusal(memory, request)
+        refused = self._not_loadable(memory, request)
         if refused is not None:
-            return self._refuse(memory, refused, now)
+            return self._refuse(memory, refused)
         assert memory.node.opened is not None
         checkpoint = next(each for each in memory.journal.checkpoints if each.step == request.step)
-        self.verifying = Verifying(checkpoint, number, memory.node.opened, now)
+        self.verifying = Verifying(checkpoint, number, memory.node.opened, memory.now)
         return [Give(check_order(checkpoint, whole=True, asked=number))]
 
-    def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
+    def handle(self, memory: Memory, event: Event) -> list[Effect]:
         """Advance the first request: files are verified, time is up, or the branch is made."""
         match memory.phase, event:
             case Idle(), NodeReported(report):
-                return self._on_report(memory, report, now)
+                return self._on_report(memory, report)
             case Idle(), TimePassed() if self.verifying is not None:
                 seconds = memory.settings.deadlines.check
-                if now >= self.verifying.since + seconds:
+                if memory.now >= self.verifying.since + seconds:
                     late = deadline_failure("A checkpoint's files were", seconds)
-                    return self._refuse(memory, late, now)
+                    return self._refuse(memory, late)
             case Branching(_, number), BranchMade(journal):
-                self.queue.popleft()
+                self.queue.pop(0)
                 adopt_journal(memory, journal)
                 answer = Answer(number, step=journal.step)
-                others = refuse_waiting(memory, "The pipeline was rewound, without this request")
-                return [answer, *others, *reopen(memory, now, rewound=True)]
+                why = "The pipeline was rewound, without this request"
+                others = refuse_requests(memory.moving.take_queue(), why)
+                return [answer, *others, *reopen(memory, rewound=True)]
         return []
 
     def wakes_at(self, memory: Memory) -> list[float]:
@@ -125,13 +126,11 @@ class LoadJob(Job):
         return [self.verifying.since + memory.settings.deadlines.check]
 
     def withdraw(self) -> tuple[int, ...]:
-        """Drop all requests; returns their numbers."""
-        numbers = tuple(number for number, _ in self.queue)
-        self.queue.clear()
+        """Drop all requests and the verification."""
         self.verifying = None
-        return numbers
+        return self.take_queue()
 
-    def _on_report(self, memory: Memory, report: NodeReport, now: float) -> list[Effect]:
+    def _on_report(self, memory: Memory, report: NodeReport) -> list[Effect]:
         """Make the branch once the node has read all files."""
         under_way, checked = self.verifying, report.checked
         if under_way is None or checked is None or report.opened != under_way.opened:
@@ -140,20 +139,20 @@ class LoadJob(Job):
         if (checked.step, checked.asked) != (checkpoint.step, under_way.number):
             return []
         if checked.failure is not None:
-            return self._refuse(memory, _damaged(memory, checkpoint.step, checked.failure), now)
+            return self._refuse(memory, _damaged(memory, checkpoint.step, checked.failure))
         if checked.files_done < checked.files:
             if checked.files_done > under_way.files_done:
-                self.verifying = replace(under_way, since=now, files_done=checked.files_done)
+                self.verifying = replace(under_way, since=memory.now, files_done=checked.files_done)
             return []
         self.verifying = None
         memory.phase = Branching(checkpoint, under_way.number)
         return [MakeBranch(checkpoint)]
 
-    def _refuse(self, memory: Memory, why: Failure, now: float) -> list[Effect]:
+    def _refuse(self, memory: Memory, why: Failure) -> list[Effect]:
         """Refuse the first request. At the start this fails the pipeline, else it continues."""
-        number, _ = self.queue.popleft()
+        number, _ = self.queue.pop(0)
         self.verifying = None
-        return fail_pipeline(memory, why, now) if number == REWIND else [Answer(number, why)]
+        return fail_pipeline(memory, why) if number == REWIND else [Answer(number, why)]
 
 
 def _damaged(memory: Memory, step: int, failure: Failure) -> Failure:

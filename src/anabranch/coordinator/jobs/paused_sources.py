@@ -8,10 +8,10 @@ coordinator, and we adopt it. If it is lower, an order is lost or on its way, an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch.coordinator.closing import refusal
-from anabranch.coordinator.effects import Effect, Give
+from anabranch.coordinator.effects import Answer, Effect, Give
 from anabranch.coordinator.events import Event, NodeReported
 from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.operations import PauseSource, StartSource
@@ -22,19 +22,23 @@ from anabranch.protocol.node import Failure, NodeReport, PausedSources, SourcesO
 if TYPE_CHECKING:
     from anabranch.coordinator.memory import Memory
 
+SourceOperation: TypeAlias = PauseSource | StartSource
+
 
 @dataclass(slots=True)
-class PausedSourcesJob(Job):
+class PausedSourcesJob(Job[SourceOperation]):
     """The sources of the dataflow, and which of them are paused."""
 
+    takes = (PauseSource, StartSource)
     #: all sources, as the node reported them
     names: tuple[str, ...] = ()
     paused: PausedSources = field(default_factory=PausedSources)
     #: when the node last got the order
     given: float = 0.0
 
-    def refusal(self, source: str) -> Failure | None:
+    def refusal(self, memory: Memory, operation: SourceOperation) -> Failure | None:
         """Why a source can be neither paused nor started; None if it can."""
+        source = operation.source
         if source in self.names:
             return None
         if not self.names:
@@ -43,21 +47,18 @@ class PausedSourcesJob(Job):
         known = ", ".join(map(repr, self.names))
         return refusal(f"There is no source {source!r}", f"Sources: {known}.")
 
-    def ask(self, memory: Memory, request: PauseSource | StartSource, now: float) -> list[Effect]:
-        """Pause or start a source. Idempotent."""
-        names = set(self.paused.names)
-        match request:
-            case PauseSource(source):
-                names.add(source)
-            case StartSource(source):
-                names.discard(source)
-        if names == set(self.paused.names):
-            return []
-        number = max(self.paused.number, memory.leader * OPENS) + 1
+    def ask(self, memory: Memory, number: int, operation: SourceOperation) -> list[Effect]:
+        """Pause or start a source. Idempotent, and answered at once."""
+        answer = Answer(number, step=memory.step)
+        names, pause = set(self.paused.names), isinstance(operation, PauseSource)
+        if pause == (operation.source in names):
+            return [answer]
+        names ^= {operation.source}
+        following = max(self.paused.number, memory.leader * OPENS) + 1
         known = tuple(each for each in self.names if each in names)
-        self.paused = PausedSources(number, known)
+        self.paused = PausedSources(following, known)
         # A node that has not reported yet gets it with its order to open.
-        return [] if memory.node.report is None else self._give(now)
+        return [answer] if memory.node.report is None else [*self._give(memory), answer]
 
     def adopt(self, report: NodeReport) -> None:
         """Adopt what an earlier coordinator has paused."""
@@ -65,16 +66,16 @@ class PausedSourcesJob(Job):
         if report.paused.number > self.paused.number:
             self.paused = report.paused
 
-    def handle(self, memory: Memory, event: Event, now: float) -> list[Effect]:
+    def handle(self, memory: Memory, event: Event) -> list[Effect]:
         """Repeat the order while the open node applies an older one."""
         match event:
             case NodeReported(report) if report.paused.number < self.paused.number:
                 if report.opened != memory.node.opened or isinstance(memory.phase, Closing):
                     return []
-                if now >= self.given + 4 * memory.settings.deadlines.again:
-                    return self._give(now)
+                if memory.now >= self.given + 4 * memory.settings.deadlines.again:
+                    return self._give(memory)
         return []
 
-    def _give(self, now: float) -> list[Effect]:
-        self.given = now
+    def _give(self, memory: Memory) -> list[Effect]:
+        self.given = memory.now
         return [Give(SourcesOrder(self.paused))]

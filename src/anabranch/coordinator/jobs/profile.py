@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anabranch.coordinator.closing import refusal
+from anabranch.coordinator.closing import needs_commit, needs_steps, refusal
 from anabranch.coordinator.effects import Answer, Effect
 from anabranch.coordinator.jobs.port import Job
+from anabranch.coordinator.operations import ProfileWorker
 from anabranch.coordinator.plans import current_placement
 from anabranch.protocol.node import Failure, StepResult
 from anabranch.records.plan import Plan
-from anabranch.records.profiles import ProfileRequest
 from anabranch.records.shares import members
 
 if TYPE_CHECKING:
@@ -27,18 +27,17 @@ MOST_WAITING = 64
 
 
 @dataclass(slots=True)
-class ProfileJob(Job):
+class ProfileJob(Job[ProfileWorker]):
     """A queue of profile requests that no committed step has served."""
 
-    waiting: tuple[tuple[int, ProfileRequest], ...] = ()
+    takes = (ProfileWorker,)
 
-    def ask(self, number: int, request: ProfileRequest) -> None:
-        """Queue a request."""
-        self.waiting = (*self.waiting, (number, request))
-
-    def refusal(self, memory: Memory, request: ProfileRequest) -> Failure | None:
+    def refusal(self, memory: Memory, operation: ProfileWorker) -> Failure | None:
         """Why a request cannot be served; None if it can."""
-        if len(self.waiting) >= MOST_WAITING:
+        request, refused = operation.request, needs_commit(memory) or needs_steps(memory)
+        if refused is not None:
+            return refused
+        if len(self.queue) >= MOST_WAITING:
             what = f"{MOST_WAITING} profiles wait for a step, which is the most"
             return refusal(what, "They come with the next step that reads something.")
         keyed = [each for each in current_placement(memory) if not each.source]
@@ -58,8 +57,8 @@ class ProfileJob(Job):
         request = plan.profile
         if request is msgspec.UNSET:
             return []
-        numbers = [number for number, each in self.waiting if each == request]
-        self.waiting = tuple(each for each in self.waiting if each[1] != request)
+        numbers = [number for number, each in self.queue if each.request == request]
+        self.queue = [each for each in self.queue if each[1].request != request]
         if result.profiles:
             return [Answer(each, None, plan.step, result.profiles) for each in numbers]
         gone = refusal(
@@ -67,8 +66,3 @@ class ProfileJob(Job):
             "Look at the status, ask again.",
         )
         return [Answer(each, gone) for each in numbers]
-
-    def withdraw(self) -> tuple[int, ...]:
-        """Drop all requests; returns their numbers."""
-        numbers, self.waiting = tuple(number for number, _ in self.waiting), ()
-        return numbers

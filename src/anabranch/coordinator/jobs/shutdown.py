@@ -17,7 +17,7 @@ from anabranch.coordinator.effects import Effect
 from anabranch.coordinator.jobs.port import Job
 from anabranch.coordinator.operations import ShutDownPipeline
 from anabranch.coordinator.phases import Idle
-from anabranch.protocol.node import Failure
+from anabranch.protocol.node import CommitOrder, Failure
 
 if TYPE_CHECKING:
     from anabranch.coordinator.memory import Memory
@@ -29,25 +29,22 @@ TRIES = 5
 class ShutdownProgress(msgspec.Struct, frozen=True):
     """The progress of a shutdown: ``began`` is its start, with the state that ``opened`` names.
 
-    ``progress_at`` is when a sink last published, ``published`` the step each had then. ``tries``
-    checkpoints have failed, the last with ``failure``; the next try is at ``again_at``.
+    ``progress_at`` is when a sink last published, ``published`` the step each had then.
     """
 
     began: float
     opened: int | None
     published: dict[str, int]
     progress_at: float
-    tries: int = 0
-    failure: Failure | None = None
-    again_at: float = 0.0
 
 
 @dataclass(slots=True)
-class ShutdownJob(Job):
+class ShutdownJob(Job[ShutDownPipeline]):
     """The requests to shut down, and the progress."""
 
+    takes = (ShutDownPipeline,)
+    #: one request for ``at_once`` decides for all
     request: ShutDownPipeline | None = None
-    numbers: tuple[int, ...] = ()
     #: the progress, once nothing else is left to do
     down: ShutdownProgress | None = None
 
@@ -56,37 +53,31 @@ class ShutdownJob(Job):
         """Whether to end without waiting for anything."""
         return self.request is not None and self.request.at_once
 
-    def ask(self, number: int, request: ShutDownPipeline) -> None:
-        """Request a shutdown. One request for ``at_once`` decides for all."""
-        self.numbers = (*self.numbers, number)
-        if self.request is None or request.at_once:
-            self.request = request
+    def ask(self, memory: Memory, number: int, operation: ShutDownPipeline) -> list[Effect]:
+        """Request a shutdown, which is answered at the end."""
+        self.queue.append((number, operation))
+        if self.request is None or operation.at_once:
+            self.request = operation
+        return []
 
     def restart(self) -> None:
         """Forget the progress: other work has come up, or a checkpoint is durable."""
         self.down = None
 
-    def checkpoint_failed(self, failure: Failure, now: float, again: float) -> None:
-        """Schedule a retry of the last checkpoint, with backoff."""
-        down = self.down
-        if down is not None:
-            again_at = now + again * 2**down.tries
-            self.down = replace(down, tries=down.tries + 1, failure=failure, again_at=again_at)
-
-    def advance(self, memory: Memory, now: float) -> list[Effect]:
+    def advance(self, memory: Memory) -> list[Effect]:
         """Take a checkpoint, wait for the sinks, and close."""
         memory.load.interrupt()
         if self.at_once:
-            return close(memory, now)
-        down = self.down = self._progress(memory, now)
+            return close(memory)
+        down = self.down = self._progress(memory)
         if memory.checkpoint.under_way is not None:
             return []
         if _lacks_checkpoint(memory):
-            return _take_last_checkpoint(memory, down, now)
-        if not memory.outputs:
-            return close(memory, now)
-        if now >= down.progress_at + memory.settings.deadlines.publish:
-            return fail_pipeline(memory, _sink_stuck(memory), now)
+            return _take_last_checkpoint(memory, down)
+        if not memory.outputs and _knows_last_commit(memory):
+            return close(memory)
+        if memory.now >= down.progress_at + memory.settings.deadlines.publish:
+            return fail_pipeline(memory, _sink_stuck(memory))
         return []
 
     def wakes_at(self, memory: Memory) -> list[float]:
@@ -96,36 +87,40 @@ class ShutdownJob(Job):
         if down is None or busy or not isinstance(memory.phase, Idle):
             return []
         if _lacks_checkpoint(memory):
-            return [] if down.failure is None else [down.again_at]
+            delayed = memory.checkpoint.delayed
+            return [] if delayed is None else [delayed.again_at]
         return [down.progress_at + memory.settings.deadlines.publish] if memory.outputs else []
 
-    def withdraw(self) -> tuple[int, ...]:
-        """Drop all requests; returns their numbers."""
-        numbers, self.numbers = self.numbers, ()
-        return numbers
-
-    def waiting_for(self, memory: Memory, down: ShutdownProgress) -> str | None:
+    def waiting_for(self, memory: Memory) -> str | None:
         """What the shutdown waits for, as text for the status."""
         if memory.checkpoint.under_way is not None or _lacks_checkpoint(memory):
-            tried = f"{down.tries} of {TRIES} tries have failed"
-            why = "" if down.failure is None else f"; {tried}: {down.failure.what}"
-            return f"the last checkpoint{why}"
+            failed = memory.checkpoint.delayed
+            if failed is None:
+                return "the last checkpoint"
+            tried = f"{failed.tries} of {TRIES} tries have failed"
+            return f"the last checkpoint; {tried}: {failed.failure.what}"
         if not memory.outputs:
-            return None
-        sink, step = memory.slowest
-        waiting = f"{len(memory.outputs)} steps to be published"
-        return f"{waiting}: sink {sink!r} has published up to step {step}"
+            told = _knows_last_commit(memory)
+            return None if told else f"the node to hear that step {memory.step} is committed"
+        return f"{len(memory.outputs)} steps to be published: {memory.slowest_text}"
 
-    def _progress(self, memory: Memory, now: float) -> ShutdownProgress:
+    def _progress(self, memory: Memory) -> ShutdownProgress:
         """The current progress; reopened state or a newly published step restarts the clock."""
         down, opened, published = self.down, memory.node.opened, memory.published
         if down is None:
-            return ShutdownProgress(now, opened, published, now)
+            memory.checkpoint.retry_at_once()
+            return ShutdownProgress(memory.now, opened, published, memory.now)
         if down.opened != opened:
-            return replace(down, began=now, opened=opened, published=published, progress_at=now)
+            down = replace(down, began=memory.now, opened=opened, progress_at=memory.now)
+            return replace(down, published=published)
         if down.published != published:
-            return replace(down, published=published, progress_at=now)
+            return replace(down, published=published, progress_at=memory.now)
         return down
+
+
+def _knows_last_commit(memory: Memory) -> bool:
+    """Whether no commit waits to be told to the node again: it tells its sources as it closes."""
+    return not any(isinstance(order, CommitOrder) for order in memory.node.again)
 
 
 def _lacks_checkpoint(memory: Memory) -> bool:
@@ -133,27 +128,22 @@ def _lacks_checkpoint(memory: Memory) -> bool:
     return memory.step > kept and memory.replay.under_way is None
 
 
-def _take_last_checkpoint(memory: Memory, down: ShutdownProgress, now: float) -> list[Effect]:
+def _take_last_checkpoint(memory: Memory, down: ShutdownProgress) -> list[Effect]:
     """Take the last checkpoint, retry it after a delay, or give up."""
-    if down.failure is None:
-        return memory.checkpoint.begin(memory, now)
-    if down.tries >= TRIES or now >= down.began + memory.settings.deadlines.check:
-        return fail_pipeline(memory, _checkpoint_failure(down.failure), now)
-    return memory.checkpoint.begin(memory, now) if now >= down.again_at else []
-
-
-def _checkpoint_failure(failure: Failure) -> Failure:
-    what = f"The last checkpoint failed: {failure.what}"
-    return Failure(failure.code, what, failure.where, failure.do)
+    delayed, give_up_at = memory.checkpoint.delayed, down.began + memory.settings.deadlines.check
+    if delayed is not None and (delayed.tries >= TRIES or memory.now >= give_up_at):
+        what = f"The last checkpoint failed: {delayed.failure.what}"
+        return fail_pipeline(memory, replace(delayed.failure, what=what))
+    due = delayed is None or memory.now >= delayed.again_at
+    return memory.checkpoint.begin(memory) if due else []
 
 
 def _sink_stuck(memory: Memory) -> Failure:
-    sink, step = memory.slowest
     seconds = memory.settings.deadlines.publish
     return Failure(
         "coordinator.deadline",
-        f"Sink {sink!r} has published nothing for {seconds:g} seconds: it has step {step}, and "
-        f"{len(memory.outputs)} steps wait",
+        f"No sink has published anything for {seconds:g} seconds, and {len(memory.outputs)} steps "
+        f"wait: {memory.slowest_text}",
         do="Nothing is lost: their output stays staged, and the next start publishes it. See what "
         "the sink waits for.",
     )

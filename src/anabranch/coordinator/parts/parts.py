@@ -8,25 +8,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from anabranch.coordinator.parts.port import CommitContext, P, Pairs, Part, PlanContext, V
+from anabranch.coordinator.parts.port import CommitContext, P, Part, PlanContext, V
+from anabranch.coordinator.parts.rescale import RESCALE
+from anabranch.coordinator.parts.sources import SOURCES
 from anabranch.records.commit import Commit
-from anabranch.records.placed import Assignment
-from anabranch.records.plan import Plan, PlannedPart, WorkerMessage
+from anabranch.records.plan import Plan, PlannedPart, RegionMessage, WorkerMessage
 
 AnyPart: TypeAlias = Part[Any, Any]
 
+STANDARD: tuple[AnyPart, ...] = (SOURCES, RESCALE)
+"""The parts that every pipeline has."""
+
 _encode = msgspec.json.Encoder().encode
-
-
-@dataclass(frozen=True, slots=True)
-class PartPlans:
-    """What all parts together add to a plan."""
-
-    parts: dict[str, PlannedPart]
-    messages: tuple[WorkerMessage, ...] = ()
-    placement: tuple[Assignment, ...] | None = None
-    helping: Pairs = ()
-    helping_next: Pairs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +63,38 @@ class Parts:
         }
         return replace(self, values={**self.values, **planned})
 
-    def plan(self, context: PlanContext, *, kept: Plan | None = None) -> PartPlans:
-        """What the next step does for the parts.
+    def plan(self, plan: Plan, context: PlanContext) -> Plan:
+        """The plan with what it does for the parts.
 
-        When a plan is revised (``kept``), only the parts that plan the placement plan again.
+        In a revision, only the parts that plan the placement plan again.
         """
-        asked = [part for part in self.kinds if kept is None or part.placed]
-        found = [(part, plan) for part in asked if (plan := part.plan(self.get(part), context))]
-        for part, plan in found:
+        asked = [part for part in self.kinds if not plan.revision or part.placed]
+        found = [(part, made) for part in asked if (made := part.plan(self.get(part), context))]
+        for part, made in found:
             # A revision plans these anew for its own workers; those of other parts would be lost.
-            addressed = plan.messages or plan.helping or plan.placement is not None
-            assert part.placed or not addressed, f"{part.name} addresses workers: not placed"
-        placements = [plan.placement for _, plan in found if plan.placement is not None]
+            addressed = made.messages or made.helping or made.placement is not None
+            assert part.placed or not addressed, f"{part.name} addresses single workers: not placed"
+        placements = [made.placement for _, made in found if made.placement is not None]
         assert len(placements) <= 1, "two parts place bins"
-        nexts = [plan.helping_next for _, plan in found if plan.helping_next is not None]
         names = {part.name for part in asked}
-        others = {} if kept is None else {n: p for n, p in kept.parts.items() if n not in names}
-        made = {
-            part.name: PlannedPart(_raw(self.get(part)), _raw(plan.planned)) for part, plan in found
-        }
-        return PartPlans(
-            {**others, **made},
-            tuple(
+        parts = {name: kept for name, kept in plan.parts.items() if name not in names}
+        for part, made in found:
+            said = tuple(RegionMessage(r, _raw(message)) for r, message in made.region_messages)
+            parts[part.name] = PlannedPart(_raw(self.get(part)), _raw(made.planned), said)
+        nexts = [made.helping_next for _, made in found if made.helping_next is not None]
+        return msgspec.structs.replace(
+            plan,
+            parts=parts,
+            messages=tuple(
                 WorkerMessage(region, worker, _raw(message))
-                for _, plan in found
-                for region, worker, message in plan.messages
+                for _, made in found
+                for region, worker, message in made.messages
             ),
-            placements[0] if placements else None,
-            tuple(sorted({pair for _, plan in found for pair in plan.helping})),
-            tuple(sorted({pair for pairs in nexts for pair in pairs})) if nexts else None,
+            placement=placements[0] if placements else plan.placement,
+            helping=tuple(sorted({pair for _, made in found for pair in made.helping})),
+            helping_next=tuple(sorted({pair for pairs in nexts for pair in pairs}))
+            if nexts
+            else None,
         )
 
     def after_commit(self, context: CommitContext) -> Parts:

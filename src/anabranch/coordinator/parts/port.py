@@ -50,8 +50,9 @@ class PlanContext:
 class PartPlan:
     """What a part adds to a plan.
 
-    ``planned`` is journalled with the plan and passed to ``after_commit``. ``messages`` go to
-    workers, each by region and worker. Only one part may set ``placement``. ``helping`` and
+    ``planned`` is journalled with the plan and passed to ``after_commit``. ``region_messages`` go
+    to every worker with a task of the region, in every revision of the plan. ``messages`` go to
+    single workers, each by region and worker. Only one part may set ``placement``. ``helping`` and
     ``helping_next`` are workers that have a task without owning bins: see ``Plan``.
     """
 
@@ -60,6 +61,7 @@ class PartPlan:
     placement: tuple[Assignment, ...] | None = None
     helping: Pairs = ()
     helping_next: Pairs | None = None
+    region_messages: tuple[tuple[str, Message], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,9 @@ class CommitContext:
 class Part(ABC, Generic[V, P]):
     """One committed part. Stateless: everything it knows is in the value passed to it.
 
-    ``placed`` parts plan the placement, and only they may address workers. When a plan is revised,
-    they plan again; what the other parts planned stays, because the result may depend on it.
+    When a plan is revised, ``placed`` parts plan again. What the others have planned stays, because
+    the result may depend on it. So only ``placed`` parts may address single workers, which a
+    revision may not have; the others address regions.
     """
 
     name: ClassVar[str]

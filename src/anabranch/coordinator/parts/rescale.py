@@ -8,7 +8,6 @@ from __future__ import annotations
 import msgspec
 
 from anabranch.coordinator.parts.port import CommitContext, Pairs, Part, PartPlan, PlanContext
-from anabranch.records.commit import Commit
 from anabranch.records.shares import members
 from anabranch.rescale.assignments import later_than
 from anabranch.rescale.controller import (
@@ -85,11 +84,6 @@ class RescalePart(Part[Rescale, StepMoves]):
 
 
 RESCALE = RescalePart()
-
-
-def rescale_of(commit: Commit | None) -> Rescale:
-    """The progress of rescaling at a commit."""
-    return RESCALE.of(commit)
 
 
 def helping_workers(moves: StepMoves) -> Pairs:

@@ -69,16 +69,14 @@ def together(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
     return (_filtered(aggregate, text, struct),)
 
 
-def second_of_pair(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """Carry the second argument as a double, NULL if either is."""
-    value = _where_all(aggregate, _double(aggregate.arguments[1]))
-    return (_filtered(aggregate, value, pa.float64()),)
+def part_of_pair(place: int) -> Carrying:
+    """Carry one argument of a pair as a double, NULL if either is."""
 
+    def carry(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
+        value = _where_all(aggregate, _double(aggregate.arguments[place]))
+        return (_filtered(aggregate, value, pa.float64()),)
 
-def first_of_pair(aggregate: AggregateCall, types: Types) -> tuple[Carried, ...]:
-    """Carry the first argument as a double, NULL if either is."""
-    value = _where_all(aggregate, _double(aggregate.arguments[0]))
-    return (_filtered(aggregate, value, pa.float64()),)
+    return carry
 
 
 def _where_all(aggregate: AggregateCall, value: str) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.value import AggregateCall, Types
 from anabranch.dataflow.types.schema import type_text
-from anabranch.dataflow.types.type_names import MAX_PRECISION
+from anabranch.dataflow.types.schema_reader import MAX_PRECISION
 from anabranch.errors import InvalidAggregate
+
+Result: TypeAlias = Callable[[AggregateCall, Types], pa.DataType]
 
 
 def bigint(aggregate: AggregateCall, types: Types) -> pa.DataType:
@@ -76,11 +79,20 @@ def comparable(aggregate: AggregateCall, types: Types, place: int = 0) -> pa.Dat
     return types[place]
 
 
-def truth(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """A boolean, from booleans."""
-    if not pa.types.is_boolean(types[0]):
-        raise _undefined(aggregate, 0, types[0], "a condition")
-    return types[0]
+def _only(fits: Callable[[pa.DataType], bool], instead: str) -> Result:
+    """The type of the argument, which must fit; ``instead`` says what to write, ``{}`` the text."""
+
+    def result(aggregate: AggregateCall, types: Types) -> pa.DataType:
+        if not fits(types[0]):
+            raise _undefined(aggregate, 0, types[0], instead.format(aggregate.arguments[0]))
+        return types[0]
+
+    return result
+
+
+truth = _only(pa.types.is_boolean, "a condition")
+bits = _only(pa.types.is_integer, "cast({} as bigint)")
+text = _only(pa.types.is_string, "cast({} as string)")
 
 
 def counted_if(aggregate: AggregateCall, types: Types) -> pa.DataType:
@@ -96,13 +108,6 @@ def counted_distinct(aggregate: AggregateCall, types: Types) -> pa.DataType:
     return pa.int64()
 
 
-def bits(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """An integer, from integers."""
-    if not pa.types.is_integer(types[0]):
-        raise _undefined(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as bigint)")
-    return types[0]
-
-
 def listed(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """An array of all values."""
     return pa.list_(same(aggregate, types))
@@ -111,13 +116,6 @@ def listed(aggregate: AggregateCall, types: Types) -> pa.DataType:
 def set_of(aggregate: AggregateCall, types: Types) -> pa.DataType:
     """An array of the distinct values."""
     return pa.list_(comparable(aggregate, types))
-
-
-def text(aggregate: AggregateCall, types: Types) -> pa.DataType:
-    """A string, concatenated from strings."""
-    if not pa.types.is_string(types[0]):
-        raise _undefined(aggregate, 0, types[0], f"cast({aggregate.arguments[0]} as string)")
-    return types[0]
 
 
 def percentiles(aggregate: AggregateCall, types: Types) -> pa.DataType:
@@ -131,9 +129,6 @@ def quantiles(aggregate: AggregateCall, types: Types) -> pa.DataType:
     if not (_is_number(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
         raise _undefined(aggregate, 0, kind, f"cast({aggregate.arguments[0]} as double)")
     return _per_percentage(aggregate, kind)
-
-
-Result = Callable[[AggregateCall, Types], pa.DataType]
 
 
 def _per_percentage(aggregate: AggregateCall, kind: pa.DataType) -> pa.DataType:

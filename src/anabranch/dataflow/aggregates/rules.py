@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates import carrying, results
@@ -25,8 +25,7 @@ MANY = 1 << 30
 """Any number of arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One aggregate function.
 
     ``usage`` shows how to call it. ``least`` and ``most`` bound the number of expressions, and
@@ -149,10 +148,10 @@ _RULES = (
         carrying=carrying.not_null,
         nullable=False,
     ),
-    _pair("regr_avgx", carrying.second_of_pair),
-    _pair("regr_avgy", carrying.first_of_pair),
-    _pair("regr_sxx", carrying.second_of_pair),
-    _pair("regr_syy", carrying.first_of_pair),
+    _pair("regr_avgx", carrying.part_of_pair(1)),
+    _pair("regr_avgy", carrying.part_of_pair(0)),
+    _pair("regr_sxx", carrying.part_of_pair(1)),
+    _pair("regr_syy", carrying.part_of_pair(0)),
     _pair("regr_sxy"),
     _pair("regr_slope"),
     _pair("regr_intercept"),
@@ -237,6 +236,18 @@ WITHIN_GROUP: Mapping[str, str] = {
     "percentile_disc": "percentile_disc",
 }
 
+_ROUNDING = frozenset({"sum", "avg", "regr_avgx", "regr_avgy"})
+"""Exact in any order, except over floating-point numbers."""
+
+_ALWAYS = frozenset(
+    {
+        *("min_by", "max_by", "first", "last", "any_value", "collect_list", "listagg"),
+        *("var_samp", "var_pop", "stddev_samp", "stddev_pop", "skewness", "kurtosis"),
+        *("covar_pop", "covar_samp", "corr", "regr_sxx", "regr_syy", "regr_sxy"),
+        *("regr_slope", "regr_intercept", "regr_r2"),
+    }
+)
+
 
 def result_type(
     aggregate: AggregateCall, types: Sequence[pa.DataType | None]
@@ -275,3 +286,16 @@ def refuse_collated(aggregate: AggregateCall, argument: pa.Field) -> None:
         do="State is compared byte by byte: use "
         f"{aggregate.function}({aggregate.arguments[0]} collate UTF8_BINARY).",
     )
+
+
+def order_matters(function: str, carried: Sequence[pa.DataType]) -> bool:
+    """Whether another row order could change the result.
+
+    ``function`` is the name of a rule, ``carried`` the types of its carried columns.
+
+    >>> order_matters("sum", [pa.int64()]), order_matters("sum", [pa.float64()])
+    (False, True)
+    """
+    if function in _ROUNDING:
+        return bool(pa.types.is_floating(carried[0]))
+    return function in _ALWAYS

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 #: A constant in a call: percentages, an accuracy, a flag or a delimiter.
@@ -12,8 +12,7 @@ Parameter: TypeAlias = float | bool | str | tuple[float, ...]
 Types: TypeAlias = tuple[pa.DataType, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateCall:
+class AggregateCall(msgspec.Struct, frozen=True):
     """A call of an aggregate function: its SQL arguments, constants and filter.
 
     ``function`` is the name of a rule: aliases are resolved, and ``f(distinct x)`` is a function of

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
-class Transformed:
+class Transformed(msgspec.Struct, frozen=True):
     """The result of a transform: its columns, and whether rows keep their ``_ord``."""
 
     columns: pa.Schema

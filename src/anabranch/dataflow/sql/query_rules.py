@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from anabranch.errors import ForbiddenFunction, ForbiddenRelation, NotAQuery, UnknownOperator
 
@@ -64,11 +65,11 @@ OTHER_FUNCTIONS = frozenset(
 _QUOTED_OR_COMMENT = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL
 )
+_IDENTIFIER = re.compile(r"\bidentifier\s*\(", re.IGNORECASE)
 _BUILT_IN = (("builtin",), ("system", "builtin"))
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True):
     """What the parser found in a query, before any name is resolved."""
 
     root: str
@@ -80,8 +81,7 @@ class Parsed:
     named_by_expression: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(msgspec.Struct, frozen=True):
     """A leaf of the analyzed query: what it reads; ``rows`` is set for a range."""
 
     kind: str
@@ -120,8 +120,34 @@ def has_several_statements(text: str) -> bool:
     >>> has_several_statements("select ';' -- ;"), has_several_statements("select 1; select 2")
     (False, True)
     """
-    bare = _QUOTED_OR_COMMENT.sub(lambda found: "" if found[0][0] in "-/" else "x", text)
-    return sum(bool(part.strip()) for part in bare.split(";")) > 1
+    return sum(bool(part.strip()) for part in _bare(text).split(";")) > 1
+
+
+def _bare(text: str) -> str:
+    """A text without comments, and without what is quoted in it."""
+    return _QUOTED_OR_COMMENT.sub(lambda found: " " if found[0][0] in "-/" else "x", text)
+
+
+def names_by_expression(text: str) -> bool:
+    """Whether a name in the text is written as ``identifier(…)``.
+
+    Spark's parser puts a constant one in its place at once: the plan does not show it.
+
+    >>> names_by_expression("select 1 from Identifier /* of */ ('t')")
+    True
+    >>> names_by_expression("select identifier, 'identifier(x)' from t")
+    False
+    """
+    return _IDENTIFIER.search(_bare(text)) is not None
+
+
+def check_resolved(names: Iterable[str], group_of: Callable[[str], str | None]) -> None:
+    """Raise ``ForbiddenFunction`` unless functions that names resolved to are allowed.
+
+    ``current_user`` is a name to the parser, and a function once it is resolved.
+    """
+    for name in names:
+        _check_function((name,), group_of)
 
 
 def check_leaves(leaves: Iterable[Leaf], operators: Collection[str]) -> None:

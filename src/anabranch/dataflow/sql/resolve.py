@@ -7,8 +7,8 @@ expressions, and those over a column of unknown type, have an unknown type.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from anabranch.dataflow.findings import Finding, choose_among
@@ -21,23 +21,15 @@ from anabranch.dataflow.types.schema import type_text
 Expression = tuple[str | None, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """The columns of some expressions; ``open`` if there may be more than these."""
 
     columns: tuple[Column, ...] = ()
     open: bool = False
     findings: tuple[Finding, ...] = ()
 
-    def __add__(self, other: Resolved) -> Resolved:
-        """Concatenate both results."""
-        return Resolved(
-            self.columns + other.columns, self.open or other.open, self.findings + other.findings
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class Resolver:
+class Resolver(msgspec.Struct, frozen=True):
     """Resolves expressions over rows, with or without an analyzer."""
 
     analyzer: Analyzer | None
@@ -64,7 +56,13 @@ class Resolver:
     def columns(self, row: RowType, expressions: Sequence[Expression]) -> Resolved:
         """The columns of these expressions; ``*`` stands for all columns of the row."""
         if self.analyzer is None:
-            return _sum(_resolve_plain(row, expression) for expression in expressions)
+            # Spark lets an expression refer to the alias of another one beside it.
+            aliases = [a for name, text in expressions if not name and (a := split_alias(text)[1])]
+            scope = RowType((*row.columns, *map(unknown, aliases)), open=row.open)
+            return _sum(
+                _resolve_plain(row if text.strip() == "*" else scope, (name, text))
+                for name, text in expressions
+            )
         schema = row.schema()
         if schema is None:
             return _sum(self._resolve_open(row, expression) for expression in expressions)
@@ -121,10 +119,12 @@ def no_column(row: RowType, name: str) -> Finding:
 
 
 def _sum(parts: Iterable[Resolved]) -> Resolved:
-    total = Resolved()
-    for part in parts:
-        total += part
-    return total
+    every = list(parts)
+    return Resolved(
+        tuple(column for part in every for column in part.columns),
+        any(part.open for part in every),
+        tuple(finding for part in every for finding in part.findings),
+    )
 
 
 def _bad_sql(row: RowType, text: str, error: str) -> Finding:

@@ -7,13 +7,12 @@ Checks skip what is unknown, so that one mistake is reported once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column. ``field`` is None if its type is unknown."""
 
     name: str
@@ -37,8 +36,7 @@ class Column:
         return hash(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class RowType:
+class RowType(msgspec.Struct, frozen=True):
     """The columns of a stream's rows, in order.
 
     ``open``: there may be more columns than those listed. Names are case-insensitive, as in Spark.

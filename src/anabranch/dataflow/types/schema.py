@@ -16,8 +16,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from anabranch.dataflow.sql.sql_text import quote_if_needed, sql_literal
-from anabranch.dataflow.types.schema_reader import read_columns
-from anabranch.dataflow.types.type_names import COLLATION, COMMENT, KNOWN, SIMPLE
+from anabranch.dataflow.types.schema_reader import COLLATION, COMMENT, KNOWN, SIMPLE, read_columns
 from anabranch.errors import InvalidSchema
 
 __all__ = ["COLLATION", "COMMENT", "parse_schema", "to_ddl", "type_text", "type_to_ddl"]

@@ -8,22 +8,66 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NoReturn
 
+import msgspec
 import pyarrow as pa
 
 from anabranch.dataflow.sql.sql_text import unquote
-from anabranch.dataflow.types.type_names import (
-    COLLATION,
-    COMMENT,
-    KNOWN,
-    MAX_PRECISION,
-    SIMPLE,
-    SUGGESTIONS,
-    SYNONYMS,
-)
 from anabranch.errors import InvalidSchema
+
+#: Field metadata: the collation of a string column. Without it, strings compare byte by byte.
+COLLATION = b"collation"
+#: Field metadata: the user's comment on a column.
+COMMENT = b"comment"
+
+#: The types without parameters, by the name that ``to_ddl`` writes.
+SIMPLE: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+#: Other names that Spark accepts.
+SYNONYMS: Mapping[str, str] = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "timestamp_ltz": "timestamp",
+    "dec": "decimal",
+    "numeric": "decimal",
+}
+#: Type names of other systems, and what to use instead.
+SUGGESTIONS: Mapping[str, str] = {
+    "bool": "boolean",
+    "str": "string",
+    "text": "string",
+    "char": "string",
+    "character": "string",
+    "varchar": "string",
+    "bytes": "binary",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "float32": "float",
+    "float64": "double",
+    "datetime": "timestamp",
+}
+#: All types, for messages that say what to use.
+KNOWN = ", ".join([*SIMPLE, "decimal(p,s)", "array<…>", "map<…,…>", "struct<…>"])
+MAX_PRECISION = 38
 
 _TOKEN = re.compile(
     r"""\s+ | --[^\n]* | /\*.*?\*/
@@ -36,8 +80,7 @@ _TOKEN = re.compile(
 _ESCAPES: Mapping[str, str] = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(msgspec.Struct, frozen=True):
     kind: str
     text: str
     place: int
@@ -64,8 +107,7 @@ def _fail(text: str, place: int, what: str, do: str) -> NoReturn:
     )
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(msgspec.Struct):
     """The tokens of one text, and the position of the next."""
 
     text: str

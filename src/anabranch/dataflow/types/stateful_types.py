@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
+from msgspec.structs import replace
 
-from anabranch.dataflow.aggregates import (
+from anabranch.dataflow.aggregates.parse import parse_aggregate
+from anabranch.dataflow.aggregates.rules import (
     carried_columns,
     is_nullable,
     order_matters,
-    parse_aggregate,
     refuse_collated,
     result_type,
 )
@@ -29,9 +30,9 @@ from anabranch.dataflow.graph import (
     StatefulBatchesNode,
     StatefulMapNode,
     StatefulNode,
+    label,
 )
 from anabranch.dataflow.handles import MapState, handles_of, overrides, ttl_ns
-from anabranch.dataflow.labels import label
 from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.order_by import order_findings
 from anabranch.dataflow.types.keys import key_findings
@@ -39,6 +40,8 @@ from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.types.typed import TypedAggregate, TypedHandle, TypedNode
 from anabranch.dataflow.validation import Validation, new_row, output_row, read_schema
 from anabranch.errors import InvalidAggregate
+
+_SAVE = "Add load and save: handles move with their keys by themselves."
 
 
 def type_stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> TypedNode:
@@ -201,21 +204,20 @@ def _process(walk: Validation, node: ProcessNode, after: TypedNode) -> TypedNode
         walk.report(node, findings)
         handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl))
     _check_states(walk, node, handles)
-    if not overrides(node.process, "on_rows"):
-        what = f"class {node.process.__qualname__} has no on_rows"
-        walk.report(node, [Finding(what, "Add one: def on_rows(self, key, rows): ….")])
-    if overrides(node.process, "save") is not overrides(node.process, "load"):
-        what = f"class {node.process.__qualname__} has only one of load and save"
-        walk.report(node, [Finding(what, "Add the other.")])
-    for method in ("on_collect", "on_acquire"):
-        if overrides(node.process, method) and not overrides(node.process, "save"):
-            what = f"class {node.process.__qualname__} has {method} but saves nothing"
-            advice = "Add load and save: handles move with their keys by themselves."
-            walk.report(node, [Finding(what, advice)])
-    if overrides(node.process, "on_end") and not (handles or overrides(node.process, "save")):
-        what = f"class {node.process.__qualname__} has on_end but keeps no state"
-        advice = "Add a handle: on_end is called for the keys that have state."
-        walk.report(node, [Finding(what, advice)])
+    name, has = node.process.__qualname__, partial(overrides, node.process)
+    saves = has("save")
+    for wrong, what, do in (
+        (not has("on_rows"), "has no on_rows", "Add one: def on_rows(self, key, rows): …."),
+        (saves is not has("load"), "has only one of load and save", "Add the other."),
+        (has("on_collect") and not saves, "has on_collect but saves nothing", _SAVE),
+        (has("on_acquire") and not saves, "has on_acquire but saves nothing", _SAVE),
+        (
+            has("on_end") and not (handles or saves),
+            "has on_end but keeps no state",
+            "Add a handle: on_end is called for the keys that have state.",
+        ),
+    ):
+        walk.report(node, [Finding(f"class {name} {what}", do)] if wrong else [])
     return replace(after, row=output_row(walk, node), handles=tuple(handles))
 
 

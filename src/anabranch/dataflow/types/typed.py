@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates import AggregateCall
+from anabranch.dataflow.aggregates.value import AggregateCall
 from anabranch.dataflow.graph import Graph, GraphNode
 from anabranch.dataflow.types.row_type import RowType
 
 
-@dataclass(frozen=True, slots=True)
-class TypedAggregate:
+class TypedAggregate(msgspec.Struct, frozen=True):
     """One column of an ``aggregate``: its call, argument types and result field.
 
     Types and field are None only without an analyzer.
@@ -25,8 +24,7 @@ class TypedAggregate:
     field: pa.Field | None
 
 
-@dataclass(frozen=True, slots=True)
-class TypedHandle:
+class TypedHandle(msgspec.Struct, frozen=True):
     """One handle of a ``process`` with its types; with ``value`` None it holds any value.
 
     ``subkey`` is the key of a map's entries, None for other handles.
@@ -43,8 +41,7 @@ class TypedHandle:
         return f"{operator}.{self.attribute}"
 
 
-@dataclass(frozen=True, slots=True)
-class TypedNode:
+class TypedNode(msgspec.Struct, frozen=True):
     """One operator with the types of its output.
 
     ``key`` is the key that distributes its rows and ``region`` the id of the distribution that
@@ -65,8 +62,7 @@ class TypedNode:
     ordered: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(msgspec.Struct, frozen=True):
     """A valid dataflow. ``nodes[id]`` is the node of that id."""
 
     graph: Graph
@@ -79,11 +75,6 @@ class Typed:
     def key(self, id: int) -> pa.Schema | None:
         """The key of a node's output, or None outside a region."""
         key = self.nodes[id].key
-        return None if key is None else self._known(id, key)
-
-    def next_key(self, id: int) -> pa.Schema | None:
-        """The key from ``key_by`` that no distribution has used yet, or None."""
-        key = self.nodes[id].next_key
         return None if key is None else self._known(id, key)
 
     def region(self, id: int) -> int | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from anabranch.dataflow.findings import Finding
 from anabranch.dataflow.types.row_type import Column, RowType, unknown

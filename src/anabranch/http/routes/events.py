@@ -13,10 +13,11 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.http.app_context import AppContext
-from anabranch.http.feed import Watcher
+from anabranch.http.feed import StepFeed, Watcher
 from anabranch.http.openapi import answers
 from anabranch.http.parameters import strict_router
 from anabranch.http.schemas import LAST_STEP
@@ -60,24 +61,39 @@ def event_calls(context: AppContext) -> APIRouter:
                 "content": {"text/event-stream": {"schema": EVENT}},
             },
         },
-        response_class=Response,
     )
     async def events(
         after: After = None, most: Most = None, seconds: Longest = 3600, last: LastId = None
     ) -> Response:
         """One event for each committed step, as it comes."""
         begin = int(last) if last and last.isascii() and last.isdigit() else after
-        context.feed.refuse_if_full()
-
-        async def stream() -> AsyncIterator[bytes]:
-            with context.feed.watching(begin) as watcher:
-                async for text in _events(watcher, most, time.monotonic() + seconds):
-                    yield text
-
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
+        return EventStream(context.feed, begin, most, seconds)
 
     return calls
+
+
+class EventStream(Response):
+    """The events of a watcher, who has a place from the first byte to the last.
+
+    However the call ends, the place is given back, even if no byte was ever sent.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, feed: StepFeed, after: int | None, most: int | None, seconds: float) -> None:
+        super().__init__()
+        self._feed = feed
+        self._after = after
+        self._most = most
+        self._until = time.monotonic() + seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a place and send events; ``TooManyRequests`` if there is none."""
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        with self._feed.watching(self._after) as watcher:
+            events = _events(watcher, self._most, self._until)
+            stream = StreamingResponse(events, headers=headers, media_type=self.media_type)
+            await stream(scope, receive, send)
 
 
 async def _events(watcher: Watcher, most: int | None, until: float) -> AsyncIterator[bytes]:

@@ -17,14 +17,14 @@ from anabranch.coordinator.operations import (
     StartSource,
     TakeCheckpoint,
 )
-from anabranch.coordinator.port import Answered
 from anabranch.http.app_context import AppContext
 from anabranch.http.body import read_body
 from anabranch.http.callers import Callers
 from anabranch.http.openapi import answers, body
 from anabranch.http.parameters import strict_router
-from anabranch.http.responses import json_response, problem_response
+from anabranch.http.responses import json_response
 from anabranch.http.schemas import LONGEST_SECONDS, LoadRequest, OperationAnswer
+from anabranch.protocol.failures import error_of
 
 AT_ONCE_SECONDS = 0.5
 """How long to wait for an immediate answer: the coordinator's thread may be busy that long."""
@@ -54,24 +54,24 @@ def operation_calls(context: AppContext) -> APIRouter:
     responses = answers(OperationAnswer, *REFUSALS, also=IN_PROGRESS)
 
     async def ask_at_once(name: str, operation: Operation) -> Response:
-        return await operate(context, context.quick, name, operation, AT_ONCE_SECONDS)
+        return await operate(context, context.control, name, operation, AT_ONCE_SECONDS)
 
-    @calls.post("/start", responses=responses, response_class=Response)
+    @calls.post("/start", responses=responses)
     async def start() -> Response:
         """Resume after a pause. Answers at once."""
         return await ask_at_once("start", StartPipeline())
 
-    @calls.post("/pause", responses=responses, response_class=Response)
+    @calls.post("/pause", responses=responses)
     async def pause() -> Response:
         """Plan no further step. Answers at once; the current step is finished."""
         return await ask_at_once("pause", PausePipeline())
 
-    @calls.post(f"{SOURCE_PATH}/start", responses=responses, response_class=Response)
+    @calls.post(f"{SOURCE_PATH}/start", responses=responses)
     async def source_start(source: SourceName) -> Response:
         """Resume a paused source where it stopped. Answers at once."""
         return await ask_at_once("source start", StartSource(source))
 
-    @calls.post(f"{SOURCE_PATH}/pause", responses=responses, response_class=Response)
+    @calls.post(f"{SOURCE_PATH}/pause", responses=responses)
     async def source_pause(source: SourceName) -> Response:
         """Stop reading a source. Answers at once; everything else continues.
 
@@ -81,7 +81,7 @@ def operation_calls(context: AppContext) -> APIRouter:
         """
         return await ask_at_once("source pause", PauseSource(source))
 
-    @calls.post("/shutdown", responses=responses, response_class=Response)
+    @calls.post("/shutdown", responses=responses)
     async def shutdown(at_once: bool = False, wait: bool = True, seconds: Seconds = 30) -> Response:
         """Finish the current step, publish, keep a checkpoint and end.
 
@@ -90,20 +90,17 @@ def operation_calls(context: AppContext) -> APIRouter:
         """
         operation = ShutDownPipeline(at_once=at_once)
         if not wait:
-            return await operate(context, context.quick, "shutdown", operation, 0)
-        return await operate(context, context.waiting, "shutdown", operation, seconds)
+            return await operate(context, context.control, "shutdown", operation, 0)
+        return await operate(context, context.shutdowns, "shutdown", operation, seconds)
 
-    @calls.post("/checkpoint", responses=responses, response_class=Response)
+    @calls.post("/checkpoint", responses=responses)
     async def checkpoint(seconds: Seconds = 30) -> Response:
         """Keep the last committed step as a checkpoint. Answers when it is durable."""
         return await operate(context, context.waiting, "checkpoint", TakeCheckpoint(), seconds)
 
-    @calls.post(
-        "/load",
-        responses=answers(OperationAnswer, *REFUSALS, 408, 413, 415, also=IN_PROGRESS),
-        response_class=Response,
-        openapi_extra=body(LoadRequest),
-    )
+    with_body = answers(OperationAnswer, *REFUSALS, 413, 415, also=IN_PROGRESS)
+
+    @calls.post("/load", responses=with_body, openapi_extra=body(LoadRequest))
     async def load(request: Request, seconds: Seconds = 30) -> Response:
         """Go back to a kept checkpoint, in a new branch; later steps stay in the old branch.
 
@@ -117,13 +114,6 @@ def operation_calls(context: AppContext) -> APIRouter:
     return calls
 
 
-async def ask_coordinator(
-    context: AppContext, callers: Callers, operation: Operation, seconds: float
-) -> Answered:
-    """Ask the coordinator for an operation, without blocking the event loop."""
-    return await callers.call(lambda: context.coordinator.ask(operation, seconds))
-
-
 async def operate(
     context: AppContext,
     callers: Callers,
@@ -133,8 +123,8 @@ async def operate(
     kind: type[OperationAnswer] = OperationAnswer,
 ) -> Response:
     """Ask for an operation and answer with its result: 200, or 202 while it is in progress."""
-    found = await ask_coordinator(context, callers, operation, seconds)
+    found = await callers.call(lambda: context.coordinator.ask(operation, seconds))
     if found.failure is not None:
-        return problem_response(found.failure)
+        raise error_of(found.failure)
     answer = kind(name, not found.waiting, found.step, await context.status())
     return json_response(answer, 202 if found.waiting else 200)

@@ -12,9 +12,10 @@ from anabranch.http.app_context import AppContext
 from anabranch.http.openapi import answers, ref
 from anabranch.http.parameters import strict_router
 from anabranch.http.profile_text import profile_text
-from anabranch.http.responses import json_response, problem_response
-from anabranch.http.routes.operations import REFUSALS, Seconds, ask_coordinator
+from anabranch.http.responses import json_response
+from anabranch.http.routes.operations import REFUSALS, Seconds
 from anabranch.http.schemas import MOST_WORKERS, ProfileAnswer
+from anabranch.protocol.failures import error_of
 from anabranch.records.profiles import ProfileKind, ProfileRequest
 
 Worker = Annotated[int, Query(ge=0, le=MOST_WORKERS, description="The worker to profile.")]
@@ -30,6 +31,7 @@ _FOUND = {
         "text/plain": {"schema": {"type": "string"}},
     },
 }
+_WAITING = {**_FOUND, "description": "Accepted; no step has read any rows yet."}
 _CALLS = (
     ("dump_profile", ProfileKind.TIME, "Where a worker spends its time, function by function"),
     ("heap_profile", ProfileKind.HEAP, "What a worker holds in memory, by the line that took it"),
@@ -47,22 +49,19 @@ def profile_calls(context: AppContext) -> APIRouter:
 def _add_call(
     calls: APIRouter, context: AppContext, name: str, kind: ProfileKind, what: str
 ) -> None:
-    waiting = {**_FOUND, "description": "Accepted; no step has read any rows yet."}
-
-    @calls.get(
+    @calls.post(
         f"/{name}",
         name=name,
         description=f"{what}, in the next step. That step is slower. Answers when it is committed.",
-        responses={**answers(None, *REFUSALS), 200: _FOUND, 202: waiting},
-        response_class=Response,
+        responses={**answers(None, *REFUSALS), 200: _FOUND, 202: _WAITING},
     )
     async def profile(
         worker: Worker = 0, region: Region = None, format: Form = "json", seconds: Seconds = 30
     ) -> Response:
         operation = ProfileWorker(ProfileRequest(kind, worker, region))
-        found = await ask_coordinator(context, context.waiting, operation, seconds)
+        found = await context.waiting.call(lambda: context.coordinator.ask(operation, seconds))
         if found.failure is not None:
-            return problem_response(found.failure)
+            raise error_of(found.failure)
         status = 202 if found.waiting else 200
         answer = ProfileAnswer(not found.waiting, found.step, found.profiles)
         if format == "text":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ ARROW = "application/vnd.apache.arrow.stream"
 TEXT = "text/plain"
 MEDIA_TYPES: dict[QueryFormat, str] = {"json": JSON, "arrow": ARROW, "text": TEXT}
 
+_QUALITY = re.compile(r"(?:^|;)\s*q\s*=\s*([01](?:\.\d*)?)\s*(?:;|$)")
+
 STEP_HEADER = "X-Anabranch-Step"
 
 _ROWS = {
@@ -42,8 +45,7 @@ def query_calls(context: AppContext) -> APIRouter:
 
     @calls.post(
         "/query",
-        responses={**answers(None, 406, 408, 409, 410, 413, 415, 422), 200: _ROWS},
-        response_class=Response,
+        responses={**answers(None, 406, 409, 410, 413, 415, 422), 200: _ROWS},
         openapi_extra=body(QueryRequest),
     )
     async def query(request: Request) -> Response:
@@ -72,28 +74,17 @@ def preferred_format(accept: str) -> QueryFormat:
     ('text', 'json')
     """
     ranked: list[tuple[float, QueryFormat]] = []
-    for part in accept.split(","):
-        named, *parameters = (text.strip().lower() for text in part.split(";"))
-        quality = _quality(parameters)
+    for part in accept.lower().split(","):
+        named, _, parameters = part.partition(";")
+        quality = _QUALITY.search(parameters)
         for name, media in MEDIA_TYPES.items():
-            group = f"{media.partition('/')[0]}/*"
-            if quality > 0 and named in (media, group, "*/*"):
-                ranked.append((quality, name))
+            if named.strip() in (media, f"{media.partition('/')[0]}/*", "*/*"):
+                ranked.append((float(quality[1]) if quality else 1.0, name))
                 break
-    if not ranked:
+    best, name = max(ranked, key=lambda one: one[0], default=(0.0, "json"))
+    if best == 0:
         raise HTTPException(406, f"Accept names none of {', '.join(MEDIA_TYPES.values())}")
-    return max(ranked, key=lambda one: one[0])[1]
-
-
-def _quality(parameters: list[str]) -> float:
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip() == "q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
+    return name
 
 
 def result_step(table: pa.Table) -> int | None:

@@ -28,20 +28,15 @@ def scaling_calls(context: AppContext) -> APIRouter:
     """The routes ``/scale`` and ``/rebalance``, and those of the current rescale."""
     calls = strict_router("scaling")
     responses = answers(ScaleAnswer, *REFUSALS, also=IN_PROGRESS)
-    body_responses = answers(ScaleAnswer, *REFUSALS, 408, 413, 415, also=IN_PROGRESS)
+    body_responses = answers(ScaleAnswer, *REFUSALS, 413, 415, also=IN_PROGRESS)
 
-    @calls.get("/scale", responses=answers(Rescales), response_class=Response)
+    @calls.get("/scale", responses=answers(Rescales))
     async def scale_status() -> Response:
         """The current rescale and recent finished ones."""
         found = await context.status()
         return json_response(Rescales(found.rescale, found.rescales))
 
-    @calls.post(
-        "/scale",
-        responses=body_responses,
-        response_class=Response,
-        openapi_extra=body(ScaleRequest),
-    )
+    @calls.post("/scale", responses=body_responses, openapi_extra=body(ScaleRequest))
     async def scale(request: Request, seconds: Seconds = 30) -> Response:
         """Change the number of workers. Answers when the request is durable.
 
@@ -52,29 +47,24 @@ def scaling_calls(context: AppContext) -> APIRouter:
         target = Scale(wanted.workers, tuple(wanted.regions.items()), wanted.remove, wanted.by)
         return await _rescale(context, "scale", target, wanted.dry_run, seconds)
 
-    @calls.post(
-        "/rebalance",
-        responses=body_responses,
-        response_class=Response,
-        openapi_extra=body(RebalanceRequest),
-    )
+    @calls.post("/rebalance", responses=body_responses, openapi_extra=body(RebalanceRequest))
     async def rebalance(request: Request, seconds: Seconds = 30) -> Response:
         """Redistribute the bins over the same workers. Answers when the request is durable."""
         wanted = await read_body(request, RebalanceRequest)
         target = Rebalance(wanted.regions, wanted.by)
         return await _rescale(context, "rebalance", target, wanted.dry_run, seconds)
 
-    @calls.post("/scale/pause", responses=responses, response_class=Response)
+    @calls.post("/scale/pause", responses=responses)
     async def scale_pause(seconds: Seconds = 30) -> Response:
         """Start no more moves; rows keep flowing. Bins already moving arrive."""
         return await _ask(context, "scale pause", PauseRescale(), seconds)
 
-    @calls.post("/scale/resume", responses=responses, response_class=Response)
+    @calls.post("/scale/resume", responses=responses)
     async def scale_resume(seconds: Seconds = 30) -> Response:
         """Resume a paused rescale."""
         return await _ask(context, "scale resume", ResumeRescale(), seconds)
 
-    @calls.post("/scale/cancel", responses=responses, response_class=Response)
+    @calls.post("/scale/cancel", responses=responses)
     async def scale_cancel(roll_back: bool = False, seconds: Seconds = 30) -> Response:
         """Leave the bins where they are; with `roll_back`, move them back to where they were."""
         return await _ask(context, "scale cancel", CancelRescale(roll_back), seconds)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from anabranch.errors import CoordinatorStarting
 from anabranch.http.app_context import AppContext
 from anabranch.http.openapi import answers
 from anabranch.http.parameters import strict_router
-from anabranch.http.responses import json_response, problem_response
+from anabranch.http.responses import call_name, json_response, problem_response
 from anabranch.http.routes.metrics import CONTENT_TYPE
 from anabranch.http.schemas import (
     Checkpoints,
@@ -31,19 +31,19 @@ def reading_calls(context: AppContext) -> APIRouter:
     """All routes that answer at once and change nothing."""
     calls = strict_router("looking")
 
-    @calls.get("/status", responses=answers(Status), response_class=Response)
+    @calls.get("/status", responses=answers(Status))
     async def status() -> Response:
         """What the pipeline is doing."""
         return json_response(await context.status())
 
-    @calls.get("/stats", responses=answers(Stats), response_class=Response)
+    @calls.get("/stats", responses=answers(Stats))
     async def stats() -> Response:
         """Statistics of the recent steps."""
         return json_response(
             stats_of(await context.status(), context.feed.recent(), time.monotonic())
         )
 
-    @calls.get("/metadata", responses=answers(Metadata), response_class=Response)
+    @calls.get("/metadata", responses=answers(Metadata))
     async def metadata() -> Response:
         """The running dataflow: sources, regions with their states, sinks, and the graph."""
         info = await context.quick.call(context.coordinator.info)
@@ -51,18 +51,19 @@ def reading_calls(context: AppContext) -> APIRouter:
             raise CoordinatorStarting("No node has reported its dataflow yet", do="Ask again soon.")
         return json_response(metadata_of(info, await context.status()))
 
-    @calls.get("/checkpoints", responses=answers(Checkpoints), response_class=Response)
+    @calls.get("/checkpoints", responses=answers(Checkpoints))
     async def checkpoints() -> Response:
         """The kept checkpoints, oldest first."""
         found = await context.status()
         return json_response(Checkpoints(found.checkpoints, found.checkpoint))
 
-    @calls.get("/health", responses=answers(Health), response_class=Response)
-    async def health() -> Response:
+    @calls.get("/health", responses=answers(Health))
+    async def health(request: Request) -> Response:
         """Whether the process answers and the pipeline has not failed. Needs no token."""
         found = await context.status()
         if found.phase is Phase.FAILED:
-            return problem_response(found.failure or Failure("step.failed", "It failed"), 503)
+            failure = found.failure or Failure("step.failed", "The pipeline has failed")
+            return problem_response(failure, call_name(request), 503)
         return json_response(Health(found.phase, found.leader))
 
     @calls.get(
@@ -74,7 +75,6 @@ def reading_calls(context: AppContext) -> APIRouter:
                 "content": {CONTENT_TYPE: {"schema": {"type": "string"}}},
             },
         },
-        response_class=Response,
     )
     async def metrics() -> Response:
         """Metrics in Prometheus's text format."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,61 +15,61 @@ from anabranch.operators.aggregates.lists import (
     normalize_zeros,
     offsets_of,
 )
-from anabranch.operators.aggregates.port import FunctionSpec, PlainFunction, Segments, State
+from anabranch.operators.aggregates.port import Function, FunctionSpec, Segments, State
 from anabranch.operators.aggregates.sums import divide_sums, mean_sum_kind
 
 
-@dataclass(frozen=True, slots=True)
-class CollectList(PlainFunction):
+class CollectList(Function):
     """``collect_list``: all values except NULL, in the order of the rows."""
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The list."""
         return [("", pa.list_(self.spec.kind))]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Append."""
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The step's values."""
         values, owner = step.present()
-        everything = concat_lists(flatten_lists(before), FlatLists((values,), owner))
-        return everything.by_owner().lists(len(step), step.where)
+        return FlatLists((values,), owner).lists(len(step), step.where)
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """Append."""
+        both = concat_lists(flatten_lists(before), flatten_lists(after))
+        return both.by_owner().lists(len(before[0]), where)
 
 
-@dataclass(frozen=True, slots=True)
-class ListAgg(PlainFunction):
+class ListAgg(Function):
     """``listagg``: the texts joined by a delimiter, in the order of the rows."""
 
-    def fields(self) -> list[tuple[str, pa.DataType]]:
-        """The text so far."""
-        return [("", self.spec.kind)]
-
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Append."""
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """Join the step's texts."""
         values, owner = step.present()
-        part = _join_texts(FlatLists((values,), owner), len(step), self.spec, step.where)
-        both = pc.binary_join_element_wise(before[0], part, self.spec.parameters[0])
-        return [pc.coalesce(both, before[0], part)]
+        return [_join_texts(FlatLists((values,), owner), len(step), self.spec, step.where)]
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """Append."""
+        both = pc.binary_join_element_wise(before[0], after[0], self.spec.parameters[0])
+        return [pc.coalesce(both, before[0], after[0])]
 
 
-@dataclass(frozen=True, slots=True)
-class Distinct:
+class Distinct(Function):
     """The functions of distinct values, which are kept as a sorted set.
 
     ``collect_set`` returns the set. NaN is one value, and so are 0.0 and -0.0.
     """
 
-    spec: FunctionSpec
-
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The set as a sorted list."""
         return [("", pa.list_(self.spec.kind))]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Add the step's values to the sets."""
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The step's values."""
         values, owner = step.present()
-        arrived = FlatLists((normalize_zeros(values),), owner).distinct()
-        everything = concat_lists(flatten_lists(before), arrived)
-        merged = arrived if everything is arrived else everything.distinct()
-        return merged.lists(len(step), step.where)
+        return FlatLists((normalize_zeros(values),), owner).distinct().lists(len(step), step.where)
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """The union of both sets."""
+        both = concat_lists(flatten_lists(before), flatten_lists(after))
+        return both.distinct().lists(len(before[0]), where)
 
     def result(self, state: State, where: str) -> pa.Array:
         """The set, its size, its sum, its mean or its joined texts."""

@@ -9,7 +9,6 @@ needs no tables and keeps its error bound from the first value on.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,8 @@ import pyarrow as pa
 from anabranch.dataflow.aggregates.constant import precision_of
 from anabranch.operators.aggregates.lists import FlatLists, concat_lists, flatten_lists
 from anabranch.operators.aggregates.moments import Floats
-from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Segments, State
+from anabranch.operators.aggregates.port import Function, Segments, State
+from anabranch.operators.order.row_order import Int64s, begins
 
 _ZEROS = 64
 """More than any register can hold."""
@@ -26,28 +26,24 @@ _SHORT = 9
 """Up to this precision in bits, a register's number and content fit two bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class DistinctEstimate:
+class DistinctEstimate(Function):
     """An estimate from hashes, which are sent in place of the values."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The registers that are not empty."""
         return [("registers", pa.list_(self._kind))]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Keep the maximum of each register."""
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The registers of the step's hashes."""
         hashes, owner = step.present()
-        registers = register_codes(hashes.to_numpy().view(np.uint64), self._bits)
-        arrived = FlatLists((pa.array(registers).cast(self._kind),), owner)
-        everything = concat_lists(flatten_lists(before), arrived)
-        codes = everything.values.to_numpy().astype(np.int64)
-        order = np.lexsort((codes, everything.owner))
-        codes, owners = codes[order] // _ZEROS, everything.owner[order]
-        last = np.ones(len(order), dtype=np.bool_)
-        last[:-1] = (codes[1:] != codes[:-1]) | (owners[1:] != owners[:-1])
-        return everything.take(order[last]).lists(len(step), step.where)
+        codes = register_codes(hashes.to_numpy().view(np.uint64), self._bits)
+        registers = FlatLists((pa.array(codes).cast(self._kind),), owner)
+        return _maxima(registers).lists(len(step), step.where)
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """The maximum of each register."""
+        both = concat_lists(flatten_lists(before), flatten_lists(after))
+        return _maxima(both).lists(len(before[0]), where)
 
     def result(self, state: State, where: str) -> pa.Array:
         """The estimate, rounded."""
@@ -70,6 +66,15 @@ class DistinctEstimate:
     @property
     def _kind(self) -> pa.DataType:
         return pa.int16() if self._bits <= _SHORT else pa.int32()
+
+
+def _maxima(registers: FlatLists) -> FlatLists:
+    """Each owner's registers, sorted, with the maximum of what each holds."""
+    codes = registers.values.to_numpy().astype(np.int64)
+    order = np.lexsort((codes, registers.owner))
+    new = begins(codes[order] // _ZEROS, registers.owner[order])
+    # A register's greatest code is the last before another register begins.
+    return registers.take(order[np.append(new[1:], True)] if len(order) else order)
 
 
 def register_codes(hashes: npt.NDArray[np.uint64], bits: int) -> Int64s:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,45 +18,32 @@ from anabranch.operators.aggregates.lists import (
     lengths_of,
     offsets_of,
 )
-from anabranch.operators.aggregates.port import (
-    FunctionSpec,
-    PlainFunction,
-    Segments,
-    State,
-    numbers,
-    valid,
-)
+from anabranch.operators.aggregates.port import Function, Segments, State, numbers, valid
 from anabranch.operators.order.sort_columns import codes
 from anabranch.records.layout import nullable
 
 
-@dataclass(frozen=True, slots=True)
-class Extreme(PlainFunction):
+class Extreme(Function):
     """``min``, ``max``, and ``bool_and``, ``bool_or``, which are the same for booleans."""
 
-    def fields(self) -> list[tuple[str, pa.DataType]]:
-        """The value."""
-        return [("", self.spec.kind)]
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The least or greatest of the step's values."""
+        return [reduce.extreme_of_segments(step.values, step.shape.starts, least=self._least)]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Keep the lesser or greater of the state and the step's values."""
-        if self.spec.function in ("min", "bool_and"):
-            return [
-                reduce.lesser(before[0], reduce.least_of_segments(step.values, step.shape.starts))
-            ]
-        return [
-            reduce.greater(before[0], reduce.greatest_of_segments(step.values, step.shape.starts))
-        ]
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """The lesser or greater of both."""
+        return [reduce.extreme_of_two(before[0], after[0], least=self._least)]
+
+    @property
+    def _least(self) -> bool:
+        return self.spec.function in ("min", "bool_and")
 
 
-@dataclass(frozen=True, slots=True)
-class BestBy:
+class BestBy(Function):
     """``min_by``, ``max_by``: the value in the row of the minimum or maximum; of ties, the first.
 
     With a number *n*, the values in the rows of the *n* least or greatest, in that order.
     """
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The values and their sort keys."""
@@ -66,17 +52,24 @@ class BestBy:
             ("by", pa.list_(nullable(self.spec.kinds[1]))),
         ]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Choose among the state and the step's rows."""
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The best of the step's rows."""
         counts = np.flatnonzero(valid(step.columns[1]))
-        arrived = FlatLists(step.columns, step.shape.segment).take(counts)
-        everything = concat_lists(flatten_lists(before), arrived)
-        by, owner = codes(everything.columns[1]), everything.owner
+        rows = FlatLists(step.columns, step.shape.segment).take(counts)
+        return self._best(rows, len(step)).lists(len(step), step.where)
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """The best of both."""
+        both = concat_lists(flatten_lists(before), flatten_lists(after))
+        return self._best(both, len(before[0])).lists(len(before[0]), where)
+
+    def _best(self, rows: FlatLists, owners: int) -> FlatLists:
+        by, owner = codes(rows.columns[1]), rows.owner
         # Inverting the bits of numbers reverses their order.
         upwards = by if self.spec.function == "min_by" else ~by
         order = np.lexsort((upwards, owner))
-        place = np.arange(len(order)) - offsets_of(owner, len(step))[owner[order]]
-        return everything.take(order[place < self._limit]).lists(len(step), step.where)
+        place = np.arange(len(order)) - offsets_of(owner, owners)[owner[order]]
+        return rows.take(order[place < self._limit])
 
     def result(self, state: State, where: str) -> pa.Array:
         """The values, or the only one; NULL if there are none."""
@@ -103,20 +96,19 @@ _BITS: dict[str, tuple[int, _Reduceat, Callable[..., pa.Array]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BitwiseExtreme(PlainFunction):
-    """``bit_and``, ``bit_or``, ``bit_xor``."""
+class BitwiseExtreme(Function):
+    """``bit_and``, ``bit_or``, ``bit_xor``, which ignore NULL."""
 
-    def fields(self) -> list[tuple[str, pa.DataType]]:
-        """The bits."""
-        return [("", self.spec.kind)]
-
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Combine the bits, ignoring NULL."""
-        neutral, reduceat, both = _BITS[self.spec.function]
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """Combine the bits of the step's values."""
+        neutral, reduceat, _ = _BITS[self.spec.function]
         column, starts = step.values, step.shape.starts
         kind = self.spec.kind.to_pandas_dtype()
         dense = np.where(valid(column), numbers(column, kind), kind(neutral))
         none = reduce.count(column, starts, step.shape.rows) == 0
-        part = pa.array(reduceat(dense, starts), type=self.spec.kind, mask=none)
-        return [pc.coalesce(both(before[0], part), before[0], part)]
+        return [pa.array(reduceat(dense, starts), type=self.spec.kind, mask=none)]
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """Combine the bits of both."""
+        both = _BITS[self.spec.function][2](before[0], after[0])
+        return [pc.coalesce(both, before[0], after[0])]

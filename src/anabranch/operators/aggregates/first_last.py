@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
-from anabranch.operators.aggregates.port import Mask, PlainFunction, Segments, State, valid
+from anabranch.operators.aggregates.port import Function, Segments, State, valid
+from anabranch.records.bins import Mask
 
 
-@dataclass(frozen=True, slots=True)
-class FirstOrLast(PlainFunction):
+class FirstOrLast(Function):
     """The first or the last value; ``any_value`` is the first.
 
     Unless NULLs are ignored, NULL is a value, and ``seen`` distinguishes it from no value.
@@ -22,24 +20,26 @@ class FirstOrLast(PlainFunction):
         value = ("", self.spec.kind)
         return [value] if self.spec.parameters[0] else [value, ("seen", pa.bool_())]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Prefer the old value for the first, the step's value for the last."""
-        keys, starts = len(step), step.shape.starts
-        rows = np.arange(step.shape.rows)
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The first or last value of the step."""
+        starts, rows = step.shape.starts, np.arange(step.shape.rows)
         counts = self._counts(step)
         if self.spec.function == "last":
             place = np.maximum.reduceat(np.where(counts, rows, -1), starts)
             some = place >= 0
-            use_old = ~some
         else:
             place = np.minimum.reduceat(np.where(counts, rows, step.shape.rows), starts)
             some = place < step.shape.rows
-            use_old = self._has_value(before) | ~some
-        chosen = np.where(use_old, np.arange(keys), keys + place)
-        value = pa.concat_arrays([before[0], step.values]).take(pa.array(chosen))
-        if self.spec.parameters[0]:
-            return [value]
-        return [value, pa.array(self._has_value(before) | some)]
+        value = step.values.take(pa.array(place, mask=~some))
+        return [value] if self.spec.parameters[0] else [value, pa.array(some)]
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """Prefer the old value for the first, the new one for the last."""
+        had, has = self._has_value(before), self._has_value(after)
+        use_old = ~has if self.spec.function == "last" else had | ~has
+        places = np.arange(len(had)) + np.where(use_old, 0, len(had))
+        value = pa.concat_arrays([before[0], after[0]]).take(pa.array(places))
+        return [value] if self.spec.parameters[0] else [value, pa.array(had | has)]
 
     def _counts(self, step: Segments) -> Mask:
         """Which rows count."""
@@ -50,8 +50,8 @@ class FirstOrLast(PlainFunction):
         counts: Mask = step.columns[1].to_numpy(zero_copy_only=False)
         return counts
 
-    def _has_value(self, before: State) -> Mask:
+    def _has_value(self, state: State) -> Mask:
         if self.spec.parameters[0]:
-            return valid(before[0])
-        seen: Mask = before[1].fill_null(False).to_numpy(zero_copy_only=False)
+            return valid(state[0])
+        seen: Mask = state[1].fill_null(False).to_numpy(zero_copy_only=False)
         return seen

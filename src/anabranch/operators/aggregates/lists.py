@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import Overflow
-from anabranch.operators.aggregates.port import Int64s, Mask
+from anabranch.operators.order.row_order import Int64s, begins
 from anabranch.operators.order.sort_columns import codes
+from anabranch.records.bins import Mask
 
 _MOST = (1 << 31) - 1
 
@@ -28,7 +29,6 @@ class FlatLists:
     owner: Int64s
 
     def __len__(self) -> int:
-        """The number of values."""
         return len(self.owner)
 
     @property
@@ -49,10 +49,7 @@ class FlatLists:
         """The places sorted by owner and value, and which of them begin a new value."""
         numbers = codes(self.values)
         order = np.lexsort((numbers, self.owner))
-        new = np.ones(len(order), dtype=np.bool_)
-        numbers, owner = numbers[order], self.owner[order]
-        new[1:] = (numbers[1:] != numbers[:-1]) | (owner[1:] != owner[:-1])
-        return order, new
+        return order, begins(numbers[order], self.owner[order])
 
     def distinct(self) -> FlatLists:
         """The distinct values of each owner, sorted."""

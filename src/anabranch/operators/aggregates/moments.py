@@ -6,7 +6,6 @@ state by Chan's and Pébay's formulas, which do not lose digits as sums of power
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -14,14 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.port import (
-    FunctionSpec,
-    Segments,
-    State,
-    mask_nulls,
-    numbers,
-    valid,
-)
+from anabranch.operators.aggregates.port import Function, Segments, State, numbers, valid
+from anabranch.records.bins import Mask
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -29,32 +22,51 @@ _ORDERS = {"skewness": 3, "kurtosis": 4}
 _NEEDS_TWO = ("var_samp", "stddev_samp")
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
+class CentralMoments(Function):
+    """The base of functions that follow from a number of rows, and means and moments of them."""
+
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The step's moments."""
+        with np.errstate(all="ignore"):
+            return _columns(self._of_step(step))
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """The moments of the union; if one part is empty, those of the other."""
+        old, new = [numbers(column) for column in before], [numbers(column) for column in after]
+        with np.errstate(all="ignore"):
+            both = self._union(old, new)
+        parts = zip(old, new, both, strict=True)
+        return _columns(
+            [np.where(new[0] == 0, a, np.where(old[0] == 0, b, merged)) for a, b, merged in parts]
+        )
+
+    def result(self, state: State, where: str) -> pa.Array:
+        """The function's value; NULL if it is not defined."""
+        with np.errstate(all="ignore"):
+            value, undefined = self._value([numbers(column) for column in state])
+        return pa.array(value, mask=undefined)
+
+    def _of_step(self, step: Segments) -> list[Floats]:
+        raise NotImplementedError
+
+    def _union(self, old: list[Floats], new: list[Floats]) -> list[Floats]:
+        raise NotImplementedError
+
+    def _value(self, state: list[Floats]) -> tuple[Floats, Mask]:
+        raise NotImplementedError
+
+
+class Moments(CentralMoments):
     """The functions of one number that follow from its central moments.
 
     The state is the number of values, their mean, and the sums of the second and, if needed, the
     third and fourth powers of the deviations from it.
     """
 
-    spec: FunctionSpec
-
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The count, the mean and as many moments as the function needs."""
         moments = [(f"m{order}", pa.float64()) for order in range(2, self._highest + 1)]
         return [("n", pa.int64()), ("mean", pa.float64()), *moments]
-
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Merge the step's moments into the state."""
-        with np.errstate(all="ignore"):
-            merged = merge([numbers(column) for column in before], self._of_step(step))
-        return [pa.array(merged[0].astype(np.int64)), *map(pa.array, merged[1:])]
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The function's value; NULL if it is not defined."""
-        n, _, *moments = [numbers(column) for column in state]
-        with np.errstate(all="ignore"):
-            return mask_nulls(*self._value(n, moments))
 
     @property
     def _highest(self) -> int:
@@ -67,15 +79,34 @@ class Moments:
         powers = [np.add.reduceat(away**order, starts) for order in range(2, self._highest + 1)]
         return [n, mean, *powers]
 
-    def _value(self, n: Floats, moments: list[Floats]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        m2 = moments[0]
+    def _union(self, old: list[Floats], new: list[Floats]) -> list[Floats]:
+        (na, mean, a2, *a_more), (nb, other, b2, *b_more) = old, new
+        n = na + nb
+        delta = other - mean
+        share = delta / np.where(n == 0, 1.0, n)
+        both = [n, mean + share * nb, a2 + b2 + delta * share * na * nb]
+        if a_more:
+            cubes = share**2 * delta * na * nb * (na - nb) + 3.0 * share * (na * b2 - nb * a2)
+            both.append(a_more[0] + b_more[0] + cubes)
+        if len(a_more) > 1:
+            both.append(
+                a_more[1]
+                + b_more[1]
+                + share**3 * delta * na * nb * (na * na - na * nb + nb * nb)
+                + 6.0 * share**2 * (na * na * b2 + nb * nb * a2)
+                + 4.0 * share * (na * b_more[0] - nb * a_more[0])
+            )
+        return both
+
+    def _value(self, state: list[Floats]) -> tuple[Floats, Mask]:
+        n, _, m2, *more = state
         match self.spec.function:
             case "regr_sxx" | "regr_syy":
                 return m2, n == 0
             case "skewness":
-                return np.sqrt(n) * moments[1] / np.sqrt(m2 * m2 * m2), (n == 0) | (m2 == 0)
+                return np.sqrt(n) * more[0] / np.sqrt(m2 * m2 * m2), (n == 0) | (m2 == 0)
             case "kurtosis":
-                return n * moments[2] / (m2 * m2) - 3.0, (n == 0) | (m2 == 0)
+                return n * more[1] / (m2 * m2) - 3.0, (n == 0) | (m2 == 0)
         few = 1 if self.spec.function in _NEEDS_TWO else 0
         variance = m2 / (n - few)
         wants_root = self.spec.function.startswith("stddev")
@@ -99,27 +130,5 @@ def deviations(step: Segments, column: pa.Array, n: Floats) -> tuple[Floats, Flo
     return rough + left, np.where(some, away - left[segment], 0.0)
 
 
-def merge(old: list[Floats], new: list[Floats]) -> list[Floats]:
-    """The moments of the union of two sets of values; if one is empty, those of the other."""
-    (na, mean, a2, *a_more), (nb, other, b2, *b_more) = old, new
-    n = na + nb
-    delta = other - mean
-    share = delta / np.where(n == 0, 1.0, n)
-    both = [n, mean + share * nb, a2 + b2 + delta * share * na * nb]
-    if a_more:
-        a3, b3 = a_more[0], b_more[0]
-        both.append(
-            a3 + b3 + share**2 * delta * na * nb * (na - nb) + 3.0 * share * (na * b2 - nb * a2)
-        )
-    if len(a_more) > 1:
-        both.append(
-            a_more[1]
-            + b_more[1]
-            + share**3 * delta * na * nb * (na * na - na * nb + nb * nb)
-            + 6.0 * share**2 * (na * na * b2 + nb * nb * a2)
-            + 4.0 * share * (na * b_more[0] - nb * a_more[0])
-        )
-    return [
-        np.where(nb == 0, one, np.where(na == 0, two, merged))
-        for one, two, merged in zip(old, new, both, strict=True)
-    ]
+def _columns(moments: list[Floats]) -> list[pa.Array]:
+    return [pa.array(moments[0].astype(np.int64)), *map(pa.array, moments[1:])]

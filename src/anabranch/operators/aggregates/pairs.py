@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.moments import Floats, deviations
-from anabranch.operators.aggregates.port import (
-    FunctionSpec,
-    Mask,
-    Segments,
-    State,
-    mask_nulls,
-    numbers,
-)
+from anabranch.operators.aggregates.moments import CentralMoments, Floats, deviations
+from anabranch.operators.aggregates.port import Segments
+from anabranch.records.bins import Mask
 
 _COVARIANCES = ("covar_pop", "covar_samp", "regr_sxy")
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(CentralMoments):
     """The functions of pairs (y, x) that follow from their second moments.
 
     The state is the number of pairs, both means, the sum of the products of the deviations and,
     except for covariances, the sums of their squares. Pairs with a NULL are ignored.
     """
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The count, the means and the moments."""
@@ -38,17 +29,6 @@ class Pairs:
         if self.spec.function not in _COVARIANCES:
             names += ["m2_y", "m2_x"]
         return [("n", pa.int64()), *((name, pa.float64()) for name in names)]
-
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Merge the step's moments into the state."""
-        with np.errstate(all="ignore"):
-            merged = _merge([numbers(column) for column in before], self._of_step(step))
-        return [pa.array(merged[0].astype(np.int64)), *map(pa.array, merged[1:])]
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The function's value; NULL if it is not defined."""
-        with np.errstate(all="ignore"):
-            return mask_nulls(*self._value([numbers(column) for column in state]))
 
     def _of_step(self, step: Segments) -> list[Floats]:
         y, x = step.columns
@@ -65,6 +45,16 @@ class Pairs:
         if self.spec.function not in _COVARIANCES:
             moments += [np.add.reduceat(away**2, starts) for away in (away_y, away_x)]
         return moments
+
+    def _union(self, old: list[Floats], new: list[Floats]) -> list[Floats]:
+        (na, ya, xa, ca, *a_squares), (nb, yb, xb, cb, *b_squares) = old, new
+        n = na + nb
+        some = np.where(n == 0, 1.0, n)
+        dy, dx = yb - ya, xb - xa
+        weight = na * nb / some
+        both = [n, ya + dy * nb / some, xa + dx * nb / some, ca + cb + dy * dx * weight]
+        pairs = zip(a_squares, b_squares, (dy, dx), strict=False)
+        return both + [a + b + delta * delta * weight for a, b, delta in pairs]
 
     def _value(self, state: list[Floats]) -> tuple[Floats, Mask]:
         n, mean_y, mean_x, c, *squares = state
@@ -90,19 +80,3 @@ class Pairs:
         if self.spec.function == "regr_intercept":
             return mean_y - slope * mean_x
         return np.where(m2_y == 0, 1.0, c * slope / m2_y)
-
-
-def _merge(old: list[Floats], new: list[Floats]) -> list[Floats]:
-    """The moments of the union of two sets of pairs; if one is empty, those of the other."""
-    (na, ya, xa, ca, *a_squares), (nb, yb, xb, cb, *b_squares) = old, new
-    n = na + nb
-    some = np.where(n == 0, 1.0, n)
-    dy, dx = yb - ya, xb - xa
-    weight = na * nb / some
-    both = [n, ya + dy * nb / some, xa + dx * nb / some, ca + cb + dy * dx * weight]
-    pairs = zip(a_squares, b_squares, (dy, dx), strict=False)
-    both += [a + b + delta * delta * weight for a, b, delta in pairs]
-    return [
-        np.where(nb == 0, one, np.where(na == 0, two, merged))
-        for one, two, merged in zip(old, new, both, strict=True)
-    ]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.dataflow.aggregates import Parameter
+from anabranch.dataflow.aggregates.value import Parameter
+from anabranch.operators.order.row_order import Int64s
+from anabranch.operators.order.sortable_ints import dense
+from anabranch.records.bins import Mask
 from anabranch.records.layout import nullable
 
-Int64s: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 State: TypeAlias = Sequence[pa.Array]
 
 
@@ -35,15 +36,13 @@ class FunctionSpec:
 
 
 class Shape:
-    """The segments of a step's rows: each is the rows of one key, and none is empty."""
+    """The segments of a step's rows, and where each begins; each is one key's, none is empty."""
 
     def __init__(self, starts: Int64s, rows: int) -> None:
-        """``starts`` is where each segment begins."""
         self.starts = starts
         self.rows = rows
 
     def __len__(self) -> int:
-        """The number of segments, that is of keys."""
         return len(self.starts)
 
     @cached_property
@@ -69,7 +68,6 @@ class Segments:
     where: str
 
     def __len__(self) -> int:
-        """The number of keys."""
         return len(self.shape)
 
     @property
@@ -85,34 +83,33 @@ class Segments:
         return column.drop_null(), segment[valid(column)]
 
 
-class Function(Protocol):
-    """One aggregate function over one column."""
-
-    def fields(self) -> list[tuple[str, pa.DataType]]:
-        """The name and type of each state column; one name may be empty."""
-        ...
-
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """The state of every key after the step; before it, a new key has NULL in all columns."""
-        ...
-
-    def result(self, state: State, where: str) -> pa.Array:
-        """The result for a state."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class PlainFunction:
-    """The base of functions whose first state column is their result."""
+class Function:
+    """One aggregate function over one column, for all keys of a step at once.
+
+    By default its state is one column of the argument's type, and that is its result.
+    """
 
     spec: FunctionSpec
 
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """The name and type of each state column; one name may be empty."""
+        return [("", self.spec.kind)]
+
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The state of the step's rows alone."""
+        raise NotImplementedError
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """The state of the rows of ``before`` followed by those of ``after``, key by key.
+
+        A key without rows has NULL in all columns.
+        """
+        raise NotImplementedError
+
     def result(self, state: State, where: str) -> pa.Array:
-        """The first state column."""
+        """The result for a state."""
         return state[0]
-
-
-Make: TypeAlias = Callable[[FunctionSpec], Function]
 
 
 def valid(column: pa.Array) -> Mask:
@@ -123,11 +120,4 @@ def valid(column: pa.Array) -> Mask:
 
 def numbers(column: pa.Array, kind: npt.DTypeLike = np.float64) -> npt.NDArray[np.float64]:
     """A column of numbers with 0 for NULL."""
-    filled = column.fill_null(0) if column.null_count else column
-    array: npt.NDArray[np.float64] = filled.to_numpy(zero_copy_only=False).astype(kind, copy=False)
-    return array
-
-
-def mask_nulls(values: npt.NDArray[np.float64], nothing: Mask) -> pa.Array:
-    """The values, NULL where ``nothing`` is true."""
-    return pa.array(values, mask=nothing)
+    return dense(column).astype(kind, copy=False)

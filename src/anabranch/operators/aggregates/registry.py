@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.operators.aggregates.counts import Count
 from anabranch.operators.aggregates.distinct import CollectList, Distinct, ListAgg
 from anabranch.operators.aggregates.estimate import DistinctEstimate
 from anabranch.operators.aggregates.extremes import BestBy, BitwiseExtreme, Extreme
 from anabranch.operators.aggregates.first_last import FirstOrLast
 from anabranch.operators.aggregates.moments import Moments
 from anabranch.operators.aggregates.pairs import Pairs
-from anabranch.operators.aggregates.port import Function, FunctionSpec, Make
+from anabranch.operators.aggregates.port import Function, FunctionSpec
 from anabranch.operators.aggregates.sketch import QuantileSketch
-from anabranch.operators.aggregates.sums import Mean, Sum
+from anabranch.operators.aggregates.sums import Count, Mean, Sum
 from anabranch.operators.aggregates.value_counts import ValueCounts
 
-_NAMES: tuple[tuple[Make, tuple[str, ...]], ...] = (
+_NAMES: tuple[tuple[type[Function], tuple[str, ...]], ...] = (
     (Count, ("count", "count_if", "regr_count")),
     (Sum, ("sum",)),
     (Mean, ("avg", "regr_avgx", "regr_avgy")),
@@ -36,7 +35,7 @@ _NAMES: tuple[tuple[Make, tuple[str, ...]], ...] = (
     (QuantileSketch, ("approx_percentile",)),
     (DistinctEstimate, ("approx_count_distinct",)),
 )
-FUNCTIONS: Mapping[str, Make] = {name: make for make, names in _NAMES for name in names}
+FUNCTIONS: Mapping[str, type[Function]] = {name: kind for kind, names in _NAMES for name in names}
 
 
 def make(spec: FunctionSpec) -> Function:

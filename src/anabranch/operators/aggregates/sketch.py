@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.operators.aggregates.lists import FlatLists, flatten_lists, offsets_of
-from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Mask, Segments, State
+from anabranch.operators.aggregates.port import Function, Segments, State
 from anabranch.operators.aggregates.value_counts import zip_to_lists
+from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.order.sort_columns import codes
+from anabranch.records.bins import Mask
 
 _ROUNDS = 64
 
@@ -38,23 +40,31 @@ class Summaries:
         return cls(values, gap.to_numpy(), spread.to_numpy(), lists.owner)
 
 
-@dataclass(frozen=True, slots=True)
-class QuantileSketch:
+class QuantileSketch(Function):
     """A summary per key; the rank of a result is off by at most rows / accuracy."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The summary, as three lists of equal length."""
         whole = pa.list_(pa.int64())
         return [("values", pa.list_(self.spec.kind)), ("gaps", whole), ("spreads", whole)]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Insert the step's values, then thin out summaries that have become too long."""
-        inserted = insert(Summaries.of_state(before), *step.present())
-        thinned = thin_out(inserted, len(step), self._accuracy)
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The step's values, sorted: an exact summary unless they are too many."""
+        values, owner = step.present()
+        order = np.lexsort((codes(values), owner))
+        ones = np.ones(len(order), dtype=np.int64)
+        exact = Summaries(values.take(pa.array(order)), ones, ones - 1, owner[order])
+        return self._state(exact, len(step), step.where)
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """Merge both, then thin out summaries that have become too long."""
+        both = merge_summaries(Summaries.of_state(before), Summaries.of_state(after))
+        return self._state(both, len(before[0]), where)
+
+    def _state(self, held: Summaries, owners: int, where: str) -> list[pa.Array]:
+        thinned = thin_out(held, owners, self._accuracy)
         columns = (thinned.values, pa.array(thinned.gap), pa.array(thinned.spread))
-        return FlatLists(columns, thinned.owner).lists(len(step), step.where)
+        return FlatLists(columns, thinned.owner).lists(owners, where)
 
     def result(self, state: State, where: str) -> pa.Array:
         """The value at a share of all values, or one for each of several shares."""
@@ -72,35 +82,29 @@ class QuantileSketch:
         return int(accuracy)
 
 
-def insert(held: Summaries, values: pa.Array, owner: Int64s) -> Summaries:
-    """Insert values into the summaries.
+def merge_summaries(one: Summaries, two: Summaries) -> Summaries:
+    """The summaries of the union of two sets of values.
 
-    The rank of a new value among the old ones is as uncertain as that of the next old value; its
-    rank among the new ones is exact. A value at either end has no uncertainty.
+    The rank of a value among those of the other summary is as uncertain as that of the next value
+    there. Both ends are exact: the first value of a summary has gap 1 and spread 0, and behind the
+    last one there is no uncertainty.
     """
-    everything = pa.concat_arrays([held.values, values])
-    owners = np.concatenate((held.owner, owner))
-    is_new = np.arange(len(owners)) >= len(held.owner)
-    order = np.lexsort((is_new, codes(everything), owners))
-    owners, is_new = owners[order], is_new[order]
-    gap = np.concatenate((held.gap, np.ones(len(owner), dtype=np.int64)))[order]
-    spread = np.concatenate((held.spread, np.zeros(len(owner), dtype=np.int64)))[order]
-    old = np.flatnonzero(~is_new)
-    rows = np.flatnonzero(is_new)
-    if len(old) and len(rows):
-        behind = np.searchsorted(old, rows)
-        has_behind = _same_owner(owners, rows, old, behind)
-        inside = has_behind & _same_owner(owners, rows, old, behind - 1)
-        after = old[behind[inside]]
-        spread[rows[inside]] = gap[after] + spread[after] - 1
-    return Summaries(everything.take(pa.array(order)), gap, spread, owners)
-
-
-def _same_owner(owners: Int64s, rows: Int64s, old: Int64s, place: Int64s) -> Mask:
-    """Whether the old value at each of these places belongs to the owner of the new row."""
-    exists = (place >= 0) & (place < len(old))
-    same: Mask = exists & (owners[old[np.clip(place, 0, len(old) - 1)]] == owners[rows])
-    return same
+    values = pa.concat_arrays([one.values, two.values])
+    owner = np.concatenate((one.owner, two.owner))
+    is_second = np.arange(len(owner)) >= len(one.owner)
+    order = np.lexsort((is_second, codes(values), owner))
+    owner, is_second = owner[order], is_second[order]
+    gap = np.concatenate((one.gap, two.gap))[order]
+    spread = np.concatenate((one.spread, two.spread))[order]
+    merged = spread.copy()
+    for mine in (is_second, ~is_second):
+        rows, others = np.flatnonzero(mine), np.flatnonzero(~mine)
+        behind = np.searchsorted(others, rows)
+        rows, behind = rows[behind < len(others)], behind[behind < len(others)]
+        same = owner[others[behind]] == owner[rows]
+        after = others[behind[same]]
+        merged[rows[same]] += gap[after] + spread[after] - 1
+    return Summaries(values.take(pa.array(order)), gap, merged, owner)
 
 
 def thin_out(held: Summaries, owners: int, accuracy: int) -> Summaries:

@@ -1,53 +1,61 @@
-"""``sum`` and ``avg``, exact except for floating numbers."""
+"""``count``, ``sum`` and ``avg``, exact except for floating numbers."""
 
 from __future__ import annotations
 
 import decimal
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.operators import reduce
-from anabranch.operators.aggregates.port import FunctionSpec, PlainFunction, Segments, State
+from anabranch.operators.aggregates.port import Function, Segments, State
 
 
-@dataclass(frozen=True, slots=True)
-class Sum(PlainFunction):
-    """A sum, kept in the result type."""
+class Sum(Function):
+    """A sum, kept in the result type. The state of all functions here is columns to add up."""
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The sum."""
         return [("", self.spec.result)]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Add the step's sum."""
-        part = reduce.sum_segments(step.values, step.shape.starts, self.spec.result, step.where)
-        return [reduce.add_columns(before[0], part, step.where)]
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The step's sum."""
+        kind = self.fields()[0][1]
+        return [reduce.sum_segments(step.values, step.shape.starts, kind, step.where)]
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """Add both."""
+        pairs = zip(before, after, strict=True)
+        return [reduce.add_columns(one, other, where) for one, other in pairs]
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
+class Count(Sum):
+    """``count``, ``count_if``, ``regr_count``: values that are not NULL; rows without a column."""
+
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The step's rows."""
+        return [_count(step)]
+
+
+class Mean(Sum):
     """A mean, kept as sum and count."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The sum, in a type that does not overflow, and the count."""
         return [("sum", mean_sum_kind(self.spec.kinds[0])), ("count", pa.int64())]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Add the step's sum and count."""
-        part = reduce.sum_segments(step.values, step.shape.starts, before[0].type, step.where)
-        counts = reduce.count(step.values, step.shape.starts, step.shape.rows)
-        return [
-            reduce.add_columns(before[0], part, step.where),
-            reduce.add_columns(before[1], pa.array(counts, type=pa.int64()), step.where),
-        ]
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """The step's sum and count."""
+        return [*super().reduce(step), _count(step)]
 
     def result(self, state: State, where: str) -> pa.Array:
         """Sum over count."""
         return divide_sums(state[0], state[1], self.spec.result, where)
+
+
+def _count(step: Segments) -> pa.Array:
+    column = step.columns[0] if step.columns else None
+    return pa.array(reduce.count(column, step.shape.starts, step.shape.rows), type=pa.int64())
 
 
 def mean_sum_kind(argument: pa.DataType) -> pa.DataType:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -15,33 +13,30 @@ from anabranch.operators.aggregates.lists import (
     normalize_zeros,
     offsets_of,
 )
-from anabranch.operators.aggregates.port import FunctionSpec, Int64s, Segments, State, mask_nulls
+from anabranch.operators.aggregates.port import Function, Segments, State
+from anabranch.operators.order.row_order import Int64s
 
 MEDIAN = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class ValueCounts:
+class ValueCounts(Function):
     """The functions of a key's distinct values, kept sorted with the count of each."""
-
-    spec: FunctionSpec
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """The values and their counts, two lists of one length."""
         return [("values", pa.list_(self.spec.kind)), ("counts", pa.list_(pa.int64()))]
 
-    def advance(self, before: State, step: Segments) -> list[pa.Array]:
-        """Add the step's counts."""
+    def reduce(self, step: Segments) -> list[pa.Array]:
+        """Count the step's values."""
         values, owner = step.present()
         ones = pa.array(np.ones(len(values), dtype=np.int64))
-        arrived = FlatLists((normalize_zeros(values), ones), owner)
-        everything = concat_lists(flatten_lists(before), arrived)
-        order, new = everything.order_by_value()
-        counts = everything.columns[1].to_numpy()[order]
-        summed = np.add.reduceat(counts, np.flatnonzero(new)) if len(order) else counts
-        distinct = everything.take(order[new])
-        merged = FlatLists((distinct.values, pa.array(summed, type=pa.int64())), distinct.owner)
-        return merged.lists(len(step), step.where)
+        counted = FlatLists((normalize_zeros(values), ones), owner)
+        return _add_counts(counted).lists(len(step), step.where)
+
+    def merge(self, before: State, after: State, where: str) -> list[pa.Array]:
+        """Add the counts of both."""
+        both = concat_lists(flatten_lists(before), flatten_lists(after))
+        return _add_counts(both).lists(len(before[0]), where)
 
     def result(self, state: State, where: str) -> pa.Array:
         """The most frequent value, or the value at a share of all values."""
@@ -55,6 +50,15 @@ class ValueCounts:
             assert isinstance(wanted, float)
             return _percentile(state, wanted, between=between)
         return zip_to_lists([_percentile(state, share, between=between) for share in wanted])
+
+
+def _add_counts(counted: FlatLists) -> FlatLists:
+    """The distinct values of each owner, sorted, with the sum of the counts of each."""
+    order, new = counted.order_by_value()
+    counts = counted.columns[1].to_numpy()[order]
+    summed = np.add.reduceat(counts, np.flatnonzero(new)) if len(order) else counts
+    distinct = counted.take(order[new])
+    return FlatLists((distinct.values, pa.array(summed, type=pa.int64())), distinct.owner)
 
 
 def zip_to_lists(columns: list[pa.Array]) -> pa.Array:
@@ -97,14 +101,14 @@ def _percentile(state: State, share: float, *, between: bool = True) -> pa.Array
     values = found.values.to_numpy()
     if not between:
         reached = np.maximum(np.ceil(share * (end - begin)) - 1, 0)
-        return mask_nulls(values[_row_at(ends, begin, reached)], ~some)
+        return pa.array(values[_row_at(ends, begin, reached)], mask=~some)
     place = share * np.maximum(end - begin - 1, 0)
     below, above = np.floor(place), np.ceil(place)
     lower = values[_row_at(ends, begin, below)]
     upper = values[_row_at(ends, begin, above)]
     with np.errstate(invalid="ignore"):
         mixed = (above - place) * lower + (place - below) * upper
-    return mask_nulls(np.where((below == above) | (lower == upper), lower, mixed), ~some)
+    return pa.array(np.where((below == above) | (lower == upper), lower, mixed), mask=~some)
 
 
 def _row_at(

@@ -8,20 +8,24 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.messages import Barrier, Message, Registered, ScaleDown, ScaleUp
-from anabranch.operators.control.hand_over import Acquisition, Collection, Interrogation
-from anabranch.operators.control.messaging import MessageView
+from anabranch.messages import (
+    Acquire,
+    Barrier,
+    Collect,
+    Interrogate,
+    Message,
+    Registered,
+    ScaleDown,
+    ScaleUp,
+)
 from anabranch.operators.dead_letter import RowFailure
-from anabranch.operators.key_rows import group_rows
+from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.process import METHODS, ProcessCalls, ProcessOperator
-from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, named_tuples
+from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, group_rows, named_tuples
 from anabranch.records.bins import BinSet, bin_of
 from anabranch.runs.rows import Groups, group_keys
-
-Int64s = npt.NDArray[np.int64]
 
 
 class ProcessStep:
@@ -52,6 +56,7 @@ class ProcessStep:
         self._bins = bin_of(self._groups.hashes, bins)
         self._calls = ProcessCalls(operator, self._groups, states, dead)
         self._keys = list(named_tuples("Key", self._groups.keys))
+        self._taken: set[int] = set()
         self.registered: set[Hashable] = set()
 
     @cached_property
@@ -67,11 +72,9 @@ class ProcessStep:
             return self._calls.call_on_end(digits)
         return None
 
-    def handle(self, message: Message, view: MessageView) -> int:
-        """Call the method for a message; return how many keys it concerned."""
-        if not self._operator.handles_message(message):
-            return 0
-        argument = self._argument(view)
+    def handle(self, message: Message) -> int:
+        """Call the method for a message that has one; return how many keys it concerned."""
+        argument = self._argument(message)
         self._calls.notify(METHODS[type(message)], argument)
         return argument.count if isinstance(argument, _KeyRegister | _Acquired | _Collected) else 0
 
@@ -86,61 +89,46 @@ class ProcessStep:
         numbers = tuple(sorted(counted))
         return Registered(region, self._operator.name, numbers, tuple(counted[n] for n in numbers))
 
-    def _argument(self, view: MessageView) -> object:
+    def _argument(self, message: Message) -> object:
         """The argument of the user's method."""
-        match view:
-            case Interrogation():
-                return _KeyRegister(self, view)
-            case Acquisition():
-                return self._acquire(view)
-            case Collection():
-                return self._collect(view)
+        match message:
+            case Interrogate():
+                return _KeyRegister(self)
+            case Acquire(bins=bins):
+                return _Acquired(self, bins)
+            case Collect(bins=bins):
+                places = [p for p in self.places_in(bins) if self._calls.saved(p) is not None]
+                keys = tuple(self._keys[place] for place in places)
+                self._calls.load(places, keys)
+                return _Collected(self, bins, keys)
             case ScaleUp() | ScaleDown():
-                return _NewShares(self, view)
-        return view.step if isinstance(view, Barrier) else getattr(view, "worker", None)
+                return _NewShares(self, message)
+        return message.step if isinstance(message, Barrier) else getattr(message, "worker", None)
 
-    def _acquire(self, view: Acquisition) -> _Acquired:
-        if not view.is_known(self._operator.name):
-            states: dict[Hashable, bytes] = {}
-            for place in self._places_in(view.message.bins):
-                saved = self._calls.saved(place)
-                if saved is not None:
-                    states[self._keys[place]] = saved
-            view.put(self._operator.name, states)
-        return _Acquired(self, view)
-
-    def _collect(self, view: Collection) -> _Collected:
-        bins = view.message.bins
-        places = [p for p in self._places_in(bins) if self._calls.saved(p) is not None]
-        keys = tuple(self._keys[place] for place in places)
-        self._calls.load(places, keys)
-        return _Collected(self, view, keys)
-
-    def _places_in(self, bins: BinSet) -> list[int]:
+    def places_in(self, bins: BinSet) -> list[int]:
+        """The places of the keys in some bins."""
         wanted = np.array(list(bins), dtype=np.int64)
         found: list[int] = np.flatnonzero(np.isin(self._bins, wanted)).tolist()
         return found
 
-    def register(self, view: Interrogation, keys: Iterable[Hashable]) -> None:
-        """Register keys of this operator."""
-        keys = list(keys)
-        view.add_keys(self._operator.name, keys)
-        self.registered.update(keys)
+    def take(self, bins: BinSet) -> dict[Any, bytes] | None:
+        """Take this operator's saved state in bins that have arrived; None if it was taken."""
+        states = {}
+        for place in self.places_in(bins):
+            saved = None if place in self._taken else self._calls.saved(place)
+            if saved is not None:
+                states[self._keys[place]] = saved
+                self._taken.add(place)
+        self._calls.mark_loaded(self._taken)
+        return states or None
 
-    def take(self, view: Acquisition) -> dict[Any, bytes] | None:
-        """Take this operator's state that has arrived."""
-        states = view.take_state(self._operator.name)
-        self._calls.mark_loaded(self._place[key] for key in states or ())
-        return states
-
-    def leave(self, view: Collection, key: Any, state: bytes) -> None:
-        """Hand over a key's state, which also becomes its saved state."""
+    def leave(self, bins: BinSet, key: Any, state: bytes) -> None:
+        """Hand over the state of a key that moves: it becomes the key's saved state."""
         if not isinstance(state, bytes):
             raise TypeError(f"state to hand over must be bytes, not {type(state).__name__}")
         place = self._place.get(key)
-        if place is None or int(self._bins[place]) not in view.message.bins:
+        if place is None or int(self._bins[place]) not in bins:
             raise KeyError(f"{key} does not move to another worker")
-        view.add_state(self._operator.name, key, state)
         self._calls.save(place, state)
 
     def bin_of(self, key: Any) -> int:
@@ -149,39 +137,39 @@ class ProcessStep:
 
 
 class _KeyRegister:
-    """``Interrogate``, for one operator."""
+    """``Interrogate``, for one operator. A key registered twice counts once."""
 
-    def __init__(self, at: ProcessStep, view: Interrogation) -> None:
-        self._at, self._view = at, view
+    def __init__(self, at: ProcessStep) -> None:
+        self._registered = at.registered
 
     @property
     def count(self) -> int:
-        return len(self._at.registered)
+        return len(self._registered)
 
     def add_keys(self, keys: Iterable[Any]) -> None:
-        self._at.register(self._view, keys)
+        self._registered.update(keys)
 
 
 class _Acquired:
     """``Acquire``, for one operator."""
 
-    def __init__(self, at: ProcessStep, view: Acquisition) -> None:
-        self._at, self._view, self.count = at, view, 0
+    def __init__(self, at: ProcessStep, bins: BinSet) -> None:
+        self._at, self._bins, self.count = at, bins, 0
 
     def take_state(self) -> dict[Any, bytes] | None:
-        states = self._at.take(self._view)
+        states = self._at.take(self._bins)
         self.count += len(states or ())
         return states
 
 
 class _Collected:
-    """``Collect``, for one operator."""
+    """``Collect``, for one operator. Of the states left for a key, the last one counts."""
 
-    def __init__(self, at: ProcessStep, view: Collection, keys: tuple[Any, ...]) -> None:
-        self._at, self._view, self.keys, self.count = at, view, keys, 0
+    def __init__(self, at: ProcessStep, bins: BinSet, keys: tuple[Any, ...]) -> None:
+        self._at, self._bins, self.keys, self.count = at, bins, keys, 0
 
     def add_state(self, key: Any, state: bytes) -> None:
-        self._at.leave(self._view, key, state)
+        self._at.leave(self._bins, key, state)
         self.count += 1
 
 

@@ -7,26 +7,23 @@ every worker, and rows can be compared with others anywhere downstream (R9).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.graph import AggregateNode, StatefulNode
 from anabranch.dataflow.order_by import OrderColumn
 from anabranch.dataflow.types.typed import Typed
-from anabranch.operators.digest import row_hashes
 from anabranch.operators.order import sortable_ints
-from anabranch.operators.order.row_order import READER_COLUMNS, RowOrder
+from anabranch.operators.order.row_order import READER_COLUMNS, Int64s, RowOrder, digits_of
+from anabranch.operators.order.sort_columns import ranks
 from anabranch.operators.rows import Rows
+from anabranch.operators.tally import row_hashes
 from anabranch.runs.keys import one_chunk
 
-Int64s = npt.NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class Ordering:
+class Ordering(msgspec.Struct, frozen=True):
     """The order in which an operator gets its rows: by columns, then by their own order.
 
     If their own order is unknown (``keeps_order`` is false), ties are ordered by the content of the
@@ -49,7 +46,7 @@ class Ordering:
             columns += rows.order.columns
         else:
             columns.append(_content(rows))
-            columns.append(_occurrences(columns))
+            columns.append(digits_of(ranks(columns, len(rows))))  # identical rows
         return Rows(rows.values, rows.hashes, rows.keys, RowOrder(tuple(columns)))
 
 
@@ -83,7 +80,7 @@ def _parts(column: pa.ChunkedArray, wanted: OrderColumn) -> tuple[Int64s, Int64s
     """Whether there is a value, and the value, as numbers that compare in the wanted order."""
     word = sortable_ints.to_words(one_chunk(column))
     assert word is not None
-    numbers: Int64s = word.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers: Int64s = sortable_ints.dense(word).astype(np.int64)
     some: Int64s = word.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
     return some, ~numbers if wanted.descending else numbers
 
@@ -101,17 +98,3 @@ def _hashable(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type):
         return pa.array([repr(value) for value in column.to_pylist()], type=pa.string())
     return column
-
-
-def _occurrences(columns: Sequence[Int64s]) -> Int64s:
-    """The number of equal rows before each row."""
-    count = len(columns[0])
-    numbers = np.zeros(count, dtype=np.int64)
-    if not count:
-        return numbers
-    order = np.lexsort(tuple(columns[::-1]))
-    new = np.ones(count, dtype=np.bool_)
-    new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
-    first = np.flatnonzero(new)
-    numbers[order] = np.arange(count) - np.repeat(first, np.diff(np.append(first, count)))
-    return numbers

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from anabranch.records.bins import Mask
+
 Int64s = npt.NDArray[np.int64]
 
 READER_COLUMNS = 3
@@ -26,10 +28,9 @@ class RowOrder:
     columns: tuple[Int64s, ...]
 
     def __len__(self) -> int:
-        """The number of rows."""
         return len(self.columns[0])
 
-    def take(self, places: npt.NDArray[np.int64]) -> RowOrder:
+    def take(self, places: Int64s) -> RowOrder:
         """The order of the rows at these places."""
         return RowOrder(tuple(column[places] for column in self.columns))
 
@@ -70,7 +71,7 @@ class RowOrder:
         least = np.minimum.reduceat(ranks[order], starts) if len(starts) else ranks[:0]
         return self.take(places[least])
 
-    def _rising(self) -> npt.NDArray[np.bool_]:
+    def _rising(self) -> Mask:
         """Whether each row but the first is not less than the previous row."""
         rising = np.ones(len(self) - 1, dtype=np.bool_)
         for column in reversed(self.columns):
@@ -111,3 +112,27 @@ def _digit(order: RowOrder, place: int) -> Int64s:
 
 def _lexsort(columns: tuple[Int64s, ...]) -> Int64s:
     return np.lexsort(columns[::-1]).astype(np.int64, copy=False)
+
+
+def digits_of(parents: Int64s) -> Int64s:
+    """The number of each row among the rows of its parent, in their order.
+
+    >>> digits_of(np.array([4, 2, 4, 4, 2])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = np.argsort(parents, kind="stable")
+    first = np.flatnonzero(begins(parents[order]))
+    digits = np.empty(len(order), dtype=np.int64)
+    digits[order] = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    return digits
+
+
+def begins(*columns: Int64s) -> Mask:
+    """Which rows differ from the row before in any of these columns.
+
+    >>> begins(np.array([1, 1, 2]), np.array([5, 6, 6])).tolist()
+    [True, True, True]
+    """
+    new = np.ones(len(columns[0]), dtype=np.bool_)
+    new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return new

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.operators.order import sortable_ints
-
-Int64s = npt.NDArray[np.int64]
+from anabranch.operators.order.row_order import Int64s, begins
 
 
 def codes(column: pa.Array) -> Int64s:
@@ -30,38 +28,32 @@ def codes(column: pa.Array) -> Int64s:
         dense: Int64s = plain.to_numpy(zero_copy_only=False).astype(np.int64)
         return dense
     if pa.types.is_struct(column.type):
-        return _ranks([_with_nulls(part) for part in column.flatten()], len(column))
+        return ranks([_with_nulls(part) for part in column.flatten()], len(column))
     if pa.types.is_list(column.type):
         return _lists(column)
     encoded = column.dictionary_encode()
-    places = pc.sort_indices(encoded.dictionary).to_numpy()
-    ranks = np.empty(len(places), dtype=np.int64)
-    ranks[places] = np.arange(len(places))
-    value_ranks: Int64s = ranks[encoded.indices.to_numpy()]
+    by_rank = np.argsort(pc.sort_indices(encoded.dictionary).to_numpy()).astype(np.int64)
+    value_ranks: Int64s = by_rank[encoded.indices.to_numpy()]
     return value_ranks
 
 
 def _with_nulls(column: pa.Array) -> Int64s:
     if not column.null_count:
         return codes(column)
-    ranks = np.zeros(len(column), dtype=np.int64)
+    found = np.zeros(len(column), dtype=np.int64)
     some = column.is_valid().to_numpy(zero_copy_only=False)
-    ranks[some] = _ranks([codes(column.drop_null())], int(some.sum())) + 1
-    return ranks
+    found[some] = ranks([codes(column.drop_null())], int(some.sum())) + 1
+    return found
 
 
-def _ranks(columns: Sequence[Int64s], rows: int) -> Int64s:
+def ranks(columns: Sequence[Int64s], rows: int) -> Int64s:
     """The rank of each row among the distinct rows, by the first column first."""
     if not columns or not rows:
         return np.zeros(rows, dtype=np.int64)
     order = np.lexsort(tuple(reversed(columns)))
-    new = np.zeros(rows, dtype=np.bool_)
-    for column in columns:
-        ordered = column[order]
-        new[1:] |= ordered[1:] != ordered[:-1]
-    ranks = np.empty(rows, dtype=np.int64)
-    ranks[order] = np.cumsum(new)
-    return ranks
+    found = np.empty(rows, dtype=np.int64)
+    found[order] = np.cumsum(begins(*(column[order] for column in columns))) - 1
+    return found
 
 
 def _lists(column: pa.Array) -> Int64s:
@@ -69,5 +61,5 @@ def _lists(column: pa.Array) -> Int64s:
     elements = _with_nulls(column.flatten()).tolist()
     edges = [0, *np.cumsum(pc.list_value_length(column).to_numpy()).tolist()]
     parts = [tuple(elements[start:end]) for start, end in pairwise(edges)]
-    ranks = {part: rank for rank, part in enumerate(sorted(set(parts)))}
-    return np.fromiter((ranks[part] for part in parts), dtype=np.int64, count=len(parts))
+    rank_of = {part: rank for rank, part in enumerate(sorted(set(parts)))}
+    return np.fromiter((rank_of[part] for part in parts), dtype=np.int64, count=len(parts))

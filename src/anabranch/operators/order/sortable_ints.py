@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from anabranch.records.bins import Mask
+
 Numbers = npt.NDArray[Any]
 
 
@@ -35,22 +37,19 @@ def from_words(words: pa.Array, kind: pa.DataType) -> pa.Array:
         return words.cast(kind)
     if not pa.types.is_floating(kind):
         return words.view(kind)
-    bits = pa.array(_flip_negatives(_numbers(words)), mask=_nulls(words))
+    bits = pa.array(_flip_negatives(dense(words)), mask=_nulls(words))
     return bits.view(kind)
 
 
-def least_int(kind: pa.DataType) -> int:
-    """The least word of a type."""
-    return int(np.iinfo(kind.to_pandas_dtype()).min)
-
-
-def greatest_int(kind: pa.DataType) -> int:
-    """The greatest word of a type."""
-    return int(np.iinfo(kind.to_pandas_dtype()).max)
+def dense(column: pa.Array, filler: int = 0) -> Numbers:
+    """The values as an array, with ``filler`` in place of NULLs."""
+    filled = column.fill_null(pa.scalar(filler, column.type)) if column.null_count else column
+    numbers: Numbers = filled.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _from_floats(column: pa.Array) -> pa.Array:
-    floats = _numbers(column)
+    floats = dense(column)
     one_nan = np.where(np.isnan(floats), floats.dtype.type(np.nan), floats)
     bits = one_nan.view(np.int32 if floats.itemsize == 4 else np.int64)
     return pa.array(_flip_negatives(bits), mask=_nulls(column))
@@ -66,15 +65,8 @@ def _flip_negatives(bits: Numbers) -> Numbers:
     return flipped
 
 
-def _numbers(column: pa.Array) -> Numbers:
-    """The values, with arbitrary numbers in place of NULLs."""
-    filled = column.fill_null(0) if column.null_count else column
-    numbers: Numbers = filled.to_numpy(zero_copy_only=False)
-    return numbers
-
-
-def _nulls(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+def _nulls(column: pa.Array) -> Mask | None:
     if not column.null_count:
         return None
-    nulls: npt.NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
+    nulls: Mask = column.is_null().to_numpy(zero_copy_only=False)
     return nulls

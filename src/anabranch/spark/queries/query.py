@@ -7,7 +7,8 @@ it runs over files that never change. It has its own session, in which only the 
 Queries stay out of the way of steps. Their pool gets a core only when no step wants one. Since
 running tasks are not preempted, all queries together use at most half of the cores: few run at a
 time, each with few tasks per stage, and the rest wait their turn. A cancelled task may run on for a
-while (Spark asks it to end, and not every loop listens): a query's turn ends with its last task.
+while (Spark asks it to end, and not every loop listens): a query's turn ends with its last task, or
+when ``workers`` abandons it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,13 +25,16 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from anabranch.dataflow.sql.query_rules import check_leaves, operators_in_query
+from anabranch.dataflow.sql.built_size import BUILDERS, check_built
+from anabranch.dataflow.sql.query_rules import check_leaves, check_resolved, operators_in_query
 from anabranch.errors import InvalidQuery, QueryFailed, QueryTimeout, SnapshotExpired
 from anabranch.spark.failure import query_failure, quietly
-from anabranch.spark.queries.plan_reader import PlanReader
-from anabranch.spark.queries.scan import state_frame, within_limits
-from anabranch.spark.session import PER_SESSION, QUERY_POOL, use_pool, use_session
+from anabranch.spark.queries.plan_reader import PlanReader, built_by, leaves_of
+from anabranch.spark.queries.scan import PACKED, state_frame, unpack, within_limits
+from anabranch.spark.queries.workers import GRACE_SECONDS, QueryWorkers, Work
+from anabranch.spark.session import PER_SESSION, QUERY_POOL, new_session, use_pool, use_session
 from anabranch.spark.step.assembly import Assembly
 from anabranch.task.queries import STEP, QueryLimits
 from anabranch.task.state_reader import Snapshot, missing_or_expired
@@ -57,14 +60,30 @@ PER_QUERY_SESSION = {
 }
 """The settings that queries rely on, in their own session."""
 
+_TASK_SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.leafNodeDefaultParallelism")
+
 
 @dataclass
 class _Ticket:
-    """A query in progress: its job group, whether it has begun, and whether it was cancelled."""
+    """A query in progress: its job group, whether it was cancelled, and where it is analyzed."""
 
     group: str
-    begun: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
+    bench: _Workbench | None = None
+
+
+class _Workbench:
+    """A session in which queries are analyzed, one at a time.
+
+    The views have the operators' names whatever step they show, so only one query at a time may
+    create them; an analyzed query keeps the views that it found.
+    """
+
+    def __init__(self, spark: SparkSession, tasks: int) -> None:
+        own = dict.fromkeys(_TASK_SETTINGS, str(tasks))
+        self.assembly = Assembly(new_session(spark, {**PER_QUERY_SESSION, **own}))
+        self.plans = PlanReader(self.assembly.spark)
+        self.lock = threading.Lock()
 
 
 class SparkQueries:
@@ -73,14 +92,16 @@ class SparkQueries:
     The first query creates the session and the threads.
     """
 
-    def __init__(self, spark: SparkSession, store: Path) -> None:
+    def __init__(self, spark: SparkSession, store: Path, grace: float = GRACE_SECONDS) -> None:
+        """``grace``: how many seconds a cancelled query has to return."""
         self._spark = spark
         self._store = store
         self._lock = threading.Lock()
         self._cores = max(1, spark.sparkContext.defaultParallelism)
         self._tasks = max(1, self._cores // 4)
         at_a_time = 2 if self._cores >= 4 else 1
-        self._threads = ThreadPoolExecutor(at_a_time, thread_name_prefix="anabranch-query")
+        self._workers = QueryWorkers[pa.Table](at_a_time, max(1, self._cores // 2), grace)
+        self._bench: _Workbench | None = None
 
     def run(self, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits) -> pa.Table:
         """The rows of a query over the state committed when its turn comes.
@@ -95,15 +116,12 @@ class SparkQueries:
                 f"The query has {len(sql):,} characters", do=f"Use at most {LONGEST_TEXT:,}."
             )
         ticket = _Ticket(f"anabranch-query-{secrets.token_hex(8)}")
-        answer = self._threads.submit(self._answer, ticket, sql, committed, limits)
-        try:
-            wait([answer], limits.seconds)
-            if not answer.done():
-                raise _timeout(ticket, limits)
-        except BaseException:
-            self._cancel(ticket, answer)
-            raise
-        return answer.result()
+        work = Work(
+            partial(self._answer, ticket, sql, committed, limits),
+            partial(self._cancel, ticket),
+            partial(self._running_tasks, ticket),
+        )
+        return self._workers.run(work, limits.seconds)
 
     def frame(self, snapshot: Snapshot, operator: str) -> DataFrame:
         """An operator's state as a DataFrame that reads the files on use."""
@@ -112,23 +130,12 @@ class SparkQueries:
     @cached_property
     def _readers(self) -> Assembly:
         """The session of DataFrames given to users, separate from that of queries."""
-        return Assembly(_session(self._spark, PER_SESSION))
-
-    @cached_property
-    def _plans(self) -> PlanReader:
-        return PlanReader(self._assembly.spark)
-
-    @cached_property
-    def _assembly(self) -> Assembly:
-        tasks = str(self._tasks)
-        own = {"spark.sql.shuffle.partitions": tasks, "spark.sql.leafNodeDefaultParallelism": tasks}
-        return Assembly(_session(self._spark, {**PER_QUERY_SESSION, **own}))
+        return Assembly(new_session(self._spark, PER_SESSION))
 
     def _answer(
         self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
     ) -> pa.Table:
-        """Run a query, in a thread of the pool."""
-        ticket.begun.set()
+        """Run a query, in a thread of its own."""
         use_pool(self._spark, QUERY_POOL)
         try:
             return self._result(ticket, sql, committed, limits)
@@ -139,85 +146,85 @@ class SparkQueries:
     def _result(
         self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot], limits: QueryLimits
     ) -> pa.Table:
-        snapshot, df = self._analyze(sql, committed)
+        snapshot, bench, df = self._analyzed(ticket, sql, committed)
         names = df.columns
         # Column names may repeat, and tasks could not tell such columns apart.
         numbers = [f"c{place}" for place in range(len(names))]
         numbered = df.toDF(*numbers)
-        bounded = self._assembly.map_in_arrow(
-            numbered.limit(limits.rows + 1),
-            numbers,
-            partial(within_limits, limits),
-            numbered.schema,
+        bounded = bench.assembly.map_in_arrow(
+            numbered.limit(limits.rows + 1), numbers, partial(within_limits, limits), PACKED
         )
         self._spark.sparkContext.setJobGroup(ticket.group, "a query over state", True)
         if ticket.cancelled.is_set():
             raise QueryTimeout("The query was cancelled before it ran")
         try:
             with quietly():
-                table = bounded.toArrow()
+                # Not ``toArrow``: an error that ends the JVM's thread behind it goes unnoticed.
+                packed = [bytes(row[0]) for row in bounded.collect()]
         except (PySparkException, Py4JError) as error:
             failure = query_failure(error)
             if isinstance(failure, SnapshotExpired):
                 failure = missing_or_expired(failure, committed())
             raise failure from error
         metadata = {STEP: str(snapshot.step).encode()}
+        table = unpack(packed, to_arrow_schema(numbered.schema, timezone="UTC"))
         return table.rename_columns(names).replace_schema_metadata(metadata)
 
-    def _analyze(self, sql: str, committed: Callable[[], Snapshot]) -> tuple[Snapshot, DataFrame]:
-        """Check a query and analyze it over the views of one step.
-
-        The views have the operators' names whatever step they show, so only one query at a time
-        may create them; an analyzed query keeps the views that it found.
-        """
+    def _analyzed(
+        self, ticket: _Ticket, sql: str, committed: Callable[[], Snapshot]
+    ) -> tuple[Snapshot, _Workbench, DataFrame]:
+        """Check a query and analyze it over the views of one step."""
         with self._lock:
+            if self._bench is None:
+                self._bench = _Workbench(self._spark, self._tasks)
+            ticket.bench = bench = self._bench
+        while not bench.lock.acquire(timeout=POLL_SECONDS):
+            if ticket.cancelled.is_set():
+                raise QueryTimeout("The query was cancelled before it was analyzed")
+        try:
             # The parser uses the settings of its thread's active session.
-            use_session(self._assembly.spark)
-            parsed = self._plans.parse(sql)
+            use_session(bench.assembly.spark)
+            parsed = bench.plans.parse(sql)
             snapshot = committed()
-            wanted = operators_in_query(parsed, snapshot.operators, self._plans.group_of)
+            wanted = operators_in_query(parsed, snapshot.operators, bench.plans.group_of)
             for operator in sorted(wanted):
-                view = state_frame(
-                    self._assembly, snapshot.view(operator), self._store, self._tasks
-                )
-                self._assembly.view(view, operator)
-            df = self._plans.analyze(sql)
-            check_leaves(self._plans.leaves(df), wanted)
-            return snapshot, df
+                state = snapshot.view(operator)
+                view = state_frame(bench.assembly, state, self._store, self._tasks)
+                bench.assembly.view(view, operator)
+            df = bench.plans.analyze(sql)
+            check_leaves(leaves_of(df._jdf.queryExecution().analyzed()), wanted)
+            check_resolved(bench.plans.current_names(df), bench.plans.group_of)
+            if not BUILDERS.keys().isdisjoint(name[-1].lower() for name in parsed.functions):
+                for expression in built_by(df):
+                    check_built(expression)
+            return snapshot, bench, df
+        finally:
+            bench.lock.release()
 
-    def _cancel(self, ticket: _Ticket, answer: Future[pa.Table]) -> None:
+    def _cancel(self, ticket: _Ticket) -> None:
         """Cancel the jobs of a query, including future ones."""
         ticket.cancelled.set()
-        answer.cancel()
+        with self._lock:
+            # It may be stuck while it holds the lock: later queries take another session.
+            if self._bench is ticket.bench is not None and ticket.bench.lock.locked():
+                self._bench = None
         context = self._spark.sparkContext._jsc.sc()
         context.cancelJobGroupAndFutureJobs(ticket.group)
 
     def _await_tasks(self, ticket: _Ticket) -> None:
         """Wait until no task of a cancelled query runs any more, or Spark has stopped."""
-        tracker = self._spark.sparkContext.statusTracker()
-        while self._spark.sparkContext._jsc is not None:
+        while self._running_tasks(ticket):
+            time.sleep(POLL_SECONDS)
+
+    def _running_tasks(self, ticket: _Ticket) -> int:
+        """How many tasks of a query run, and hold a core each."""
+        if self._spark.sparkContext._jsc is None:
+            return 0
+        try:
+            tracker = self._spark.sparkContext.statusTracker()
             jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(ticket.group))
             stages = [stage for job in jobs if job is not None for stage in job.stageIds]
             known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
-            if not any(info.numActiveTasks for info in known):
-                return
-            time.sleep(POLL_SECONDS)
-
-
-def _timeout(ticket: _Ticket, limits: QueryLimits) -> QueryTimeout:
-    if ticket.begun.is_set():
-        return QueryTimeout(
-            f"The query took longer than {limits.seconds:g} seconds and was cancelled",
-            do="Ask for less, or raise limit_seconds.",
-        )
-    return QueryTimeout(
-        f"The query waited longer than {limits.seconds:g} seconds for its turn",
-        do="Other queries, or tasks of a cancelled one, still run. Try again later.",
-    )
-
-
-def _session(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
-    session = spark.newSession()
-    for name, value in settings.items():
-        session.conf.set(name, value)
-    return session
+            return sum(info.numActiveTasks for info in known)
+        except Py4JError:
+            return 0

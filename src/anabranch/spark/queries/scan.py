@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,9 @@ from anabranch.spark.failure import carrying_errors
 from anabranch.spark.step.assembly import Assembly
 from anabranch.task.queries import QueryLimits
 from anabranch.task.state_reader import read_view
+
+PACKED = pa.schema([pa.field("rows", pa.binary())])
+"""Batches of a result, each as one value: an Arrow stream."""
 
 
 def state_frame(assembly: Assembly, view: StateView, store: Path, tasks: int) -> DataFrame:
@@ -39,7 +42,7 @@ def _read_bins(
 def within_limits(
     limits: QueryLimits, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Task: pass the rows on; ``QueryTooLarge`` if they are too many."""
+    """Task: pack the rows of each batch; ``QueryTooLarge`` if they are too many."""
     with carrying_errors():
         rows = size = 0
         for batch in batches:
@@ -49,7 +52,17 @@ def within_limits(
                 raise _too_large(f"{limits.rows:,} rows", "limit_rows")
             if size > limits.bytes:
                 raise _too_large(f"{limits.bytes:,} bytes", "limit_bytes")
-            yield batch
+            packed = pa.BufferOutputStream()
+            with pa.ipc.new_stream(packed, batch.schema) as stream:
+                stream.write_batch(batch)
+            data = pa.array([packed.getvalue().to_pybytes()], type=pa.binary())
+            yield pa.RecordBatch.from_arrays([data], schema=PACKED)
+
+
+def unpack(packed: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """The rows of packed batches; ``schema`` is for a result without any."""
+    tables = [pa.ipc.open_stream(data).read_all() for data in packed]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def _too_large(limit: str, name: str) -> QueryTooLarge:

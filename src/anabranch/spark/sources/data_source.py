@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
@@ -22,25 +23,16 @@ from pyspark.sql.datasource import (
     SimpleDataSourceStreamReader,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
 
-from anabranch.errors import AnabranchError, ChangedDataflow, ReadFailed
-from anabranch.operators.error_text import short
+from anabranch.errors import ChangedDataflow, ReadFailed
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
 from anabranch.records.slices import OffsetSlice, Slice
 from anabranch.sources.columns import to_batch
-from anabranch.sources.positions import encode_position
-from anabranch.sources.python_data_source import (
-    KIND,
-    OffsetPosition,
-    PythonDataSource,
-    read_offsets,
-)
+from anabranch.sources.positions import decode_position, encode_position
+from anabranch.sources.python_data_source import KIND, OffsetPosition, PythonDataSource
+from anabranch.spark.failure import blaming_source
 from anabranch.spark.step.rows import BATCH_ROWS
 
 Offset = dict[str, Any]
@@ -50,7 +42,6 @@ class DataSourceEnumerator:
     """A Python data source on the driver: asks its reader for offsets and partitions."""
 
     def __init__(self, name: str, source: PythonDataSource, position: bytes | None) -> None:
-        """Make the reader, and start after ``position``."""
         self._name = name
         self._source = source
         # A step asks for partitions while the offer of the next one grows.
@@ -78,10 +69,10 @@ class DataSourceEnumerator:
         """Hand out what the reader has between the last offset and its latest one."""
         if self._offset is None:
             with self._asking("initialOffset"):
-                self._offset = _text(self._reader.initialOffset())
+                self._offset = json.dumps(self._reader.initialOffset())
         start = self._offset
         with self._asking("latestOffset"):
-            end = _text(self._latest(json.loads(start), limit))
+            end = json.dumps(self._latest(json.loads(start), limit))
         if json.loads(end) == json.loads(start):
             return Batch((), self._position(), None, not self._source.watch)
         self._offset = end
@@ -93,7 +84,7 @@ class DataSourceEnumerator:
 
     def acknowledge(self, position: bytes) -> None:
         """Tell the reader up to where everything is committed."""
-        offset = read_offsets(position).offset
+        offset = decode_position(position, OffsetPosition, KIND).offset
         if offset == self._acknowledged:
             return
         with self._asking("commit"):
@@ -108,12 +99,9 @@ class DataSourceEnumerator:
     def partitions(self, slices: Sequence[Slice]) -> list[bytes]:
         """The partitions between offsets, pickled for the tasks that read them."""
         with self._asking("partitions"):
-            found = [
-                each
-                for part in slices
-                if isinstance(part, OffsetSlice)
-                for each in self._reader.partitions(json.loads(part.start), json.loads(part.end))
-            ]
+            spans = [part for part in slices if isinstance(part, OffsetSlice)]
+            ends = [(json.loads(span.start), json.loads(span.end)) for span in spans]
+            found = [each for start, end in ends for each in self._reader.partitions(start, end)]
             return [cast("bytes", cloudpickle.dumps(each)) for each in found]  # type: ignore[no-untyped-call]
 
     def _latest(self, start: Offset, limit: Limit) -> Offset:
@@ -136,7 +124,7 @@ class DataSourceEnumerator:
         return encode_position(OffsetPosition(source=KIND, name=self._format, offset=self._offset))
 
     def _kept(self, position: bytes) -> str:
-        kept = read_offsets(position)
+        kept = decode_position(position, OffsetPosition, KIND)
         if kept.name != self._format:
             raise ChangedDataflow(
                 f"Source {self._name!r} was the data source {kept.name!r} so far and is now "
@@ -147,25 +135,17 @@ class DataSourceEnumerator:
 
     @contextmanager
     def _asking(self, verb: str) -> Iterator[None]:
-        try:
-            with self._lock:
-                yield
-        except AnabranchError:
-            raise
-        except Exception as error:
-            raise ReadFailed(
-                f"Source {self._name!r} raised {type(error).__name__}: {short(str(error))}",
-                where=f"{verb} of its reader",
-                do="Mend the data source and run the pipeline again: it continues where it was.",
-            ) from error
+        advice = "Mend the data source and run the pipeline again: it continues where it was."
+        with blaming_source(self._name, f"{verb} of its reader", advice), self._lock:
+            yield
 
 
 def instance_of(source: PythonDataSource) -> DataSource:
     """The data source itself, made as Spark makes it."""
-    if isinstance(source.source, type):
-        made = source.source(CaseInsensitiveDict(dict(source.options)))
-        return cast("DataSource", made)
-    return cast("DataSource", source.source)
+    made: Any = source.source
+    if isinstance(made, type):
+        made = made(CaseInsensitiveDict(dict(source.options)))
+    return cast("DataSource", made)
 
 
 def reader_of(source: PythonDataSource, made: DataSource) -> DataSourceStreamReader:
@@ -194,13 +174,12 @@ def read_partition(source: PythonDataSource, partition: bytes) -> Iterator[pa.Re
         yield to_batch(batch, source.schema, batch.num_rows)
 
 
+@dataclass
 class SpanPartition(InputPartition):
     """All that a simple reader has between two offsets."""
 
-    def __init__(self, start: Offset, end: Offset) -> None:
-        """Keep both ends."""
-        self.start = start
-        self.end = end
+    start: Offset
+    end: Offset
 
 
 class SimpleReader(DataSourceStreamReader):
@@ -211,7 +190,6 @@ class SimpleReader(DataSourceStreamReader):
     """
 
     def __init__(self, simple: SimpleDataSourceStreamReader) -> None:
-        """Wrap a reader."""
         self.simple = simple
 
     def initialOffset(self) -> Offset:
@@ -237,7 +215,3 @@ class SimpleReader(DataSourceStreamReader):
     def commit(self, end: Offset) -> None:
         """Pass it on."""
         self.simple.commit(end)
-
-
-def _text(offset: Offset) -> str:
-    return json.dumps(offset)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -71,8 +72,7 @@ def _own_schema(name: str, source: PythonDataSource, spark: SparkSession) -> pa.
     try:
         schema: Any = instance_of(source).schema()
         if isinstance(schema, StructType):
-            jvm: Any = spark._jvm
-            types = java_class(jvm, "org.apache.spark.sql.types.DataType")
+            types = java_class(spark._jvm, "org.apache.spark.sql.types.DataType")
             schema = types.fromJson(schema.json()).toDDL()
         return parse_schema(schema)
     except Exception as error:

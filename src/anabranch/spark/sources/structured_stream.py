@@ -19,12 +19,13 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
@@ -38,7 +39,7 @@ from anabranch.operators.error_text import short
 from anabranch.protocol.sources import NO_LIMIT, Batch, Limit
 from anabranch.records.slices import FileSlice
 from anabranch.sources.file_uri import file_tag, hadoop_path
-from anabranch.sources.positions import encode_position
+from anabranch.sources.positions import decode_position, encode_position
 from anabranch.sources.structured_stream import (
     KIND,
     BatchPosition,
@@ -47,12 +48,10 @@ from anabranch.sources.structured_stream import (
     StructuredStreamSource,
     batch_of,
     decode_marker,
-    encode_marker,
     file_name,
     marker_name,
-    read_batch_position,
 )
-from anabranch.spark.failure import brief, carrying_errors, quietly, rebuilt
+from anabranch.spark.failure import blaming_source, brief, carrying_errors, quietly, rebuilt
 from anabranch.store.files import (
     create_bulk,
     create_file,
@@ -65,7 +64,6 @@ from anabranch.store.files import (
 LOG_ROOM = "input"
 QUERY_ROOM = "query"
 
-_LOOK_SECONDS = 0.5
 _WRITTEN = "name string, rows bigint, bytes bigint"
 
 
@@ -85,6 +83,7 @@ class StreamEnumerator:
         self._name = name
         self._source = source
         self._store = store
+        self._columns = _plain_ddl(source.schema)
         self._checkpoint = store / QUERY_ROOM / name
         self._id: str | None = None
         self._query: StreamingQuery | None = None
@@ -94,23 +93,26 @@ class StreamEnumerator:
         self._forgotten = 0
         self._next = 0
         if position is not None:
-            kept = read_batch_position(position)
+            kept = decode_position(position, BatchPosition, KIND)
             self._next = kept.next
             self._refuse_other_query(kept.query)
 
     def next(self, limit: Limit = NO_LIMIT) -> Batch:
         """Hand out the next batches that are logged. Row limits are not heeded."""
-        query = self._running()
+        if self._query is None:
+            self._query = self._start()
         # Asked before the log is looked at: what the query logs last is then seen.
-        active = query.isActive
+        active = self._query.isActive
         taken = self._take(limit)
+        files = [file for logged in taken for file in logged.files]
         position = BatchPosition(source=KIND, query=self._query_id(), next=self._next)
         ended = not taken and not active
-        if ended:
-            self._check(query)
-        rows = sum(file.rows for logged in taken for file in logged.files)
-        slices = tuple(self._slice(file) for logged in taken for file in logged.files)
-        return Batch(slices, encode_position(position), rows, ended)
+        if ended and self._failure is not None:
+            raise self._failure
+        if ended and (error := self._query.exception()) is not None:
+            raise self._failed(str(error)) from error
+        slices = tuple(self._slice(file) for file in files)
+        return Batch(slices, encode_position(position), sum(file.rows for file in files), ended)
 
     def files(self) -> frozenset[str]:
         """Name nothing: the log of batches has a room of its own."""
@@ -118,7 +120,7 @@ class StreamEnumerator:
 
     def forget(self, positions: Sequence[bytes]) -> None:
         """Remove the batches that all of these positions have passed."""
-        floor = min(read_batch_position(position).next for position in positions)
+        floor = min(decode_position(position, BatchPosition, KIND).next for position in positions)
         if floor <= self._forgotten:
             return
         room = self._room()
@@ -142,16 +144,11 @@ class StreamEnumerator:
 
     # The steps' side.
 
-    def _running(self) -> StreamingQuery:
-        if self._query is None:
-            self._query = self._start()
-        return self._query
-
     def _start(self) -> StreamingQuery:
         source = self._source
         rows = made_frame(self._spark, self._name, source)
         ddl = frame_ddl(rows)
-        if to_ddl(_plain(parse_schema(ddl))) != to_ddl(_plain(source.schema)):
+        if _plain_ddl(parse_schema(ddl)) != self._columns:
             raise ReadFailed(
                 f"Source {self._name!r} gives the columns {ddl} instead of {to_ddl(source.schema)}",
                 do="Correct the schema, or leave it out.",
@@ -180,7 +177,7 @@ class StreamEnumerator:
             logged = self._logged(self._next)
             if logged is None:
                 break
-            own = {self._tag(file) for file in logged.files}
+            own = self._tags(logged.files)
             room -= sum(file.bytes for file in logged.files)
             if taken and (room < 0 or own & tags):
                 break
@@ -195,11 +192,10 @@ class StreamEnumerator:
         if self._known_query_id() is None:
             return None
         path = self._room() / marker_name(batch)
-        data = read_file(path)
-        if data is None:
+        if (data := read_file(path)) is None:
             return None
         logged = decode_marker(data, str(path))
-        if logged.schema != to_ddl(_plain(self._source.schema)):
+        if logged.schema != self._columns:
             raise ChangedDataflow(
                 f"The input log of source {self._name!r} has rows with the columns "
                 f"{logged.schema}, which are not read yet, and the source has others now",
@@ -210,18 +206,10 @@ class StreamEnumerator:
 
     def _slice(self, file: LoggedFile) -> FileSlice:
         path = self._room() / file.name
-        return FileSlice(str(path), file.bytes, _mtime_ns(path))
+        return FileSlice(str(path), file.bytes, path.stat().st_mtime_ns)
 
-    def _tag(self, file: LoggedFile) -> int:
-        return file_tag(str(self._room() / file.name))
-
-    def _check(self, query: StreamingQuery) -> None:
-        """Raise what made the query end, unless it came to its end."""
-        if self._failure is not None:
-            raise self._failure
-        error = query.exception()
-        if error is not None:
-            raise self._failed(str(error)) from error
+    def _tags(self, files: Iterable[LoggedFile]) -> set[int]:
+        return {file_tag(str(self._room() / file.name)) for file in files}
 
     def _failed(self, text: str) -> StreamFailed:
         return StreamFailed(
@@ -238,14 +226,12 @@ class StreamEnumerator:
         return self._id
 
     def _query_id(self) -> str:
-        found = self._known_query_id()
-        if found is None:
+        if (found := self._known_query_id()) is None:
             raise self._failed("its checkpoint has no metadata")
         return found
 
     def _refuse_other_query(self, kept: str) -> None:
-        found = self._known_query_id()
-        if found != kept:
+        if (found := self._known_query_id()) != kept:
             raise ChangedDataflow(
                 f"The checkpoint of source {self._name!r}'s streaming query is "
                 f"{'gone' if found is None else 'another one'}: the query would read its input "
@@ -264,20 +250,19 @@ class StreamEnumerator:
             if batch < self._next or self._logged(batch) is not None:
                 return
             self._wait_for_room(batch)
-            files = self._written(rows, batch)
-            logged = LoggedBatch(to_ddl(_plain(self._source.schema)), files)
+            logged = LoggedBatch(self._columns, self._written(rows, batch))
             marker = self._room() / marker_name(batch)
             # Taken: an attempt that was given up for lost was faster, and its files count.
             with suppress(NameTaken):
-                create_file(marker, encode_marker(logged), within=self._store)
+                create_file(marker, msgspec.json.encode(logged), within=self._store)
         except AnabranchError as error:
             self._failure = error
             raise
 
     def _wait_for_room(self, batch: int) -> None:
         with self._moved:
-            while batch - self._next >= self._source.max_ahead and not self._stopping:
-                self._moved.wait(_LOOK_SECONDS)
+            ahead = self._source.max_ahead
+            self._moved.wait_for(lambda: self._stopping or batch - self._next < ahead)
             if self._stopping:
                 raise InterruptedError("the pipeline ends")
 
@@ -290,7 +275,7 @@ class StreamEnumerator:
             except PySparkException as error:
                 raise rebuilt(str(error)) or self._failed(str(error)) from error
             files = sorted((LoggedFile(*row) for row in written), key=lambda file: file.name)
-            if len({self._tag(file) for file in files}) == len(files):
+            if len(self._tags(files)) == len(files):
                 return tuple(files)
 
 
@@ -315,18 +300,13 @@ def log_task(
 
 def made_frame(spark: SparkSession, name: str, source: StructuredStreamSource) -> DataFrame:
     """What the user's function makes: a streaming DataFrame, in a session of its own."""
-    try:
+    where = "its function make"
+    with blaming_source(name, where, "Mend the function and run the pipeline again."):
         made: Any = source.make(spark.newSession())
-    except Exception as error:
-        raise ReadFailed(
-            f"Source {name!r} raised {type(error).__name__}: {short(str(error))}",
-            where="its function make",
-            do="Mend the function and run the pipeline again.",
-        ) from error
     if not isinstance(made, DataFrame) or not made.isStreaming:
         raise ReadFailed(
             f"Source {name!r} made no streaming DataFrame: {short(made)}",
-            where="its function make",
+            where=where,
             do="Return one, such as spark.readStream.format('rate').load(). For files that are "
             "there, use FileSource.",
         )
@@ -338,10 +318,6 @@ def frame_ddl(frame: DataFrame) -> str:
     return str(frame._jdf.schema().toDDL())
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
+def _plain_ddl(schema: pa.Schema) -> str:
     """The columns without what does not matter to a log: comments, and whether NULL is allowed."""
-    return pa.schema([pa.field(field.name, field.type) for field in schema])
-
-
-def _mtime_ns(path: Path) -> int:
-    return path.stat().st_mtime_ns
+    return to_ddl(pa.schema([pa.field(field.name, field.type) for field in schema]))

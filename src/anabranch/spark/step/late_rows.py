@@ -9,11 +9,11 @@ and serve all steps with as many tasks or fewer: some may stay blank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from anabranch.spark.jvm import STRUCT, java_class
+from anabranch.spark.jvm import STRUCT, Java, java_class, java_list
+from anabranch.spark.step.assembly import frame_over
 
 AT = "at"
 PAYLOAD = "payload"
@@ -29,25 +29,19 @@ class Blanks:
     content.
     """
 
-    def __init__(self, spark: SparkSession, count: int, *, tasks: int = 1) -> None:
+    def __init__(self, spark: SparkSession, count: int, *, tasks: int = 1, view: str = "") -> None:
         """Create blank rows; ``tasks`` is the number of tasks that read them."""
-        context = spark.sparkContext
-        jvm: Any = context._jvm
-        gateway: Any = context._gateway
-        session: Any = spark._jsparkSession
-        java: Any = context._jsc
-        kind = java_class(jvm, "java.lang.Object")
+        self.view = view
+        gateway: Java = spark.sparkContext._gateway
+        context: Java = spark.sparkContext._jsc
+        kind = java_class(gateway.jvm, "java.lang.Object")
         self._arrays = [gateway.new_array(kind, 2) for _ in range(count)]
         self._written: list[tuple[int | None, bytes | None]] = [(None, None)] * count
-        rows = java_class(jvm, "java.util.ArrayList")()
-        row = java_class(jvm, _ROW)
-        for array in self._arrays:
-            # The row does not copy the array, so it sees later writes.
-            rows.add(row(array))
+        # A row does not copy its array, so it sees later writes.
+        rows = java_list(spark, map(java_class(gateway.jvm, _ROW), self._arrays))
         #: the rows as Spark's own RDD
-        self.rows: Any = java.parallelize(rows, tasks).rdd()
-        schema = java_class(jvm, STRUCT).fromDDL(_SCHEMA)
-        self.frame = DataFrame(session.internalCreateDataFrame(self.rows, schema, False), spark)
+        self.rows: Java = context.parallelize(rows, tasks).rdd()
+        self.frame = frame_over(spark, self.rows, java_class(gateway.jvm, STRUCT).fromDDL(_SCHEMA))
 
     def __len__(self) -> int:
         """The number of rows."""

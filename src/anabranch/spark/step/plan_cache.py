@@ -8,16 +8,15 @@ copy of the plan that holds nothing of earlier runs. See ``docs/decisions/0009``
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
 
-from py4j.java_collections import ListConverter
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.spark.jvm import PYTHON_UTILS, java_class
+from anabranch.spark.jvm import Java, class_name, java_class, scala_items, scala_seq
 from anabranch.spark.session import use_session
+from anabranch.spark.step.assembly import frame_over
 
 EXCHANGE = "ShuffleExchangeExec"
 ROUTED = "ShufflePartitionIdPassThrough"
@@ -40,9 +39,6 @@ KNOWN = frozenset(
 """The node classes whose copies are known to be as good as new."""
 
 KEPT_PLANS = 16
-
-Java = Any
-"""An object of the JVM, which has no Python type."""
 
 Place = tuple[int, ...]
 """Where a dataflow reads something."""
@@ -113,16 +109,13 @@ class _Inner:
 _Part = _Shared | _Exchange | _Scan | _Rows | _Inner
 
 
+@dataclass(frozen=True, slots=True)
 class ReusablePlan:
     """The plan of a step, which is copied and never run itself. For one thread at a time."""
 
-    def __init__(self, spark: SparkSession, root: _Part, schema: Java) -> None:
-        """Use ``of``."""
-        self._spark = spark
-        self._root = root
-        self._schema = schema
-        gateway: Java = spark.sparkContext._gateway
-        self._to_seq = java_class(gateway.jvm, PYTHON_UTILS).toSeq
+    spark: SparkSession
+    root: _Part
+    schema: Java
 
     @classmethod
     def of(cls, frame: DataFrame, given: PlanInputs) -> ReusablePlan | None:
@@ -140,10 +133,9 @@ class ReusablePlan:
     def over(self, given: PlanInputs) -> DataFrame:
         """The same query over other inputs."""
         # A new node takes its settings from the active session.
-        use_session(self._spark)
-        rows = _PlanWriter(self._spark, self._to_seq, given).copy(self._root).execute()
-        session: Java = self._spark._jsparkSession
-        return DataFrame(session.internalCreateDataFrame(rows, self._schema, False), self._spark)
+        use_session(self.spark)
+        rows = _copy(self.root, self.spark, given).execute()
+        return frame_over(self.spark, rows, self.schema)
 
 
 class PlanCache:
@@ -198,51 +190,43 @@ class _PlanReader:
     """Reads a physical plan into parts."""
 
     def __init__(self, spark: SparkSession, given: PlanInputs) -> None:
-        context = spark.sparkContext
         self._partitions = given.partitions
-        self._jvm: Java = context._jvm
-        self._gateway: Java = context._gateway
+        self._gateway: Java = spark.sparkContext._gateway
         self._session: Java = spark._jsparkSession
-        self._identity_of = java_class(self._jvm, "java.lang.System").identityHashCode
+        self._identity_of = java_class(spark._jvm, "java.lang.System").identityHashCode
         self._files = {self._identity(index): place for place, index in given.files.items()}
         self._rows = {self._identity(rows): place for place, rows in given.rows.items()}
 
     def read(self, node: Java, depth: int = 0) -> _Part | None:
         """The part for a node, ``depth`` exchanges below the root; None for unknown nodes."""
-        kind = node.getClass().getSimpleName()
+        kind = class_name(node)
         if kind not in KNOWN or not node.subqueries().isEmpty():
             return None
-        match kind:
-            case "FileSourceScanExec":
-                return self._file_scan(node)
-            case "RDDScanExec":
-                return self._row_scan(node)
-            case _:
-                return self._inner(kind, node, depth)
+        if kind == "FileSourceScanExec":
+            return self._file_scan(node)
+        if kind == "RDDScanExec":
+            place = self._rows.get(self._identity(node.rdd()))
+            return _Shared(node) if place is None else _Rows(node, self._arguments(node, 0), place)
+        return self._inner(kind, node, depth)
 
     def _inner(self, kind: str, node: Java, depth: int) -> _Part | None:
-        below = node.children()
         parts = []
-        for place in range(below.size()):
-            part = self.read(below.apply(place), depth + (kind == EXCHANGE))
+        for child in scala_items(node.children()):
+            part = self.read(child, depth + (kind == EXCHANGE))
             if part is None:
                 return None
             parts.append(part)
         if kind == EXCHANGE:
             return self._exchange(node, parts[0], depth)
-        if any(not isinstance(part, _Shared) for part in parts):
-            return _Inner(node, tuple(parts))
-        return _Shared(node)
-
-    def _row_scan(self, node: Java) -> _Part:
-        place = self._rows.get(self._identity(node.rdd()))
-        return _Shared(node) if place is None else _Rows(node, self._arguments(node, 0), place)
+        if all(isinstance(part, _Shared) for part in parts):
+            return _Shared(node)
+        return _Inner(node, tuple(parts))
 
     def _exchange(self, node: Java, child: _Part, depth: int) -> _Part | None:
         routed = node.outputPartitioning()
         number = int(routed.numPartitions())
-        kind = routed.getClass().getSimpleName()
-        if self._partitions[depth : depth + 1] != (number,) or (number > 1 and kind != ROUTED):
+        known = number == 1 or class_name(routed) == ROUTED
+        if self._partitions[depth : depth + 1] != (number,) or not known:
             return None
         return _Exchange(node, child, depth, self._arguments(node, 2), {number: routed})
 
@@ -251,7 +235,6 @@ class _PlanReader:
         place = self._files.get(self._identity(relation.location()))
         if place is None:
             return None
-        arguments = self._arguments(node, 1)
         rest = (
             relation.partitionSchema(),
             relation.dataSchema(),
@@ -260,12 +243,13 @@ class _PlanReader:
             relation.options(),
             self._session,
         )
-        return _Scan(node, (relation, rest), arguments, place)
+        return _Scan(node, (relation, rest), self._arguments(node, 1), place)
 
     def _arguments(self, node: Java, first: int) -> Java:
         """The arguments that construct a copy of a node, from the ``first`` on."""
         count = node.productArity()
-        arguments = self._gateway.new_array(java_class(self._jvm, "java.lang.Object"), count)
+        kind = java_class(self._gateway.jvm, "java.lang.Object")
+        arguments = self._gateway.new_array(kind, count)
         for number in range(first, count):
             arguments[number] = node.productElement(number)
         return arguments
@@ -274,38 +258,27 @@ class _PlanReader:
         return int(self._identity_of(index))
 
 
-class _PlanWriter:
-    """Copies a plan over other inputs."""
-
-    def __init__(self, spark: SparkSession, to_seq: Java, given: PlanInputs) -> None:
-        self._given = given
-        gateway: Java = spark.sparkContext._gateway
-        self._client: Java = gateway._gateway_client
-        self._to_seq = to_seq
-
-    def copy(self, part: _Part) -> Java:
-        match part:
-            case _Shared(node):
-                return node
-            case _Exchange(node, child, depth, arguments, routes):
-                arguments[0] = _partitioning(routes, self._given.partitions[depth])
-                arguments[1] = self.copy(child)
-                return node.makeCopy(arguments)
-            case _Scan(node, (relation, rest), arguments, place):
-                arguments[0] = relation.copy(self._given.files[place], *rest)
-                return node.makeCopy(arguments)
-            case _Rows(node, arguments, place):
-                arguments[1] = self._given.rows[place]
-                return node.makeCopy(arguments)
-            # Not ``withNewChildren``, which returns the node itself if the children are equal.
-            case _Inner(node, (child,)):
-                return node.withNewChildInternal(self.copy(child))
-            case _Inner(node, children):
-                return node.withNewChildrenInternal(self._seq(map(self.copy, children)))
-
-    def _seq(self, nodes: Iterable[Java]) -> Java:
-        listed = ListConverter().convert(list(nodes), self._client)
-        return self._to_seq(listed).toIndexedSeq()
+def _copy(part: _Part, spark: SparkSession, given: PlanInputs) -> Java:
+    """Copy a plan over other inputs."""
+    match part:
+        case _Shared(node):
+            return node
+        case _Exchange(node, child, depth, arguments, routes):
+            arguments[0] = _partitioning(routes, given.partitions[depth])
+            arguments[1] = _copy(child, spark, given)
+            return node.makeCopy(arguments)
+        case _Scan(node, (relation, rest), arguments, place):
+            arguments[0] = relation.copy(given.files[place], *rest)
+            return node.makeCopy(arguments)
+        case _Rows(node, arguments, place):
+            arguments[1] = given.rows[place]
+            return node.makeCopy(arguments)
+        # Not ``withNewChildren``, which returns the node itself if the children are equal.
+        case _Inner(node, (child,)):
+            return node.withNewChildInternal(_copy(child, spark, given))
+        case _Inner(node, children):
+            copies = scala_seq(spark, [_copy(child, spark, given) for child in children])
+            return node.withNewChildrenInternal(copies.toIndexedSeq())
 
 
 def _partitioning(routes: dict[int, Java], partitions: int) -> Java:

@@ -19,27 +19,19 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from anabranch.errors import AnabranchError
 from anabranch.messages import Report
 from anabranch.protocol.data_plane import RetryStep
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.shares import members
 from anabranch.rescale.step_moves import PART, moves_of
-from anabranch.sources.files import FileSource
 from anabranch.spark.executors import Executors, releasing
-from anabranch.spark.failure import (
-    INDETERMINATE,
-    MALFORMED,
-    malformed_row_error,
-    quietly,
-    translate_error,
-)
+from anabranch.spark.failure import INDETERMINATE, quietly
+from anabranch.spark.jvm import check_jvm
 from anabranch.spark.session import STEP_POOL, use_pool, use_session
 from anabranch.spark.sources.opening import SparkSources
-from anabranch.spark.step.plan_key import StepQuery, reads_of
-from anabranch.spark.step.reading import malformed_row
-from anabranch.spark.step.step_query import StepQueries
+from anabranch.spark.step.step_error import explain_step_error
+from anabranch.spark.step.step_query import StepQueries, StepQuery, reads_of
 from anabranch.task.program import Program
 from anabranch.task.worker_home import Homes, tidy_homes
 
@@ -62,8 +54,6 @@ class SparkPlane:
     homes: Homes | None = None
     timings: dict[str, float] = field(default_factory=dict)
     _thread: int | None = None
-    _executors: Executors = field(init=False)
-    _queries: StepQueries = field(init=False)
     #: held while a query is built
     _making: threading.Condition = field(default_factory=threading.Condition)
     _begun: int = -1
@@ -76,7 +66,6 @@ class SparkPlane:
     _group: str = field(default_factory=lambda: f"anabranch-steps-{secrets.token_hex(8)}")
 
     def __post_init__(self) -> None:
-        """Make no call to the cluster yet."""
         self._executors = Executors(self.spark)
         self._queries = StepQueries(
             self.spark, self.program, self.store, self.code, self.sources, self.homes
@@ -104,12 +93,16 @@ class SparkPlane:
         except (PySparkException, Py4JError) as error:
             if INDETERMINATE in str(error):
                 raise RetryStep("an executor was lost between two shuffles") from error
-            raise self._explain(plan, error) from error
+            raise explain_step_error(self.spark, self.program, plan, error) from error
         finished = time.perf_counter()
         self.timings = {"build": built - started, "job": finished - built}
         if moves is not None and moves.shutdown:
             self._fit(members(plan.placement))
         return [_decode_report(bytes(row[0])) for row in rows]
+
+    def check_alive(self) -> None:
+        """Raise ``JvmDied`` unless Spark's JVM answers."""
+        check_jvm()
 
     def prepare(self, plan: Plan) -> bool:
         """Build and plan the query of a step that may come; whether there was anything to do.
@@ -119,7 +112,7 @@ class SparkPlane:
         """
         if self._queries.calls_user_code or plan.step < self._prepare_from:
             return False
-        with self._making, contextlib.suppress(PySparkException, Py4JError):
+        with self._making, contextlib.suppress(PySparkException, Py4JError, OSError):
             self._making.wait_for(lambda: self._begun == plan.step - 1, _PATIENCE)
             if self._begun != plan.step - 1 or self._tried == plan:
                 return False
@@ -159,7 +152,7 @@ class SparkPlane:
 
     def _fit(self, workers: Sequence[int]) -> None:
         """Have the executors that these workers need; a cluster may refuse, and steps continue."""
-        with contextlib.suppress(PySparkException, Py4JError):
+        with contextlib.suppress(PySparkException, Py4JError, OSError):
             self._executors.fit(len(workers))
 
     def _tidy(self, plan: Plan) -> None:
@@ -170,21 +163,7 @@ class SparkPlane:
 
     def cancel(self) -> None:
         """Cancel the running step. Its tasks may run on for a while."""
-        if self.spark.sparkContext._jsc is not None:
-            self.spark.sparkContext.cancelJobGroup(self._group)
-
-    def _explain(self, plan: Plan, error: Exception) -> AnabranchError:
-        """Translate an error; for a malformed row, find the row and name it."""
-        if MALFORMED in str(error):
-            inputs = {given.source: given for given in plan.inputs}
-            for node in self.program.physical.sources():
-                source = node.source
-                if not isinstance(source, FileSource) or source.separates:
-                    continue
-                given = inputs.get(node.name)
-                paths = () if given is None else source.paths(given.slices)
-                with contextlib.suppress(Exception), quietly():
-                    found = malformed_row(self.spark, source, paths)
-                    if found is not None:
-                        return malformed_row_error(node.name, *found)
-        return translate_error(error)
+        # A JVM that is dead has cancelled it.
+        with contextlib.suppress(Py4JError, OSError):
+            if self.spark.sparkContext._jsc is not None:
+                self.spark.sparkContext.cancelJobGroup(self._group)

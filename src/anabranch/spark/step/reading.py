@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
-from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.dataflow.graph import SourceNode
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.schema import to_ddl
-from anabranch.errors import AnabranchError, ReadFailed
-from anabranch.messages import Attempt, Message, PartitionRead, Report, encode
+from anabranch.messages import Message, PartitionRead, Report, encode
 from anabranch.operators.control.messaging import Passage
-from anabranch.operators.error_text import short
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import PREFIX, Boundary
 from anabranch.plan.controls import messages_for
 from anabranch.protocol.sources import PythonSource, Source, read_by_spark
 from anabranch.records.plan import Plan
 from anabranch.records.slices import Slice
-from anabranch.sources.files import CHECKED_FORMATS, FileSource, file_tag, spark_path
+from anabranch.sources.files import CHECKED_FORMATS, FileSource, spark_path
 from anabranch.sources.python_data_source import PythonDataSource
-from anabranch.spark.failure import carrying_errors
+from anabranch.spark.failure import blaming_source, carrying_errors
 from anabranch.spark.sources.data_source import read_partition
 from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.rows import batches, pack_notes, pack_rows, reader_order
@@ -38,52 +35,35 @@ _FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
 _BLOCK = f"_metadata.file_block_start as {PREFIX}o1"
 
 
-class PartitionPart(msgspec.Struct, frozen=True, tag="partition"):
-    """A pickled partition of a Python data source: for one step's tasks, never for the journal."""
+class ReadPart(msgspec.Struct, frozen=True):
+    """The part of one partition that a read task reads: a slice as it was planned.
+
+    Or a pickled partition of a Python data source: for one step's tasks, never for the journal.
+    """
 
     partition: int
-    data: bytes
-
-    @property
-    def first(self) -> None:
-        """Rows are counted from 0 on."""
-        return None
-
-    @property
-    def place(self) -> str:
-        """What to call it in an error."""
-        return f"partition {self.partition}"
-
-    def read(self, source: Source) -> Iterator[tuple[pa.RecordBatch, Positions]]:
-        """Its rows, and where they stand."""
-        batches = read_partition(cast("PythonDataSource", source), self.data)
-        return with_positions(batches, source.schema)
-
-
-class SlicePart(msgspec.Struct, frozen=True, tag="slice"):
-    """A slice as it was planned: its source reads it."""
-
-    partition: int
-    slice: Slice
+    given: Slice | bytes
 
     @property
     def first(self) -> int | None:
-        """Where its rows begin."""
-        return self.slice.first
+        """Where its rows begin; None if they are counted from 0 on."""
+        return None if isinstance(self.given, bytes) else self.given.first
 
     @property
     def place(self) -> str:
         """What to call it in an error."""
-        return f"partition {self.partition}, rows {self.slice.first} to {self.slice.past}"
+        place = f"partition {self.partition}"
+        if isinstance(self.given, bytes):
+            return place
+        return f"{place}, rows {self.given.first} to {self.given.past}"
 
     def read(self, source: Source) -> Iterator[tuple[pa.RecordBatch, Positions]]:
         """Its rows, and where they stand."""
-        batches = cast("PythonSource[Any]", source).read(self.slice)
-        return with_positions(batches, source.schema, self.slice.first or 0, self.slice.past)
-
-
-ReadPart: TypeAlias = SlicePart | PartitionPart
-"""The part of one partition that a read task reads."""
+        if isinstance(self.given, bytes):
+            batches = read_partition(cast("PythonDataSource", source), self.given)
+            return with_positions(batches, source.schema)
+        batches = cast("PythonSource[Any]", source).read(self.given)
+        return with_positions(batches, source.schema, self.given.first or 0, self.given.past)
 
 
 class ReadOrder(msgspec.Struct, frozen=True):
@@ -101,7 +81,7 @@ class ReadOrder(msgspec.Struct, frozen=True):
 
 
 READ_ORDER = "read_order"
-_encode_order = msgspec.msgpack.Encoder().encode
+encode_order = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(ReadOrder).decode
 
 
@@ -113,9 +93,12 @@ class FileReader:
 
     def __init__(self, assembly: Assembly, source: Source, *, ordered: bool) -> None:
         """``ordered``: rows carry their file and their place in it."""
-        format, options = _format_of(source)
-        schema = source.schema
+        format, options, schema = "parquet", dict[str, str](), source.schema
         self._more: list[str] = []
+        if isinstance(source, FileSource):
+            format, options = source.format, dict(source.options)
+            if format.lower() in CHECKED_FORMATS and "mode" not in map(str.lower, options):
+                options["mode"] = "FAILFAST"
         if isinstance(source, FileSource) and source.separates:
             *_, raw, file = schema.names
             schema = schema.remove(len(schema) - 1)
@@ -146,23 +129,6 @@ def malformed_row(
     return (found[0][file], found[0][raw]) if found else None
 
 
-def _format_of(source: Source) -> tuple[str, dict[str, str]]:
-    """The format of a source's files, and its options."""
-    if not isinstance(source, FileSource):
-        return "parquet", {}
-    options = dict(source.options)
-    if source.format.lower() in CHECKED_FORMATS and "mode" not in {
-        name.lower() for name in options
-    }:
-        options["mode"] = "FAILFAST"
-    return source.format, options
-
-
-def tags_of(number: int, paths: Sequence[str]) -> tuple[int, tuple[int, ...]]:
-    """The tags by which rows name their files, in planned order."""
-    return number, tuple(file_tag(path) for path in paths)
-
-
 def read_orders(
     node: SourceNode, number: int, parts: Sequence[ReadPart], plan: Plan, next_partitions: int
 ) -> list[ReadOrder]:
@@ -181,11 +147,6 @@ def read_orders(
         )
         for worker, each in sorted(dealt.items())
     ]
-
-
-def encode_orders(orders: Sequence[ReadOrder]) -> list[tuple[int, bytes]]:
-    """The orders as rows, one per task."""
-    return [(number, _encode_order(order)) for number, order in enumerate(orders)]
 
 
 def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -212,47 +173,30 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
                 read.append(PartitionRead(node.name, part.partition, rows, part.first))
             for _ in (*passage.before_data(node.id), *passage.after_data(node.id)):
                 pass  # Positions are in the plan: a source has no state to take or leave.
-            report = replace(
-                _report(attempt, time.perf_counter() - started),
-                passed=passage.passed({node.id: node.name}),
-                read=tuple(read),
-            )
-            notes = _notes(report, order.next_partitions)
+            seconds = {"read": time.perf_counter() - started}
+            passed = passage.passed({node.id: node.name})
+            report = Report(attempt, (), (), (), (), seconds, passed=passed, read=tuple(read))
+            heard = ((part, encode(attempt)) for part in range(order.next_partitions))
+            notes = [(0, encode(report)), *heard]
             yield from batches(pack_notes(boundary, producers, notes))
 
 
 def python_producers(boundary: Boundary) -> list[int]:
     """The sources that Python reads, among those that the level wants."""
-    found = []
-    for producer in boundary.needed_producers():
-        node = boundary.physical.node(producer)
-        if isinstance(node, SourceNode) and not read_by_spark(node.source):
-            found.append(producer)
-    return found
+    nodes = {producer: boundary.physical.node(producer) for producer in boundary.needed_producers()}
+    return [
+        producer
+        for producer, node in nodes.items()
+        if isinstance(node, SourceNode) and not read_by_spark(node.source)
+    ]
 
 
 def _read(
     boundary: Boundary, producers: Sequence[int], node: SourceNode, order: ReadOrder, part: ReadPart
 ) -> Iterator[pa.Table]:
-    try:
+    advice = "Fix the source and run the pipeline again: it continues with this step."
+    with blaming_source(node.name, part.place, advice):
         for batch, positions in part.read(node.source):
             row_order = reader_order(order.number, part.partition, positions)
             values = pa.Table.from_batches([batch])
             yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order))
-    except AnabranchError:
-        raise
-    except Exception as error:
-        raise ReadFailed(
-            f"Source {node.name!r} raised {type(error).__name__}: {short(str(error))}",
-            where=part.place,
-            do="Fix the source and run the pipeline again: it continues with this step.",
-        ) from error
-
-
-def _report(attempt: Attempt, seconds: float) -> Report:
-    return Report(attempt, (), (), (), (), {"read": seconds})
-
-
-def _notes(report: Report, partitions: int) -> list[tuple[int, bytes]]:
-    attempts = ((part, encode(report.attempt)) for part in range(partitions))
-    return [(0, encode(report)), *attempts]

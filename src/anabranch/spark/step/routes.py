@@ -8,7 +8,7 @@ written just before a step runs, like blanks: Spark reads it when it sends out t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -16,14 +16,11 @@ from pyspark.sql import SparkSession
 from anabranch.plan.boundary import PART, TO, Boundary, Seats
 from anabranch.plan.sql import bin_text
 from anabranch.records.placed import Assignment
-from anabranch.spark.jvm import java_class
+from anabranch.spark.jvm import Java, java_class
 from anabranch.task.program import Program
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 _COLUMNS = "org.apache.spark.sql.classic.ExpressionUtils"
-
-Java = Any
-"""An object of the JVM, which has no Python type."""
 
 
 class Table:
@@ -33,8 +30,7 @@ class Table:
     """
 
     def __init__(self, spark: SparkSession, size: int) -> None:
-        """Create a table of zeros."""
-        jvm: Java = spark.sparkContext._jvm
+        jvm: Java = spark._jvm
         self._begins: int = java_class(jvm, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET
         self._data: Java = java_class(jvm, f"{_CATALYST}.expressions.UnsafeArrayData")()
         self._written: list[int] = []
@@ -70,14 +66,14 @@ def pack_array(values: Sequence[int]) -> bytearray:
     return bytearray(count.tobytes() + bytes(8 * words) + numbers.tobytes())
 
 
+@dataclass
 class Routes:
     """The routes of one program's rows. For one thread at a time."""
 
-    def __init__(self, spark: SparkSession, program: Program) -> None:
-        self._spark = spark
-        self._program = program
-        self._tables: dict[tuple[int, str], Table] = {}
-        self._columns: dict[int, Java] = {}
+    spark: SparkSession
+    program: Program
+    _tables: dict[tuple[int, str], Table] = field(default_factory=dict)
+    _columns: dict[int, Java] = field(default_factory=dict)
 
     def column(self, boundary: Boundary) -> Java:
         """The partition of each row that arrives at a level."""
@@ -92,22 +88,18 @@ class Routes:
         # A copy: the query of the next step may be built meanwhile.
         for (level, group), table in list(self._tables.items()):
             seat = seating[level].of(group)
-            region = next(
-                each.region
-                for each in self._program.physical.levels[level].groups
-                if each.name == group
-            )
+            groups = self.program.physical.levels[level].groups
+            region = next(each.region for each in groups if each.name == group)
             assert region is not None
             table.write([seat[worker] for worker in owners[region]])
 
     def _make_column(self, boundary: Boundary) -> Java:
         """The partition by the bin's owner for rows with a key; others name their partition."""
-        jvm: Java = self._spark.sparkContext._jvm
-        functions = java_class(jvm, "org.apache.spark.sql.functions")
-        number = functions.expr(bin_text(self._program.bins))
+        functions = java_class(self.spark._jvm, "org.apache.spark.sql.functions")
+        number = functions.expr(bin_text(self.program.bins))
         cases: Java = functions
         for group, edges in boundary.keyed_edges().items():
-            table = Table(self._spark, self._program.bins)
+            table = Table(self.spark, self.program.bins)
             self._tables[boundary.level.number, group] = table
             theirs = functions.expr(f"{TO} in ({', '.join(map(str, edges))})")
             cases = cases.when(theirs, table.column.getItem(number))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.errors import ReadFailed
 from anabranch.messages import Attempt, Control, Report, decode
@@ -46,9 +47,8 @@ class Notes:
 
 def unpack_notes(table: pa.Table) -> Notes:
     """The notes of a table."""
-    marks = _numbers(table.column(TO))
-    raw = table.column(NOTE).take(pa.array(np.flatnonzero(marks == NOTE_MARK))).to_pylist()
-    notes = [decode(note) for note in raw]
+    places = np.flatnonzero(table.column(TO).to_numpy() == NOTE_MARK)
+    notes = [decode(note) for note in table.column(NOTE).take(pa.array(places)).to_pylist()]
     return Notes(
         tuple(n for n in notes if isinstance(n, Control)),
         tuple(n for n in notes if isinstance(n, Attempt)),
@@ -58,19 +58,19 @@ def unpack_notes(table: pa.Table) -> Notes:
 
 def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
     """The rows of one edge."""
-    places = np.flatnonzero(_numbers(table.column(TO)) == edge.id)
+    places = np.flatnonzero(table.column(TO).to_numpy() == edge.id)
     some = table if len(places) == table.num_rows else _take(table, places)
     values = [some.column(value_name(edge, i)) for i in range(len(edge.columns))]
-    rows = pa.Table.from_arrays(values, schema=_nullable(edge.columns)) if values else None
-    if rows is None:
-        # A table without columns has no rows, but the count must not get lost.
-        rows = pa.table({"_": pa.nulls(some.num_rows)})
+    # A table without columns has no rows, but the count must not get lost.
+    rows = pa.table({"_": pa.nulls(some.num_rows)})
+    if values:
+        rows = pa.Table.from_arrays(values, schema=_nullable(edge.columns))
     order = None
     if edge.ordered:
-        order = RowOrder(tuple(_numbers(some.column(name)) for name in order_names(edge.digits)))
+        order = RowOrder(tuple(some.column(n).to_numpy() for n in order_names(edge.digits)))
     if edge.region is None:
         return Rows(rows, order=order)
-    hashes = _numbers(some.column(HASH)).view(np.uint64)
+    hashes = some.column(HASH).to_numpy().view(np.uint64)
     if not len(edge.keys):
         return Rows(rows, hashes, order=order)
     keys = pa.Table.from_arrays(
@@ -81,19 +81,15 @@ def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
 
 def number_files(order: RowOrder, source: int, tags: Sequence[int]) -> RowOrder:
     """Replace the tags by which rows name their files with the files' planned numbers."""
-    known = np.array(tags, dtype=np.int64)
-    by_tag = np.argsort(known)
-    seen = order.columns[0]
-    found = np.searchsorted(known[by_tag], seen)
-    found[found == len(known)] = 0
-    if len(seen) and (not len(known) or not np.array_equal(known[by_tag][found], seen)):
+    found = pc.index_in(pa.array(order.columns[0]), pa.array(tags, type=pa.int64()))
+    if found.null_count:
         raise ReadFailed(
             "Spark read a file that the plan does not name",
             where=f"source number {source}",
             do="Report this with the names of the input files: their paths are spelt in an "
             "unexpected way.",
         )
-    numbers = by_tag[found].astype(np.int64) + (np.int64(source) << SOURCE_SHIFT)
+    numbers = found.to_numpy().astype(np.int64) + (np.int64(source) << SOURCE_SHIFT)
     return RowOrder((numbers, *order.columns[1:]))
 
 
@@ -168,11 +164,6 @@ def _with_nulls(
 
 def _constant(value: int, count: int) -> pa.Array:
     return pa.array(np.full(count, value, dtype=np.int32))
-
-
-def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    numbers: npt.NDArray[np.int64] = column.to_numpy()
-    return numbers
 
 
 def _take(table: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:

@@ -10,7 +10,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,7 +37,6 @@ from anabranch.task.program import Program
 from anabranch.task.region_task import RegionTask, TaskPlace
 from anabranch.task.worker_home import Homes
 
-ATTEMPT_BYTES = 16
 REPORT_SCHEMA = pa.schema([pa.field(NOTE, pa.binary())])
 
 
@@ -68,7 +67,7 @@ class TaskSpec:
 
     def attempt(self, group: str, worker: int) -> Attempt:
         """A new attempt of a task."""
-        return Attempt(self.level, group, worker, secrets.token_hex(ATTEMPT_BYTES))
+        return Attempt(self.level, group, worker, secrets.token_hex(16))
 
 
 def region_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,7 +90,6 @@ class _LevelTask:
         self._program = spec.program()
         self._physical = self._program.physical
         self._notes = unpack_notes(table)
-        self._leaving = self._physical.leaving(spec.level)
         self._next_partitions: int | None = None
 
     def run(self) -> Iterator[pa.RecordBatch]:
@@ -120,15 +118,13 @@ class _LevelTask:
         first = self._physical.first_exchange
         if first is not None and self._spec.level >= first:
             return None
-        level = self._physical.levels[self._spec.level]
-        partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        group = level.groups[0].name
         spec = self._spec
+        group = self._physical.levels[spec.level].groups[0].name
         return Control(
             spec.level,
-            partition,
+            _partition(),
             group,
-            partition,
+            _partition(),
             BinSet(),
             (),
             step=spec.step,
@@ -144,25 +140,20 @@ class _LevelTask:
 
     def _number(self, rows: Rows, edge: Edge, tags: Mapping[int, Sequence[int]]) -> Rows:
         """The rows with their files numbered, if they come straight from files."""
-        sources = [source.id for source in self._physical.sources()]
-        if rows.order is not None and self._physical.is_transform(edge.producer):
-            numbered = number_transformed(rows.order, tags)
-            return Rows(rows.values, rows.hashes, rows.keys, numbered)
-        if rows.order is None or edge.producer not in sources:
+        if rows.order is None:
             return rows
-        number = sources.index(edge.producer)
-        if number not in tags:
-            return rows
-        numbered = number_files(rows.order, number, tags[number])
-        return Rows(rows.values, rows.hashes, rows.keys, numbered)
+        if self._physical.is_transform(edge.producer):
+            return replace(rows, order=number_transformed(rows.order, tags))
+        for number, source in enumerate(self._physical.sources()):
+            if source.id == edge.producer and number in tags:
+                return replace(rows, order=number_files(rows.order, number, tags[number]))
+        return rows
 
     def _emit(self, reports: list[Report], emitted: dict[int, Rows]) -> Iterator[pa.RecordBatch]:
         every = [*self._notes.reports, *reports]
-        if not self._leaving:
-            notes = [encode(report) for report in every]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(notes, type=pa.binary())], schema=REPORT_SCHEMA
-            )
+        if not self._physical.leaving(self._spec.level):
+            notes = pa.array([encode(report) for report in every], type=pa.binary())
+            yield pa.RecordBatch.from_arrays([notes], schema=REPORT_SCHEMA)
             return
         boundary = self._program.boundary(self._spec.level + 1)
         producers = boundary.task_producers()
@@ -177,8 +168,9 @@ class _LevelTask:
         """The notes for the next level, each with its partition."""
         # A task that only forwards reports knows one partition that always exists.
         partitions = (self._next_partitions or 1) if exchanged else None
-        here = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        notes = [(_seat(here, partitions), encode(report)) for report in every]
+        here = _partition()
+        seat = here if partitions is None else here % partitions
+        notes = [(seat, encode(report)) for report in every]
         for report in own:
             reached = [here] if partitions is None else range(partitions)
             notes += [(part, encode(report.attempt)) for part in reached]
@@ -195,5 +187,5 @@ def control_part(program: Program, level: int, control: Control) -> int:
     return 0 if any(each.exchange for each in between) else control.partition
 
 
-def _seat(partition: int, partitions: int | None) -> int:
-    return partition if partitions is None else partition % partitions
+def _partition() -> int:
+    return int(TaskContext.get().partitionId())  # type: ignore[union-attr]

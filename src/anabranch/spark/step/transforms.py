@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -23,8 +23,18 @@ from anabranch.plan.physical import Edge, Transform
 from anabranch.plan.sql import Crossing
 from anabranch.plan.transform_sql import ORD_TYPE, inflow, outflow
 from anabranch.protocol.sources import read_by_spark
-from anabranch.spark.error_text import sentence
-from anabranch.spark.jvm import SESSION, TREE_PATTERN, class_name, java_class, scala_items
+from anabranch.spark.failure import sentence
+from anabranch.spark.jvm import (
+    SESSION,
+    TREE_PATTERN,
+    Java,
+    class_name,
+    java_class,
+    plans_below,
+    scala_items,
+)
+from anabranch.spark.step.actions import ActionRefused, refusing_actions
+from anabranch.spark.step.assembly import frame_over
 
 ORD_FIELD = pa.field(ORD, ORD_TYPE)
 _ORD_TEXT = "struct<at:array<bigint>>"
@@ -42,12 +52,10 @@ _PICKS = {"First": "first", "Last": "last", "AnyValue": "any_value"}
 def analyze_transform(given: DataFrame, function: Callable[[Any], Any]) -> Transformed | str:
     """What a function returns for a DataFrame, or why it cannot be used. Starts no job."""
     try:
-        with _keep_active_session(given.sparkSession):
+        with _keep_active_session(given.sparkSession), refusing_actions():
             made = function(given)
-    except (PySparkException, Py4JJavaError) as error:
-        return f"it raised {type(error).__name__}: {sentence(error)}"
     except Exception as error:
-        return f"it raised {type(error).__name__}: {' '.join(str(error).split())}"
+        return f"it {_raised(error)}"
     return _wrong_result(given, made) or _nondeterminism(made) or _columns(made)
 
 
@@ -60,62 +68,57 @@ def shared_table(df: DataFrame, partitions: int) -> DataFrame:
     at = F.expr(f"cast(pmod(spark_partition_id(), {partitions}) as int)").alias(_AT)
     spread = df.select("*", at).repartitionById(partitions, _AT)
     rows = spread._jdf.queryExecution().toRdd()
-    session = df.sparkSession
-    java: Any = session._jsparkSession
-    return DataFrame(java.internalCreateDataFrame(rows, spread._jdf.schema(), False), session)
+    return frame_over(df.sparkSession, rows, spread._jdf.schema())
 
 
-class Transforms:
-    """Runs the transforms of one boundary, as queries over the tables that feed it."""
+def run_transforms(
+    spark: SparkSession, crossing: Crossing, tables: dict[int, str]
+) -> dict[int, str]:
+    """Call the functions of one boundary; the view of each transform that has rows, by its id.
 
-    def __init__(self, spark: SparkSession, crossing: Crossing) -> None:
-        self._spark = spark
-        self._crossing = crossing
+    ``tables`` names the views of the other producers that have rows in this step.
+    """
+    physical = crossing.boundary.physical
+    known = dict(tables)
+    for transform in crossing.boundary.transforms:
+        fed = [edge for edge in transform.inputs if edge.producer in known]
+        if not fed:
+            continue
+        texts = [_inflow(crossing, transform, edge, known[edge.producer]) for edge in fed]
+        node = cast("TransformNode", physical.node(transform.id))
+        raw, view = f"_ab_given_{transform.id}", f"_ab_transform_{transform.id}"
+        made = _call(node, spark.sql(" union all ".join(texts)))
+        made.createOrReplaceTempView(raw)
+        spark.sql(outflow(physical, transform, raw)).createOrReplaceTempView(view)
+        known[transform.id] = view
+    return {id: view for id, view in known.items() if id not in tables}
 
-    def run(self, tables: dict[int, str]) -> dict[int, str]:
-        """Call the functions; returns the view of each transform that has rows, by its id.
 
-        ``tables`` names the views of the other producers that have rows in this step.
-        """
-        physical = self._crossing.boundary.physical
-        known = dict(tables)
-        for transform in self._crossing.boundary.transforms:
-            texts = [
-                self._inflow(transform, edge, known[edge.producer])
-                for edge in transform.inputs
-                if edge.producer in known
-            ]
-            if not texts:
-                continue
-            node = physical.node(transform.id)
-            assert isinstance(node, TransformNode)
-            raw, view = f"_ab_given_{transform.id}", f"_ab_transform_{transform.id}"
-            made = _call(node, self._spark.sql(" union all ".join(texts)))
-            made.createOrReplaceTempView(raw)
-            self._spark.sql(outflow(physical, transform, raw)).createOrReplaceTempView(view)
-            known[transform.id] = view
-        return {id: view for id, view in known.items() if id not in tables}
-
-    def _inflow(self, transform: Transform, edge: Edge, table: str) -> str:
-        node = self._crossing.boundary.physical.node(edge.producer)
-        by_jvm = isinstance(node, SourceNode) and read_by_spark(node.source)
-        return inflow(self._crossing, transform, edge, table, by_jvm=by_jvm)
+def _inflow(crossing: Crossing, transform: Transform, edge: Edge, table: str) -> str:
+    node = crossing.boundary.physical.node(edge.producer)
+    by_jvm = isinstance(node, SourceNode) and read_by_spark(node.source)
+    return inflow(crossing, transform, edge, table, by_jvm=by_jvm)
 
 
 def _call(node: TransformNode, given: DataFrame) -> DataFrame:
     """Call the function with the rows of a step."""
     try:
-        with _keep_active_session(given.sparkSession):
+        with _keep_active_session(given.sparkSession), refusing_actions():
             made = node.function(given)
     except Exception as error:
-        from_spark = isinstance(error, PySparkException | Py4JJavaError)
-        text = sentence(error) if from_spark else str(error)
-        raise _function_error(node, f"raised {type(error).__name__}: {text}", error) from error
+        raise _function_error(node, _raised(error), error) from error
     wrong = _wrong_result(given, made)
     if wrong is not None:
         raise _function_error(node, f"cannot be used: {wrong}")
-    found: DataFrame = made
-    return found
+    return cast("DataFrame", made)
+
+
+def _raised(error: Exception) -> str:
+    if isinstance(error, ActionRefused):
+        return f"called an action: {error}"
+    from_spark = isinstance(error, PySparkException | Py4JJavaError)
+    text = sentence(error) if from_spark else " ".join(str(error).split())
+    return f"raised {type(error).__name__}: {text}"
 
 
 @contextmanager
@@ -137,12 +140,10 @@ def _function_error(
     node: TransformNode, what: str, error: Exception | None = None
 ) -> UserFunctionFailed:
     function: Any = node.function.function
-    where = f"operator {node.name}"
-    if error is not None:
-        where = f"{where}, {failing_line(error, function)}"
+    line = "" if error is None else f", {failing_line(error, function)}"
     return UserFunctionFailed(
         f"{describe_function(function)} {what}",
-        where=where,
+        where=f"operator {node.name}{line}",
         do="Fix the function and run the pipeline again: it continues with this step.",
     )
 
@@ -161,8 +162,7 @@ def _nondeterminism(made: DataFrame) -> str | None:
     """Why the rows of a plan depend on more than its input; None if they do not."""
     plan = made._jdf.queryExecution().analyzed()
     again = "a step that runs again must give the same rows"
-    jvm: Any = made.sparkSession._jvm
-    if plan.containsPattern(java_class(jvm, TREE_PATTERN).CURRENT_LIKE()):
+    if plan.containsPattern(java_class(made.sparkSession._jvm, TREE_PATTERN).CURRENT_LIKE()):
         return f"it uses the current time, user or database: {again}"
     for part in _plans(plan):
         if not part.deterministic():
@@ -179,31 +179,37 @@ def _nondeterminism(made: DataFrame) -> str | None:
 
 
 def _columns(made: DataFrame) -> Transformed | str:
+    names = [name.lower() for name in made.columns]
+    orders = [f.dataType.simpleString() for f in made.schema.fields if f.name.lower() == ORD]
+    if orders not in ([], [_ORD_TEXT]):
+        return f"it changed the column {ORD}"
+    schema = carried_schema(made, [place for place, name in enumerate(names) if name != ORD])
+    if isinstance(schema, str):
+        return schema
+    return Transformed(schema, bool(orders)) if len(schema) else "it returned no columns"
+
+
+def carried_schema(df: DataFrame, places: Iterable[int]) -> pa.Schema | str:
+    """The columns at these places as Arrow types, or which of them rows cannot carry."""
     fields: list[pa.Field] = []
-    ordered = False
-    for number, field in enumerate(made.schema.fields):
-        kind = field.dataType.simpleString()
-        if field.name.lower() == ORD:
-            if kind != _ORD_TEXT or ordered:
-                return f"it changed the column {ORD}"
-            ordered = True
-            continue
+    for place in places:
+        # Spark's DDL describes types completely.
         try:
-            fields.append(parse_schema(made._jdf.schema().apply(number).toDDL()).field(0))
+            fields.append(parse_schema(df._jdf.schema().apply(place).toDDL()).field(0))
         except InvalidSchema:
+            field = df.schema.fields[place]
+            kind = field.dataType.simpleString()
             return f'column "{field.name}" is {kind}, which rows cannot carry: cast it'
-    if not fields:
-        return "it returned no columns"
-    return Transformed(pa.schema(fields), ordered)
+    return pa.schema(fields)
 
 
-def _plans(plan: Any) -> Iterator[Any]:  # noqa: ANN401  (objects of the JVM have no type here)
+def _plans(plan: Java) -> Iterator[Java]:
     yield plan
-    for part in (*scala_items(plan.children()), *scala_items(plan.subqueries())):
+    for part in plans_below(plan):
         yield from _plans(part)
 
 
-def _picks(expressions: Any) -> Iterator[str]:  # noqa: ANN401
+def _picks(expressions: Java) -> Iterator[str]:
     for expression in scala_items(expressions):
         kind = class_name(expression)
         if kind in _PICKS:

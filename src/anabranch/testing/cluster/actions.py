@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -32,9 +33,9 @@ Action: TypeAlias = tuple[Kind, CoordinatorProcess | SimulatedNode | None]
 
 
 def of_coordinator(
-    each: CoordinatorProcess, node: SimulatedNode | None, now: float, found: list[Action]
+    each: CoordinatorProcess, nodes: Sequence[SimulatedNode], now: float, found: list[Action]
 ) -> None:
-    """Add what a coordinator can do next. ``node`` is the one that lives."""
+    """Add what a coordinator can do next. ``nodes`` are those that live."""
     if each.effects or each.outcomes or each.inbox or each.stopped:
         found.append((Kind.THINK, each))
     if each.calls:
@@ -42,7 +43,7 @@ def of_coordinator(
     if each.finding:
         found.append((Kind.FIND, each))
     if each.node is not None:
-        if each.node is not node:
+        if each.node not in nodes:
             found.append((Kind.LOSE, each))
         elif each.hears(now):
             found.append((Kind.HEAR, each))
@@ -54,7 +55,7 @@ def of_coordinator(
 
 def of_node(node: SimulatedNode, now: float, found: list[Action]) -> None:
     """Add what a node can do next; its work comes as often as that of two coordinators."""
-    if node.has_work(now):
+    if next(node.work(now), None) is not None:
         found += ((Kind.WORK, node), (Kind.WORK, node))
     if node.plane.late:
         found.append((Kind.LATE, node))

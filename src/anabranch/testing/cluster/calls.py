@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING
 
-from anabranch.coordinator.calls import make_call
+from anabranch.coordinator.driver.peer_link import make_call
 from anabranch.coordinator.effects import Fetch, Give, ReplaceNode, Take
 from anabranch.coordinator.events import EffectFailed, Event, LeaderFenced, NodeLost, NodeReported
 from anabranch.errors import Fenced
@@ -24,10 +23,7 @@ class Calls:
     def __init__(self, cluster: SimulatedCluster) -> None:
         """Nothing is on its way."""
         self._cluster = cluster
-
-    @property
-    def _random(self) -> Random:
-        return self._cluster.random
+        self._random = cluster.random
 
     def call(self, each: CoordinatorProcess) -> None:
         """Make a call to the node; it may be lost on its way there or back, or come twice."""
@@ -48,13 +44,15 @@ class Calls:
 
     def _made(self, each: CoordinatorProcess, effect: Give | Take | Fetch) -> Event | None:
         node = each.node
-        gone = node is None or node is not self._cluster.node
-        return make_call(None if gone or node is None else _Core(node.core), each.leader, effect)
+        lives = node is not None and node in self._cluster.nodes
+        return make_call(_Core(node.core) if node and lives else None, each.leader, effect)
 
     def find(self, each: CoordinatorProcess) -> None:
         """Find the node that lives, or start one; a coordinator may want another one."""
         cluster = self._cluster
         effect = each.finding.popleft()
+        if each.node is None and cluster.aside.random() < cluster.weather.elsewhere:
+            cluster.strand_node()
         try:
             if cluster.node is not None:
                 cluster.node.core.report(each.leader)

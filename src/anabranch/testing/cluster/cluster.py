@@ -12,7 +12,7 @@ of it is compared with a reference. The same seed gives the same run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -20,7 +20,6 @@ from anabranch.coordinator.driver.journal_writer import JournalWriter
 from anabranch.coordinator.events import Asked, Begun, TimePassed
 from anabranch.coordinator.machine import Machine
 from anabranch.coordinator.operations import Operation, StartPipeline
-from anabranch.errors import AnabranchError
 from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.runs.run_file import forget_runs
@@ -34,8 +33,10 @@ from anabranch.testing.cluster.faults import CALM, Weather, drawn_settings
 from anabranch.testing.cluster.node_work import NodeWork
 from anabranch.testing.cluster.ownership import Ownership
 from anabranch.testing.cluster.processes import CoordinatorProcess, SimulatedNode
-from anabranch.testing.cluster.rules import Broken, Rules
+from anabranch.testing.cluster.rule_broken import Broken
+from anabranch.testing.cluster.rules import Rules
 from anabranch.testing.faulty_disk import Crash, FaultyDisk
+from anabranch.testing.plane.memory_plane import go_on
 from anabranch.testing.plane.step_memo import StepMemo
 from anabranch.testing.plane.tables import Known, Tables
 from anabranch.testing.scenario import Live
@@ -79,13 +80,20 @@ class SimulatedCluster:
         self.weather = Weather.drawn(self.random) if weather is None else weather
         self.trouble = Trouble(self)
         self.coordinators: list[CoordinatorProcess] = []
+        #: the one that coordinators find
         self.node: SimulatedNode | None = None
+        #: those that were left behind on other hosts, and go on
+        self.strays: list[SimulatedNode] = []
+        #: for what must not change the rest of a schedule
+        self.aside = Random(seed + 2)
         #: attempts of nodes that are gone
-        self.orphans: deque[Callable[[], None]] = deque()
+        self.orphans: deque[Callable[[], object]] = deque()
         self.history: deque[tuple[int, float, str, str]] = deque(maxlen=3000)
         self.actions = 0
         self.complete = False
         self.failures = 0
+        #: what files held whose bytes were changed
+        self.copies: dict[str, bytes] = {}
         self._starts_at = 0.0
         self._numbers = 0
         self._nodes = NodeWork(self)
@@ -99,8 +107,6 @@ class SimulatedCluster:
             Kind.DELIVER: calls.deliver,
             Kind.WAKE: self._wake,
         }
-
-    # -------------------------------------------------------------------------------- the schedule
 
     def run(self) -> None:
         """Let everything happen until the pipeline is complete."""
@@ -151,12 +157,12 @@ class SimulatedCluster:
             if kind is Kind.START:
                 self.start_coordinator()
             else:
-                self._orphan()
+                go_on(self.orphans)
         elif kind is Kind.WORK:
             self._nodes.work(process)
         else:
             self.note("executor", kind)
-            process.plane.go_on()
+            go_on(process.plane.late)
 
     def _possible(self) -> list[Action]:
         """All that can happen next."""
@@ -166,9 +172,9 @@ class SimulatedCluster:
         for each in self.coordinators:
             if not each.frozen:
                 idle = False
-                of_coordinator(each, self.node, now, found)
-        if self.node is not None:
-            of_node(self.node, now, found)
+                of_coordinator(each, self.nodes, now, found)
+        for node in self.nodes:
+            of_node(node, now, found)
         if self.orphans:
             found.append((Kind.ORPHAN, None))
         if idle and now >= self._starts_at:
@@ -187,21 +193,12 @@ class SimulatedCluster:
         self.note("world", "calm")
         self.weather = CALM
         self.trouble.end()
-        if self.node is not None:
-            self.node.plane.chances = CALM.chances
-            self.node.stuck.clear()
+        for node in self.nodes:
+            node.plane.chances, node.plane.diverging = CALM.chances, CALM.diverging
+            node.stuck.clear()
         for each in self.coordinators:
             each.frozen = False
             self.ask(each, StartPipeline())
-
-    def _orphan(self) -> None:
-        work = self.orphans.popleft()
-        try:
-            work()
-        except AnabranchError:
-            return
-
-    # ----------------------------------------------------------------------------------- processes
 
     def start_coordinator(self, *, take_over: bool = False) -> CoordinatorProcess:
         """Begin another coordinator."""
@@ -224,6 +221,20 @@ class SimulatedCluster:
         self.node = self._nodes.start(self._named("node"))
         return self.node
 
+    @property
+    def nodes(self) -> Sequence[SimulatedNode]:
+        """All that live."""
+        return self.strays if self.node is None else [*self.strays, self.node]
+
+    def strand_node(self) -> None:
+        """Let nobody find the node any more, as on another host; it goes on with what it has."""
+        if self.node is not None:
+            self.note(self.node.name, "is stranded")
+            self.node.stranded()
+            self.strays.append(self.node)
+            self.node = None
+            forget_runs()
+
     def ask(self, each: CoordinatorProcess, operation: Operation) -> None:
         """Let somebody ask a coordinator for something."""
         self._numbers += 1
@@ -245,13 +256,12 @@ class SimulatedCluster:
     def _draw(self) -> str:
         return f"{self.random.getrandbits(128):032x}"
 
-    # ---------------------------------------------------------------------------------------- ends
-
     def died(self, process: str) -> None:
         """A process has crashed."""
         self.note(process, "is dead")
-        if self.node is not None and self.node.name == process:
-            self.kill_node()
+        for node in [each for each in self.nodes if each.name == process]:
+            self.orphans.extend(node.plane.late)
+            self.end_node(node)
         for each in [c for c in self.coordinators if c.name == process]:
             self.kill_coordinator(each)
 
@@ -275,21 +285,22 @@ class SimulatedCluster:
     def end_node(self, node: SimulatedNode) -> None:
         """A node's process is over."""
         self.disk.kill(node.name)
-        self.node = None
+        if node is self.node:
+            self.node = None
+        else:
+            self.strays.remove(node)
         forget_runs()
 
     def power_cut(self) -> None:
         """Everything ends, and what was not synced is gone."""
         for each in list(self.coordinators):
             self.kill_coordinator(each)
-        self.kill_node()
+        for node in list(self.nodes):
+            self.end_node(node)
         self.orphans.clear()
         self.disk.power_cut()
         self.disk.revive("executor")
-        self.disk.revive("supervisor")
         self.disk.revive("")
-
-    # --------------------------------------------------------------------------------------- story
 
     def note(self, process: str, what: str) -> None:
         """Keep what happened, for the story of a failure."""

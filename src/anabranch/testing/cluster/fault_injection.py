@@ -18,9 +18,9 @@ from anabranch.coordinator.operations import (
 from anabranch.errors import AnabranchError
 from anabranch.records.run_list import files
 from anabranch.task.state_reader import Snapshot
-from anabranch.testing.cluster.faults import WEIGHTS, Fault
+from anabranch.testing.cluster.faults import Fault
 from anabranch.testing.cluster.requests import drawn_request
-from anabranch.testing.cluster.rules import Broken
+from anabranch.testing.cluster.rule_broken import Broken
 
 if TYPE_CHECKING:
     from anabranch.testing.cluster.cluster import SimulatedCluster
@@ -29,6 +29,9 @@ QUERY_SECONDS = 2.0
 
 OLDER = 0.3
 """How often it is an older checkpoint that is damaged, where there is one."""
+
+FLIPPED = 0.5
+"""How often a byte of a file is changed where otherwise its end would be cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +50,31 @@ class Trouble:
         """Nothing has gone wrong yet."""
         self._cluster = cluster
         self._random = cluster.random
-        self._kinds = list(WEIGHTS)
-        self._weights = list(WEIGHTS.values())
         self._mends_at: float | None = None
         self._queries: list[_Query] = []
-        self._acts: dict[Fault, Callable[[], None]] = {
-            Fault.KILL_COORDINATOR: self._kill_coordinator,
-            Fault.CRASH_COORDINATOR: self._crash_coordinator,
-            Fault.KILL_NODE: cluster.kill_node,
-            Fault.CRASH_NODE: self._crash_node,
-            Fault.KILL_BOTH: self._kill_both,
-            Fault.POWER_CUT: cluster.power_cut,
-            Fault.TAKE_OVER: self._take_over,
-            Fault.CONTINUE: self._continue,
-            Fault.CLOCK_JUMP: self._jump,
-            Fault.DISK_FULL: self._fill,
-            Fault.FAILED_SYNC: self._fail_syncs,
-            Fault.SLOW_DISK: self._slow_down,
-            Fault.STUCK_STEP: self._stick,
-            Fault.DAMAGE: self._damage,
-            Fault.ASK: self._ask,
-            Fault.RESCALE: self._rescale,
-            Fault.QUERY: self._begin_query,
-            Fault.TIME: self._let_time_pass,
+        #: how often each is drawn, and what it does; rescales have a chance of their own
+        self._faults: dict[Fault, tuple[int, Callable[[], None]]] = {
+            Fault.KILL_COORDINATOR: (3, self._kill_coordinator),
+            Fault.CRASH_COORDINATOR: (6, self._crash_coordinator),
+            Fault.KILL_NODE: (2, cluster.kill_node),
+            Fault.CRASH_NODE: (4, self._crash_node),
+            Fault.KILL_BOTH: (1, self._kill_both),
+            Fault.POWER_CUT: (3, cluster.power_cut),
+            Fault.TAKE_OVER: (4, self._take_over),
+            Fault.CONTINUE: (4, self._continue),
+            Fault.CLOCK_JUMP: (2, self._jump),
+            Fault.DISK_FULL: (1, self._fill),
+            Fault.FAILED_SYNC: (1, self._fail_syncs),
+            Fault.SLOW_DISK: (1, self._slow_down),
+            Fault.STUCK_STEP: (2, self._stick),
+            Fault.DAMAGE: (2, self._damage),
+            Fault.ASK: (12, self._ask),
+            Fault.RESCALE: (0, self._rescale),
+            Fault.QUERY: (6, self._begin_query),
+            Fault.TIME: (4, self._let_time_pass),
         }
+        self._kinds = list(self._faults)
+        self._weights = [weight for weight, _ in self._faults.values()]
 
     def happens(self) -> bool:
         """Perhaps something happens now."""
@@ -86,7 +90,7 @@ class Trouble:
         else:
             return False
         cluster.note("world", kind)
-        self._acts[kind]()
+        self._faults[kind][1]()
         return True
 
     def end(self) -> None:
@@ -191,12 +195,12 @@ class Trouble:
     def _rescale(self) -> None:
         """Let somebody change who owns what, or his mind about it."""
         one = self._cluster.leading()
-        if one is not None and one.machine.memory.step:
+        if one is not None:
             asked = drawn_request(self._random, one.machine.memory)
             self._cluster.ask(one, RescalePipeline(asked))
 
     def _damage(self) -> None:
-        """Remove or shorten a file of the state, or of a checkpoint that is not the newest.
+        """Remove, shorten or change a file of the state, or of an older checkpoint.
 
         What the newest one needs stays: somewhere it must be possible to begin anew.
         """
@@ -224,6 +228,13 @@ class Trouble:
         path.unlink()
         if self._random.random() < 0.5:
             path.write_bytes(data[: len(data) // 2])
+            if self._cluster.aside.random() < FLIPPED and name in state:
+                self._cluster.copies[name] = data
+                flipped = bytearray(data)
+                flipped[len(data) // 2] ^= 0xFF
+                path.write_bytes(flipped)
+                # Whoever has it open would never see it, and checkpoints only look at its size.
+                self._cluster.kill_node()
         self._cluster.rules.damaged.add(name)
 
     def _read(self) -> bool:

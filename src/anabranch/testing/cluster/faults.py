@@ -34,27 +34,6 @@ class Fault(StrEnum):
     TIME = "time"
 
 
-WEIGHTS = {
-    Fault.KILL_COORDINATOR: 3,
-    Fault.CRASH_COORDINATOR: 6,
-    Fault.KILL_NODE: 2,
-    Fault.CRASH_NODE: 4,
-    Fault.KILL_BOTH: 1,
-    Fault.POWER_CUT: 3,
-    Fault.TAKE_OVER: 4,
-    Fault.CONTINUE: 4,
-    Fault.CLOCK_JUMP: 2,
-    Fault.DISK_FULL: 1,
-    Fault.FAILED_SYNC: 1,
-    Fault.SLOW_DISK: 1,
-    Fault.STUCK_STEP: 2,
-    Fault.DAMAGE: 2,
-    Fault.ASK: 12,
-    Fault.QUERY: 6,
-    Fault.TIME: 4,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Weather:
     """How bad it is in one schedule: chances per action, and in each step."""
@@ -64,6 +43,10 @@ class Weather:
     lost_call: float
     doubled_call: float
     old_telling: float
+    #: that a coordinator comes up on another host than the node, and does not find it
+    elsewhere: float
+    #: that a step comes to something else when it is replayed
+    diverging: float
     chances: Chances
 
     @classmethod
@@ -77,6 +60,8 @@ class Weather:
             lost_call=often,
             doubled_call=often,
             old_telling=often,
+            elsewhere=0.2 * min(rough, 1.0),
+            diverging=0.05 * rough,
             chances=Chances(
                 retried=0.2 * rough,
                 late=0.3 * rough,
@@ -87,13 +72,15 @@ class Weather:
         )
 
 
-CALM = Weather(0.0, 0.0, 0.0, 0.0, 0.0, Chances())
+CALM = Weather(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, Chances())
 
 
 def drawn_settings(random: Random, workers: int) -> Settings:
     """How a coordinator is started: mostly with the same number of workers as the one before."""
+    drawn = random.random()
+    number = None if 0.7 <= drawn < 0.8 else workers if drawn < 0.7 else random.randint(1, 4)
     return Settings(
-        workers=workers if random.random() < 0.8 else random.randint(1, 4),
+        workers=number,
         grace_seconds=62.0,
         query_seconds=2.0,
         checkpoint_seconds=random.choice((5.0, 300.0)),

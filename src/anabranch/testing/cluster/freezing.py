@@ -24,8 +24,7 @@ class Freezable(Generic[T]):
         self._result: list[T] = []
         self._error: BaseException | None = None
         self.is_over = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, daemon=True).start()
 
     def resume(self) -> bool:
         """Let it run until it freezes or is over; says whether it is over."""

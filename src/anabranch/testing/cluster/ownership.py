@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.coordinator.parts.rescale import rescale_of
+from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.parts.sources import positions_of
 from anabranch.dataflow.graph import SplitNode, WhereNode
 from anabranch.messages import Report
@@ -21,6 +21,7 @@ from anabranch.records.bins import BinSet
 from anabranch.records.commit import Commit
 from anabranch.records.placed import Assignment, OperatorState
 from anabranch.records.plan import Input, Plan
+from anabranch.records.run_list import RunInfo
 from anabranch.rescale.moves import Move
 from anabranch.rescale.step_moves import moves_of
 from anabranch.task.program import Program
@@ -76,7 +77,8 @@ class Ownership:
         """Nothing has happened yet."""
         self._program = program
         self.line = Line()
-        self._plans: dict[tuple[int, int, int], Plan] = {}
+        #: by branch, step and revision
+        self.plans: dict[tuple[int, int, int], Plan] = {}
         self._regions = {
             edge.place: group.region
             for level in program.physical.levels[1:]
@@ -91,7 +93,7 @@ class Ownership:
 
     def planned(self, branch: int, plan: Plan) -> None:
         """A plan is durable: each bin has one owner, and another one only by a generation (R1)."""
-        self._plans[branch, plan.step, plan.revision] = plan
+        self.plans[branch, plan.step, plan.revision] = plan
         owners(plan.placement, self._program.bins)
         before = self.line.commits.get(plan.step - 1)
         if before is None:
@@ -133,15 +135,14 @@ class Ownership:
 
     def committed(self, branch: int, commit: Commit) -> None:
         """A step is committed: hand-overs are those that were begun (R1, R2), in this order."""
-        plan = self._plans.get((branch, commit.step, commit.revision))
+        plan = self.plans.get((branch, commit.step, commit.revision))
         before = self.line.commits.get(commit.step - 1)
         owned = owners(commit.placement, self._program.bins)
         _check_collected(commit, plan, owned)
         if before is not None:
             self._check_owners(before, commit, owned)
             require(
-                commit.clock_ns >= before.clock_ns,
-                f"R4: the clock of step {commit.step} goes back",
+                commit.clock_ns >= before.clock_ns, f"R4: the clock of step {commit.step} goes back"
             )
         if plan is not None:
             require(plan.placement == commit.placement, "R1: a commit has another placement")
@@ -151,7 +152,7 @@ class Ownership:
     def _check_owners(self, before: Commit, commit: Commit, owned: Bins) -> None:
         if before.workers != commit.workers:
             return  # started with another number of workers: bins are shared anew at once
-        handed = {(move.region, move.bin): move.to_worker for move in rescale_of(before).handing}
+        handed = {(move.region, move.bin): move.to_worker for move in RESCALE.of(before).handing}
         for place, owner in owners(before.placement, self._program.bins).items():
             if place not in owned:
                 continue
@@ -207,7 +208,7 @@ def _check_collected(commit: Commit, plan: Plan | None, owned: Bins) -> None:
     """What a step hands over is what its plan says, by who has it."""
     moved = None if plan is None else moves_of(plan)
     moves = () if moved is None else moved.collect
-    handing = _ends(rescale_of(commit).handing)
+    handing = _ends(RESCALE.of(commit).handing)
     require(
         plan is None or handing == _ends(moves),
         f"R2: step {commit.step} collects {_ends(moves)}, and {handing} is to be acquired",
@@ -241,10 +242,14 @@ def owners(placement: Sequence[Assignment], bins: int) -> Bins:
 
 def same_content(before: Sequence[OperatorState], now: Sequence[OperatorState]) -> bool:
     """Whether two states are the same, bin by bin, whatever their files are called."""
-    return [(s.operator, s.live, _content(s)) for s in before] == [
-        (s.operator, s.live, _content(s)) for s in now
-    ]
+    return [_content(state) for state in before] == [_content(state) for state in now]
 
 
-def _content(state: OperatorState) -> list[tuple[str, int, str]]:
-    return [(each.run.checksum, each.run.rows, each.bins.hex) for each in state.runs]
+def _content(state: OperatorState) -> tuple[object, ...]:
+    runs = [(_run_content(each.run), each.run.rows, each.bins.hex) for each in state.runs]
+    return state.operator, state.live, runs
+
+
+def _run_content(run: RunInfo) -> object:
+    """What a run holds: its checksum, or what its blobs hold, since it has their names in it."""
+    return [(b.bin, b.bytes, b.checksum) for b in run.blobs] if run.blobs else run.checksum

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,7 +15,7 @@ from anabranch.journal.leadership import Leadership
 from anabranch.node.core import NodeCore
 from anabranch.protocol.node import NodeReport
 from anabranch.testing.cluster.freezing import Freezable
-from anabranch.testing.plane.memory_plane import MemoryPlane
+from anabranch.testing.cluster.watched import WatchedPlane
 
 WORK = (
     "open_pending",
@@ -40,7 +40,7 @@ class SimulatedNode:
 
     name: str
     core: NodeCore
-    plane: MemoryPlane
+    plane: WatchedPlane
     idle: dict[str, tuple[int, float]] = field(default_factory=dict)
     stuck: dict[str, float] = field(default_factory=dict)
     #: what does each kind of work
@@ -52,30 +52,18 @@ class SimulatedNode:
         publish = self.core.publish_next
         self.pieces |= {f"publish_next {sink}": partial(publish, sink) for sink in self.core.sinks}
 
-    def has_work(self, now: float) -> bool:
-        """Whether there may be something to do."""
-        beat, idle = self.core.beat, self.idle
-        if len(idle) < len(self.pieces):
-            return True
-        for kind in self.pieces:
-            at = idle[kind]
-            if (at[0] != beat or now >= at[1] + HEARTBEAT) and not self._stuck(kind, now):
-                return True
-        return False
+    def stranded(self) -> None:
+        """What it does is not looked at any more: it works on a state that others have left."""
+        self.plane.rules = None
 
-    def work(self, now: float) -> list[str]:
+    def work(self, now: float) -> Iterator[str]:
         """The kinds of work that may have something to do."""
-        beat, idle = self.core.beat, self.idle
-        found = []
+        beat, idle, stuck = self.core.beat, self.idle, self.stuck
         for kind in self.pieces:
             at = idle.get(kind)
             due = at is None or at[0] != beat or now >= at[1] + HEARTBEAT
-            if due and not self._stuck(kind, now):
-                found.append(kind)
-        return found
-
-    def _stuck(self, kind: str, now: float) -> bool:
-        return kind in self.stuck and now < self.stuck[kind]
+            if due and not (kind in stuck and now < stuck[kind]):
+                yield kind
 
 
 @dataclass(slots=True, eq=False)

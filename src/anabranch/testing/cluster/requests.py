@@ -26,12 +26,7 @@ def drawn_request(random: Random, memory: Memory) -> RescaleRequest:
     """Anything that somebody may ask for now; most of it makes sense."""
     under_way = not isinstance(memory.rescale.phase, Steady | Settled)
     if under_way and random.random() < 0.6:
-        changes: tuple[RescaleRequest, ...] = (
-            CancelRescale(),
-            CancelRescale(roll_back=True),
-            PauseRescale(),
-            ResumeRescale(),
-        )
+        changes = (CancelRescale(), CancelRescale(roll_back=True), PauseRescale(), ResumeRescale())
         return random.choice(changes)
     return _drawn_target(random, memory)
 

@@ -15,10 +15,8 @@ from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.run_list import files
 from anabranch.testing.cluster.ownership import Ownership, same_content
-from anabranch.testing.cluster.rule_broken import Broken, RuleBroken, require
+from anabranch.testing.cluster.rule_broken import require
 from anabranch.testing.scenario import Live
-
-__all__ = ["Broken", "RuleBroken", "Rules"]
 
 _ROOMS = ("run/", "stage/")
 
@@ -100,8 +98,12 @@ class Rules:
         self._name(checkpoint.states)
 
     def repaired(self, repair: Repair) -> None:
-        """A replay has ended."""
+        """A replay has ended: what it came to is what was lost (R9)."""
         if repair.step == self.step:
+            require(
+                self.states is None or same_content(self.states, repair.states),
+                f"R9: the replay of step {repair.step} has come to another state",
+            )
             self.states = repair.states
         self._name(repair.states)
 

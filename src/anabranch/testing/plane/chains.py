@@ -21,13 +21,14 @@ from anabranch.dataflow.graph import (
     SplitNode,
     WhereNode,
     WithColumnsNode,
+    label,
 )
-from anabranch.dataflow.labels import label
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.errors import InvalidDataflow, Problem
 from anabranch.operators.rows import Rows
 from anabranch.plan.physical import ChainNode, Edge, Physical, UnionBranch
 from anabranch.task.program import Program
+from anabranch.testing.plane.outside_sources import refused_source
 from anabranch.testing.plane.plain_columns import plain_columns
 from anabranch.testing.plane.plain_sql import (
     NotPlain,
@@ -54,6 +55,10 @@ class Chains:
         for transform in physical.transforms:
             operator = label(physical.graph, physical.graph.node(transform.id))
             problems[operator] = Problem(operator, "it needs Spark", _ADVICE)
+        for source in physical.sources():
+            refused = refused_source(source)
+            if refused is not None:
+                problems[refused.operator] = refused
         read = {}
         for level in physical.levels:
             for edge in level.inputs:

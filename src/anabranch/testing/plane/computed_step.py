@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
+
+import pyarrow as pa
 
 from anabranch.dataflow.graph import SourceNode
 from anabranch.messages import Attempt, Control, Load, PartitionRead, Report
@@ -12,18 +14,20 @@ from anabranch.operators.rows import Rows
 from anabranch.operators.states import state_shapes
 from anabranch.plan.controls import messages_for
 from anabranch.plan.physical import Group, Level
-from anabranch.protocol.sources import PythonSource, read_by_spark
+from anabranch.protocol.sources import PythonSource
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
-from anabranch.records.slices import Slice
-from anabranch.store.disk import disk, use_disk
+from anabranch.records.slices import FileSlice, OffsetSlice, Slice
+from anabranch.sources.python_data_source import PythonDataSource
+from anabranch.store.disk import Disk, disk, use_disk
 from anabranch.task.program import Program
 from anabranch.task.reader import with_positions
 from anabranch.task.region_task import RegionTask, TaskPlace
 from anabranch.task.worker_home import Homes
 from anabranch.testing.plane.chains import Chains
 from anabranch.testing.plane.exchange import Arrived, Exchange, TaskShare, ordered, owned_bins
+from anabranch.testing.plane.outside_sources import read_input_file, read_offsets_between
 from anabranch.testing.plane.step_memo import (
     DoneStep,
     DoneTask,
@@ -32,9 +36,6 @@ from anabranch.testing.plane.step_memo import (
     Role,
     StepMemo,
 )
-
-Attempts = Callable[[int, str, int], Attempt]
-"""Gives a new attempt of the task of a level, a group and a worker."""
 
 
 class ComputedStep:
@@ -45,7 +46,7 @@ class ComputedStep:
         program: Program,
         chains: Chains,
         store: OpenStore,
-        attempts: Attempts,
+        attempts: Callable[[int, str, int], Attempt],
         plan: Plan,
         states: Sequence[OperatorState],
         *,
@@ -53,7 +54,10 @@ class ComputedStep:
         memo: StepMemo | None = None,
         recorded: bool = False,
     ) -> None:
-        """``recorded``: its tasks can be done again."""
+        """``attempts`` makes one of a level, a group and a worker.
+
+        ``recorded``: its tasks can be done again.
+        """
         self._program = program
         self._store = store
         self._attempts = attempts
@@ -65,7 +69,7 @@ class ComputedStep:
         self._memo = memo
         # Other threads of a pipeline write too, so nothing is recorded that nobody asks for.
         self._recording = Recording(disk()) if recorded else None
-        self._exchange = Exchange(program, chains, None if memo is None else memo.arrivals)
+        self._exchange = Exchange(program, chains, {} if memo is None else memo.arrivals)
 
     def run(self) -> tuple[list[Report], DoneStep]:
         """Run all tasks, level by level."""
@@ -81,7 +85,7 @@ class ComputedStep:
                     roles.append(Role(worker, task))
                     reports.append(report)
             for task in done:
-                token = id(task) if self._memo is not None and task.is_repeatable else None
+                token = task if self._memo is not None and task.is_repeatable else None
                 for producer, rows in task.emitted.items():
                     self._exchange.put(producer, rows, token)
         return reports, DoneStep(tuple(roles), sources)
@@ -92,26 +96,47 @@ class ComputedStep:
         slices = {given.source: given.slices for given in self._plan.inputs}
         for number, node in enumerate(self._program.physical.sources()):
             read: dict[int, list[PartitionRead]] = {}
-            for part in slices.get(node.name, ()):
-                if read_by_spark(node.source):
-                    continue  # There is no Spark here: such a source has no rows.
-                done = self._read_slice(node, number, part)
-                read.setdefault(self._plan.reader(node.name, done.partition), []).append(done)
+            for place, part in enumerate(slices.get(node.name, ())):
+                for done in self._read_slice(node, number, place, part):
+                    read.setdefault(self._plan.reader(node.name, done.partition), []).append(done)
             for worker in sorted(read) or [self._plan.reader(node.name, 0)]:
                 attempt = self._attempts(0, node.name, worker)
                 mine = tuple(read.get(worker, ()))
                 reports.append(Report(attempt, (), (), (), (), {}, read=mine))
         return tuple(reports)
 
-    def _read_slice(self, node: SourceNode, number: int, part: Slice) -> PartitionRead:
-        source = cast("PythonSource[Any]", node.source)
-        partition, size = part.partition or 0, 0
-        batches = with_positions(source.read(part), source.schema, part.first or 0, part.past)
-        for place, (batch, positions) in enumerate(batches):
+    def _read_slice(
+        self, node: SourceNode, number: int, place: int, part: Slice
+    ) -> Iterator[PartitionRead]:
+        """Read a slice; of files that Spark would read nobody reports anything."""
+        if isinstance(part, FileSlice):
+            self._put(node, number, place, part, [read_input_file(node.source, part)])
+        elif isinstance(part, OffsetSlice):
+            source = cast("PythonDataSource", node.source)
+            for partition, batches in read_offsets_between(node.name, source, part):
+                size = self._put(node, number, partition, part, batches)
+                yield PartitionRead(node.name, partition, size, None)
+        else:
+            read = cast("PythonSource[Any]", node.source).read
+            size = self._put(node, number, part.partition, part, read(part))
+            yield PartitionRead(node.name, part.partition, size, part.first)
+
+    def _put(
+        self,
+        node: SourceNode,
+        number: int,
+        partition: int,
+        part: Slice,
+        batches: Iterable[pa.RecordBatch],
+    ) -> int:
+        """Give rows to the exchange, in their order; says how many."""
+        size = 0
+        read = with_positions(batches, node.source.schema, part.first or 0, part.past)
+        for place, (batch, positions) in enumerate(read):
             size += batch.num_rows
             rows = ordered(batch, number, partition, positions)
-            self._exchange.put(node.id, rows, (node.name, part, place))
-        return PartitionRead(node.name, partition, size, part.first)
+            self._exchange.put(node.id, rows, (node.name, part, partition, place))
+        return size
 
     def _task(self, level: Level, group: Group, worker: int) -> tuple[DoneTask, Report]:
         control = self._control(level, group, worker)
@@ -143,7 +168,7 @@ class ComputedStep:
         task = RegionTask(self._program, self._store.root, control, place, self._homes)
         by_consumer: dict[int, list[Rows]] = {}
         recording = self._recording
-        with nullcontext() if recording is None else use_disk(recording):
+        with nullcontext() if recording is None else use_disk(cast("Disk", recording)):
             for consumer, name, each in arrived:
                 task.count(name, each.rows)
                 by_consumer.setdefault(consumer, []).append(each.rows)
@@ -159,13 +184,9 @@ class ComputedStep:
 
     def _control(self, level: Level, group: Group, worker: int) -> Control:
         operators = [self._program.operators.get(node) for node in group.operators]
-        names = [
-            shape.name
-            for operator in operators
-            if operator is not None
-            for shape in state_shapes(operator)
-        ]
-        loads = [Load(n, self._states[n].runs, self._states[n].live) for n in names]
+        shapes = [shape for each in operators if each is not None for shape in state_shapes(each)]
+        states = [self._states[shape.name] for shape in shapes]
+        loads = [Load(state.operator, state.runs, state.live) for state in states]
         owned = BinSet()
         if group.region is not None:
             owned = owned_bins(self._owners[group.region], worker)

@@ -6,9 +6,9 @@ the same ways again and again, so ways that were gone before are remembered.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from anabranch.task.reader import Positions
 from anabranch.testing.plane.chains import Chains
 
 Bins = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Exchange:
 
     program: Program
     chains: Chains
-    known: dict[Hashable, Any] | None = None
+    known: dict[Hashable, Any] = field(default_factory=dict)
     limit: int = 30_000
     _made: dict[int, list[tuple[Rows, Hashable]]] = field(default_factory=dict)
 
@@ -77,30 +78,20 @@ class Exchange:
         """The rows that come over an edge to a task."""
         pieces = self._made.get(edge.producer, [])
         tokens = tuple([token for _, token in pieces])
-        name = None if None in tokens else (edge.place, tokens)
-        found = self._recalled(None if name is None else (*name, share.name))
-        if found is not None:
-            assert isinstance(found, Arrived)
-            return found
-        rows, bins = self._all(edge, pieces, name)
-        places = share.places(None if share.owned is None else bins, len(rows))
-        mine = _taken(rows, places, ordered=edge.ordered)
-        arrived = Arrived(mine, _content(mine))
-        self._remember(None if name is None else (*name, share.name), arrived)
-        return arrived
+        whole = None if None in tokens else (edge.place, tokens)
 
-    def _all(
-        self, edge: Edge, pieces: Sequence[tuple[Rows, Hashable]], name: Hashable | None
-    ) -> tuple[Rows, Bins | None]:
+        def arrived() -> Arrived:
+            rows, bins = self._once(whole, lambda: self._all(edge, [rows for rows, _ in pieces]))
+            places = share.places(None if share.owned is None else bins, len(rows))
+            mine = _taken(rows, places, ordered=edge.ordered)
+            return Arrived(mine, _content(mine))
+
+        return self._once(None if whole is None else (*whole, share.name), arrived)
+
+    def _all(self, edge: Edge, pieces: Sequence[Rows]) -> tuple[Rows, Bins | None]:
         """All rows of an edge as its consumer gets them, and their bins."""
-        found = self._recalled(name)
-        if found is not None:
-            rows, bins = found
-            return rows, bins
-        rows = self.chains.run(edge, self._joined(edge, [piece for piece, _ in pieces]))
-        bins = None if rows.hashes is None else bin_of(rows.hashes, self.program.bins)
-        self._remember(name, (rows, bins))
-        return rows, bins
+        rows = self.chains.run(edge, self._joined(edge, pieces))
+        return rows, None if rows.hashes is None else bin_of(rows.hashes, self.program.bins)
 
     def _joined(self, edge: Edge, pieces: Sequence[Rows]) -> Rows:
         """What an edge's producer gave, in one piece."""
@@ -110,12 +101,14 @@ class Exchange:
             return Rows(schema.empty_table(), np.empty(0, dtype=np.uint64), keys)
         return concat_batches(pieces)
 
-    def _recalled(self, name: Hashable | None) -> Any:  # noqa: ANN401
-        return None if name is None or self.known is None else self.known.get(name)
-
-    def _remember(self, name: Hashable | None, what: object) -> None:
-        if name is not None and self.known is not None and len(self.known) < self.limit:
-            self.known[name] = what
+    def _once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What is known by a name, or is made now; without one it is made every time."""
+        found: T | None = None if name is None else self.known.get(name)
+        if found is None:
+            found = make()
+            if name is not None and len(self.known) < self.limit:
+                self.known[name] = found
+        return found
 
 
 def owned_bins(assignment: Assignment, worker: int) -> BinSet:

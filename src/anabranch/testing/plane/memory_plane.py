@@ -8,6 +8,7 @@ attempts of a third, and let attempts go on long after their step is over.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ class MemoryPlane:
     memo: StepMemo | None = None
     homes: Homes | None = None
     #: attempts that go on: each is one more action of somebody whose work nobody waits for
-    late: deque[Callable[[], None]] = field(default_factory=deque)
+    late: deque[Callable[[], object]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         """Open nothing yet; ``InvalidDataflow`` if the dataflow needs Spark."""
@@ -93,37 +94,21 @@ class MemoryPlane:
             if self.memo is not None:
                 self.memo.keep(plan, states, done)
         else:
-            reports = self._perform(done, plan, states)
+            reports = [self._read_again(report) for report in done.sources]
+            for role in done.roles:
+                reports.append(role.task.perform(self.open, states, self._place(plan, role)))
         return self._disturbed(_linked(reports), done, plan, states)
-
-    def go_on(self) -> None:
-        """Let an attempt of a step that is over do its work. Nobody hears if it fails."""
-        work = self.late.popleft()
-        try:
-            work()
-        except AnabranchError:
-            return
 
     def attempt(self, level: int, group: str, worker: int) -> Attempt:
         """A new attempt of a task."""
         return Attempt(level, group, worker, f"{self.random.getrandbits(128):032x}")
-
-    def _perform(self, done: DoneStep, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
-        reports = [self._read_again(report) for report in done.sources]
-        for role in done.roles:
-            reports.append(role.task.perform(self.open, states, self._place(plan, role)))
-        return reports
 
     def _place(self, plan: Plan, role: Role) -> TaskPlace:
         """A new attempt of a task that was done before."""
         return TaskPlace(plan.step, plan.revision, self.attempt(*role.name), plan.clock_ns)
 
     def _disturbed(
-        self,
-        reports: list[Report],
-        done: DoneStep,
-        plan: Plan,
-        states: Sequence[OperatorState],
+        self, reports: list[Report], done: DoneStep, plan: Plan, states: Sequence[OperatorState]
     ) -> list[Report]:
         """What Spark makes of the reports: more attempts, fewer reports, other attempts used."""
         states = tuple(states)
@@ -132,7 +117,7 @@ class MemoryPlane:
         if self._happens(self.chances.retried):
             task.perform(self.open, states, place)
         elif self._happens(self.chances.late):
-            self.late.append(lambda: _drop(task.perform(self.open, states, place)))
+            self.late.append(lambda: task.perform(self.open, states, place))
 
         def again(attempt: Attempt) -> Report:
             return self._again(attempt, done, plan, states)
@@ -150,11 +135,7 @@ class MemoryPlane:
         return reports
 
     def _with_another(
-        self,
-        reports: list[Report],
-        place: int,
-        number: int,
-        again: Callable[[Attempt], Report],
+        self, reports: list[Report], place: int, number: int, again: Callable[[Attempt], Report]
     ) -> list[Report]:
         """Reports of which one used another attempt of a task than the others did."""
         used = list(reports[place].consumed)
@@ -185,23 +166,22 @@ class MemoryPlane:
         return chance > 0 and self.random.random() < chance
 
 
-def _drop(report: Report) -> None:
-    """Nobody asks for the report of a late attempt."""
+def go_on(late: deque[Callable[[], object]]) -> None:
+    """Let the next attempt of a step that is over do its work. Nobody hears if it fails."""
+    with contextlib.suppress(AnabranchError):
+        late.popleft()()
 
 
 def _linked(reports: Sequence[Report]) -> list[Report]:
-    """Reports that say which attempts their tasks used: all of the level before."""
-    levels = sorted({report.attempt.level for report in reports})
-    by_level = {
-        level: tuple(r.attempt for r in reports if r.attempt.level == level) for level in levels
-    }
-    before = dict(zip(levels[1:], levels, strict=False))
+    """Reports, in the order of their levels, that say which attempts their tasks used.
+
+    They are all those of the level before.
+    """
+    by_level: dict[int, tuple[Attempt, ...]] = {}
+    for attempt in (report.attempt for report in reports):
+        by_level[attempt.level] = (*by_level.get(attempt.level, ()), attempt)
+    used = dict(zip([*by_level][1:], by_level.values(), strict=False))
     return [
-        msgspec.structs.replace(
-            report,
-            consumed=by_level[before[report.attempt.level]]
-            if report.attempt.level in before
-            else (),
-        )
+        msgspec.structs.replace(report, consumed=used.get(report.attempt.level, ()))
         for report in reports
     ]

@@ -7,7 +7,6 @@ enough. What is not spared: every run of the state is opened and checked, every 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +22,8 @@ from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.run_list import Listed, RunInfo
 from anabranch.runs.run_file import map_verified
-from anabranch.store.disk import DIRECTORY, NEW, AnyPath, Disk, disk
-from anabranch.store.files import create_bulk_many, store_errors
+from anabranch.store.disk import AnyPath, Disk
+from anabranch.store.files import create_bulk_many
 from anabranch.task.program import Program
 from anabranch.task.region_task import TaskPlace
 from anabranch.testing.plane.step_key import StepKeys
@@ -45,40 +44,6 @@ class OpenStore:
         if run.name not in self.runs:
             map_verified(f"{self.root}/{run.name}", run.bytes, run.checksum, "run")
             self.runs.add(run.name)
-
-    def create(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Create files together, by the calls to the disk that ``create_bulk_many`` makes.
-
-        Where all is well: anything else is left to that.
-        """
-        now, root = disk(), str(self.root)
-        known = now.durable_directories()
-        rooms = list({f"{root}/{name[: name.rindex('/')]}": None for name, _ in files})
-        if not all(room in known for room in rooms):
-            paths = [(self.root / name, data) for name, data in files]
-            return create_bulk_many(paths, within=self.root)
-        handles: dict[str, int] = {}
-        try:
-            with store_errors(self.root, "create"):
-                for name, data in files:
-                    path = f"{root}/{name}"
-                    handles[path] = now.open(path, NEW)
-                    rest = memoryview(data)
-                    while rest.nbytes:
-                        rest = rest[now.write(handles[path], rest) :]
-                for room in rooms:
-                    handles[room] = now.open(room, DIRECTORY)
-                for error in now.sync(handles).values():
-                    raise error
-        except BaseException:
-            for made in handles:
-                if made not in rooms:
-                    with contextlib.suppress(OSError):
-                        now.unlink(made)
-            raise
-        finally:
-            for handle in handles.values():
-                now.close(handle)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +70,7 @@ class DoneTask:
         self, store: OpenStore, states: Sequence[OperatorState], place: TaskPlace
     ) -> Report:
         """Do it again under the names of another attempt, over state with the same content."""
-        names: RunNames = {}
+        names: dict[str, RunInfo] = {}
         by_name = {state.operator: state for state in states}
         mine = self.owned.bits
         for operator, read in self.read:
@@ -115,7 +80,8 @@ class DoneTask:
                 names[name] = run
         before, after = _stem(self.place), _stem(place)
         for group in self.groups:
-            store.create([(name.replace(before, after), data) for name, data in group])
+            files = [(store.root / name.replace(before, after), data) for name, data in group]
+            create_bulk_many(files, within=store.root)
         report = self.report
         return Report(
             place.attempt,
@@ -130,10 +96,6 @@ class DoneTask:
             report.tallies,
             {},
         )
-
-
-RunNames = dict[str, RunInfo]
-"""The runs of a state when it was recorded, by name, and what they are called now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +126,6 @@ class StepMemo:
 
     program: Program
     limit: int = 30_000
-    hits: int = 0
     arrivals: dict[Hashable, Any] = field(default_factory=dict)
     tasks: dict[Hashable, DoneTask] = field(default_factory=dict)
     keys: StepKeys = field(init=False)
@@ -176,9 +137,7 @@ class StepMemo:
 
     def find(self, plan: Plan, states: Sequence[OperatorState]) -> DoneStep | None:
         """The same step, if it was computed before."""
-        found = self._steps.get(self.keys.step(plan, states))
-        self.hits += found is not None
-        return found
+        return self._steps.get(self.keys.step(plan, states))
 
     def keep(self, plan: Plan, states: Sequence[OperatorState], done: DoneStep) -> None:
         """Remember a step."""
@@ -191,75 +150,32 @@ class StepMemo:
             self.tasks[key] = done
 
 
-@dataclass(slots=True)
-class Recording(Disk):
-    """Hands every call to another disk, and notes which files are created together."""
+class Recording:
+    """Hands every call to another disk, and notes which files are synced together."""
 
-    inner: Disk
-    groups: list[list[tuple[Path, bytes]]] = field(default_factory=list)
-    _open: dict[int, tuple[Path, bytearray]] = field(default_factory=dict)
+    def __init__(self, inner: Disk) -> None:
+        """Nothing was synced yet."""
+        self._inner = inner
+        self._groups: list[list[Path]] = []
 
-    def open(self, path: Path | str, flags: int) -> int:
-        """Open."""
-        handle = self.inner.open(path, flags)
-        self._open[handle] = (Path(path), bytearray())
-        return handle
-
-    def write(self, handle: int, data: memoryview) -> int:
-        """Write, and note what."""
-        written = self.inner.write(handle, data)
-        self._open[handle][1].extend(data[:written])
-        return written
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Pass everything else on."""
+        return getattr(self._inner, name)
 
     def sync(self, handles: Mapping[AnyPath, int]) -> dict[AnyPath, OSError]:
         """Sync; the files among these are one group."""
-        failed = self.inner.sync(handles)
-        files = [self._open[h] for path, h in handles.items() if not os.path.isdir(path)]
-        if files:
-            self.groups.append([(path, bytes(data)) for path, data in files])
+        failed = self._inner.sync(handles)
+        if files := [Path(path) for path in handles if not os.path.isdir(path)]:
+            self._groups.append(files)
         return failed
-
-    def close(self, handle: int) -> None:
-        """Close."""
-        self._open.pop(handle, None)
-        self.inner.close(handle)
-
-    def link(self, source: Path | str, target: Path) -> None:
-        """Link."""
-        self.inner.link(source, target)
-
-    def rename(self, source: Path | str, target: Path) -> None:
-        """Rename."""
-        self.inner.rename(source, target)
-
-    def unlink(self, path: Path | str) -> None:
-        """Remove."""
-        self.inner.unlink(path)
-
-    def rmdir(self, path: Path) -> None:
-        """Remove a directory."""
-        self.inner.rmdir(path)
-
-    def mkdir(self, path: Path) -> None:
-        """Make a directory."""
-        self.inner.mkdir(path)
-
-    def before_read(self, path: Path | str) -> None:
-        """Pass it on."""
-        self.inner.before_read(path)
-
-    def durable_directories(self) -> set[str]:
-        """Pass it on."""
-        return self.inner.durable_directories()
 
     def taken(self, store: Path) -> tuple[Group, ...]:
         """What was created since the last time."""
-        found = tuple(
-            tuple((str(path.relative_to(store)), data) for path, data in group)
-            for group in self.groups
+        groups, self._groups = self._groups, []
+        return tuple(
+            tuple((str(path.relative_to(store)), path.read_bytes()) for path in group)
+            for group in groups
         )
-        self.groups.clear()
-        return found
 
 
 def _stem(place: TaskPlace) -> str:
@@ -267,7 +183,10 @@ def _stem(place: TaskPlace) -> str:
     return place.file_name("", "", "")[2:-1]
 
 
-def _renamed(state: StateReport, before: str, after: str, old: RunNames) -> StateReport:
+def _renamed(
+    state: StateReport, before: str, after: str, old: Mapping[str, RunInfo]
+) -> StateReport:
+    """A state whose new runs are another attempt's; ``old`` are those that it had, by name."""
     runs = []
     for listed in state.runs:
         run = old.get(listed.run.name)

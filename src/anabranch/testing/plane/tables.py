@@ -28,6 +28,9 @@ class Tables:
 
     def read(self, snapshot: Snapshot, state: OperatorState) -> pa.Table:
         """An operator's whole state."""
+        # A run that is open in this process can be read though its file is gone.
+        for each in state.runs:
+            map_verified(f"{self.store}/{each.run.name}", each.run.bytes, each.run.checksum, "run")
         if self.known is None or any(each.run.blobs for each in state.runs):
             return read_table(snapshot.view(state.operator), self.store)
         # What has expired depends on the clock.
@@ -38,7 +41,4 @@ class Tables:
             if len(self.known) >= LIMIT:
                 self.known.clear()
             self.known[key] = read_table(snapshot.view(state.operator), self.store)
-            return self.known[key]
-        for each in state.runs:
-            map_verified(f"{self.store}/{each.run.name}", each.run.bytes, each.run.checksum, "run")
         return self.known[key]

@@ -1,0 +1,173 @@
+"""Explain why a step failed on Spark: name the interpreter, or the operator, the file and the row.
+
+Spark tells what is wrong with a value, and not where it came from. So the input of the failed step
+is read again, and the row is searched for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from anabranch.dataflow.graph import (
+    DistributeNode,
+    Graph,
+    GraphNode,
+    KeyByNode,
+    LocalNode,
+    SelectNode,
+    SplitNode,
+    WhereNode,
+    WithColumnsNode,
+    label,
+)
+from anabranch.errors import AnabranchError, StepFailed
+from anabranch.operators.error_text import short
+from anabranch.records.plan import Plan
+from anabranch.sources.files import FileSource
+from anabranch.spark.failure import (
+    MALFORMED,
+    brief,
+    malformed_row_error,
+    quietly,
+    rebuilt,
+    translate_error,
+)
+from anabranch.spark.session import PER_SESSION, new_session
+from anabranch.spark.step.assembly import Assembly
+from anabranch.spark.step.reading import FileReader, malformed_row
+from anabranch.spark.worker_python import MODULES, wrong_python
+from anabranch.task.program import Program
+
+CANDIDATES = 20
+"""How many rows are tried one by one."""
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)'")
+_DATA_ERROR = re.compile(r"SQLSTATE: 22\w{3}")
+_CONTEXT = "== SQL ("
+_FILE = "_ab_file"
+_VALUE = "_ab_value"
+_LENIENT = {**PER_SESSION, "spark.sql.ansi.enabled": "false"}
+
+
+def explain_step_error(
+    spark: SparkSession, program: Program, plan: Plan, error: Exception
+) -> AnabranchError:
+    """Translate an error of Spark's into one of ours, with its place if that can be found."""
+    text = str(error)
+    missing = _MISSING.search(text)
+    if missing is not None and missing[1] in MODULES:
+        python = spark.sparkContext.pythonExec
+        return wrong_python(python, f"which does not have {missing[1]}")
+    found: AnabranchError | None = None
+    with suppress(Exception), quietly():
+        if MALFORMED in text:
+            found = _malformed(spark, program, plan)
+        elif _DATA_ERROR.search(text) is not None and rebuilt(text) is None:
+            found = _failed_expression(spark, program, plan, text)
+    return found or translate_error(error)
+
+
+def _files(program: Program, plan: Plan) -> Iterator[tuple[str, FileSource, tuple[str, ...]]]:
+    """The sources that read files, and the files of this step."""
+    slices = {given.source: given.slices for given in plan.inputs}
+    for node in program.physical.sources():
+        if isinstance(node.source, FileSource):
+            yield node.name, node.source, node.source.paths(slices.get(node.name, ()))
+
+
+def _malformed(spark: SparkSession, program: Program, plan: Plan) -> AnabranchError | None:
+    for name, source, paths in _files(program, plan):
+        found = None if source.separates else malformed_row(spark, source, paths)
+        if found is not None:
+            return malformed_row_error(name, *found)
+    return None
+
+
+def _failed_expression(
+    spark: SparkSession, program: Program, plan: Plan, text: str
+) -> AnabranchError | None:
+    """The error for a row for which the user's SQL has no value: a cast, a division by zero."""
+    graph = program.typed.graph
+    where = None
+    for name, source, paths in _files(program, plan):
+        rows = _rows(new_session(spark, _LENIENT), source, paths)
+        first = next(node for node in program.physical.sources() if node.name == name)
+        found = _failing_row(spark, graph, first, rows) if paths else None
+        if found is not None:
+            node, file, row = found
+            where = f'{label(graph, node)}, file {file} of source "{name}", row {row}'
+            break
+    if where is None:
+        # The operator's text stands on lines of its own in the query that Spark shows.
+        lines = {line.strip() for line in text.partition(_CONTEXT)[2].splitlines()}
+        places = [label(graph, node) for node in graph.nodes if lines.intersection(_texts(node))]
+        if not places:
+            return None
+        where = " or ".join(dict.fromkeys(places))
+    return StepFailed(
+        f"A SQL expression has no value for a row: {brief(text).rstrip('.')}",
+        where=where,
+        do="Let the expression allow for such a row, for instance with try_cast, or drop the row "
+        "with where before it. Then run the pipeline again: it continues with this step.",
+    )
+
+
+def _texts(node: GraphNode) -> tuple[str, ...]:
+    """The SQL of an operator."""
+    match node:
+        case WhereNode(condition=text):
+            return (text,)
+        case SplitNode(conditions=texts) | SelectNode(expressions=texts):
+            return tuple(text for text in texts if text.strip() != "*")
+        case WithColumnsNode(columns=named) | KeyByNode(keys=named):
+            return tuple(text for _, text in named)
+        case _:
+            return ()
+
+
+def _failing_row(
+    spark: SparkSession, graph: Graph, node: GraphNode, rows: DataFrame
+) -> tuple[GraphNode, str, str] | None:
+    """The operator behind ``node`` that fails, the file and the values of a row for which it does.
+
+    Where errors give NULL instead, such a row gives NULL. So does many another: each is tried.
+    """
+    for consumer in graph.consumers(node.id):
+        texts = _texts(consumer)
+        for text in texts:
+            made = rows.select("*", F.expr(text).alias(_VALUE)).where(f"{_VALUE} is null")
+            for row in made.drop(_VALUE).limit(CANDIDATES).collect():
+                values = row.asDict(recursive=True)
+                try:
+                    spark.createDataFrame([row], rows.schema).select(F.expr(text)).collect()
+                except PySparkException:
+                    return consumer, str(values.pop(_FILE)), short(values)
+        if texts or isinstance(consumer, DistributeNode | LocalNode):
+            found = _failing_row(spark, graph, consumer, _output(consumer, rows))
+            if found is not None:
+                return found
+    return None
+
+
+def _output(node: GraphNode, rows: DataFrame) -> DataFrame:
+    """The rows behind an operator."""
+    match node:
+        case WhereNode(condition=text):
+            return rows.where(text)
+        case SelectNode(expressions=texts):
+            return rows.selectExpr(*texts, *([] if "*" in texts else [_FILE]))
+        case WithColumnsNode(columns=named):
+            return rows.withColumns({name: F.expr(text) for name, text in named})
+        case _:
+            return rows
+
+
+def _rows(spark: SparkSession, source: FileSource, paths: tuple[str, ...]) -> DataFrame:
+    reader = FileReader(Assembly(spark), source, ordered=False)
+    return reader.load(paths).selectExpr("*", f"_metadata.file_path as {_FILE}")
