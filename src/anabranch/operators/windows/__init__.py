@@ -1,0 +1,1 @@
+"""The arithmetic of windows over arrays of times. Times are microseconds since 1970."""

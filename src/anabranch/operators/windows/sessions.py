@@ -1,0 +1,64 @@
+"""Session windows over arrays: intervals that touch become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Sessions of many keys, sorted by key and start, and the session that each interval is in."""
+
+    keys: Int64s
+    starts: Int64s
+    ends: Int64s
+    session_of: Int64s
+
+    def __len__(self) -> int:
+        """The number of sessions."""
+        return len(self.keys)
+
+
+def merge_sessions(keys: Int64s, starts: Int64s, ends: Int64s) -> Sessions:
+    """The sessions that intervals make up; intervals of one key that meet or overlap are one.
+
+    A row at *t* is the interval from *t* to *t* plus the gap. So two rows are in one session if
+    they are no further apart than the gap, or rows between them are.
+
+    >>> found = merge_sessions(np.array([1, 1, 2, 1]), np.array([0, 9, 9, 30]),
+    ...                        np.array([10, 19, 19, 40]))
+    >>> found.keys.tolist(), found.starts.tolist(), found.ends.tolist()
+    ([1, 1, 2], [0, 30, 9], [19, 40, 19])
+    >>> found.session_of.tolist()
+    [0, 0, 2, 1]
+    """
+    if not len(keys):
+        return Sessions(keys, starts, ends, keys)
+    order = np.lexsort((starts, keys))
+    by_key, start = keys[order], starts[order]
+    reached = _latest_so_far(by_key, ends[order])
+    opens = np.ones(len(order), dtype=np.bool_)
+    opens[1:] = (by_key[1:] != by_key[:-1]) | (start[1:] > reached[:-1])
+    first = np.flatnonzero(opens)
+    last = np.append(first[1:], len(order)) - 1
+    session_of = np.empty(len(order), dtype=np.int64)
+    session_of[order] = np.cumsum(opens) - 1
+    return Sessions(by_key[first], start[first], reached[last], session_of)
+
+
+def _latest_so_far(keys: Int64s, ends: Int64s) -> Int64s:
+    """The latest end up to each place, of the same key; the keys are sorted.
+
+    Later keys are made to count for more than any end of an earlier one, so that one running
+    maximum serves all. Ends are ranked first: sums of times could overflow.
+    """
+    values, ranks = np.unique(ends, return_inverse=True)
+    _, groups = np.unique(keys, return_inverse=True)
+    latest = np.maximum.accumulate(groups * len(values) + ranks)
+    found: Int64s = values[latest % len(values)]
+    return found
