@@ -211,6 +211,9 @@ class Trouble:
         memory = one.machine.memory
         if memory.checkpoint.under_way is not None or memory.load.queue:
             return
+        # The last checkpoint may have been checked already, and nobody is left to repair it.
+        if memory.stop.down is not None:
+            return
         state = files(*(each.runs for each in memory.journal.states))
         kept = [
             files(*(each.runs for each in checkpoint.states))

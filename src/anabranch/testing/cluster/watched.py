@@ -41,9 +41,15 @@ class WatchedPlane(MemoryPlane):
 
 
 def _diverged(reports: Sequence[Report]) -> list[Report]:
-    """Reports of tasks that found another row in each bin that had some, and one key more."""
+    """Reports of tasks that found another row in each bin that had some, and one key more.
+
+    A task that found no row has nothing to be told apart by.
+    """
     changed = []
     for report in reports:
+        if not any(tally.hashes for tally in report.tallies):
+            changed.append(report)
+            continue
         tallies = tuple(
             msgspec.structs.replace(tally, hashes=tuple(value ^ 1 for value in tally.hashes))
             for tally in report.tallies
@@ -75,7 +81,7 @@ class WatchedSource:
 
     def acknowledge(self, position: bytes) -> None:
         """Take note of what is committed."""
-        self._rules.acknowledged(self._name, position)
+        self._rules.acknowledged(self._name, position, self)
         if isinstance(self._inner, Attended):
             self._inner.acknowledge(position)
 
