@@ -49,6 +49,18 @@ class Hold(BinsMessage, frozen=True, tag="hold"):
     """Do not compact these bins: their next owner is copying them."""
 
 
+class Advance(msgspec.Struct, frozen=True, tag="advance"):
+    """The frontier of an operator: no row earlier than ``until`` is expected any more.
+
+    ``since`` was its frontier in the step before. What falls due in between is due in this step,
+    before its data. At the end of time, the operator's input has ended.
+    """
+
+    operator: str
+    since: int
+    until: int
+
+
 class Interrogate(msgspec.Struct, frozen=True, tag="interrogate"):
     """Report the keys, bytes, rows and seconds of each bin.
 
@@ -121,6 +133,7 @@ Message: TypeAlias = (
     Load
     | Acquire
     | Hold
+    | Advance
     | End
     | Interrogate
     | ScaleUp
@@ -132,7 +145,7 @@ Message: TypeAlias = (
     | Shutdown
 )
 
-BEFORE_DATA = (Load, Acquire, Hold)
+BEFORE_DATA = (Load, Acquire, Hold, Advance)
 """The messages before the first row of a step (R2)."""
 
 AFTER_DATA = (End, Interrogate, ScaleUp, ScaleDown, Collect, Prefetch, Question, Barrier, Shutdown)
@@ -281,6 +294,32 @@ class PartitionRead(msgspec.Struct, frozen=True):
     start: int | None = None
 
 
+class ReadTime(msgspec.Struct, frozen=True):
+    """The latest event time that a step read of a timed input; of a partition if that is known."""
+
+    input: str
+    partition: int | None
+    latest: int
+
+
+class PendingTimes(msgspec.Struct, frozen=True):
+    """The earliest time of output that each bin of an operator has pending after a step.
+
+    A task names those of its bins that have something pending; the others have nothing.
+    """
+
+    operator: str
+    bins: tuple[int, ...]
+    times: tuple[int, ...]
+
+
+class LateRows(msgspec.Struct, frozen=True):
+    """How many rows came too late for an operator."""
+
+    operator: str
+    rows: int
+
+
 class BinCopied(msgspec.Struct, frozen=True):
     """A bin is fully copied to the home of the task's worker, as of the step before."""
 
@@ -303,7 +342,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     """The report row: what a task wrote and counted, and the attempts it consumed.
 
     ``passed`` and ``registered`` are set during a rescale, ``read`` by read tasks, ``profile`` if
-    one was requested, ``answers`` by the questions of parts.
+    one was requested, ``answers`` by the questions of parts. ``times`` are those of read rows,
+    ``pending`` is in event time, ``wakes`` is by the step's clock, in microseconds.
     """
 
     attempt: Attempt
@@ -319,6 +359,10 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     copied: tuple[BinCopied, ...] = ()
     profile: TaskProfile | None = None
     answers: tuple[PartAnswer, ...] = ()
+    times: tuple[ReadTime, ...] = ()
+    pending: tuple[PendingTimes, ...] = ()
+    wakes: tuple[PendingTimes, ...] = ()
+    late: tuple[LateRows, ...] = ()
 
 
 Note: TypeAlias = Control | Attempt | Report

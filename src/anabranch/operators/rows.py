@@ -23,13 +23,16 @@ class Rows:
     """A batch of rows of one stream.
 
     ``hashes`` and ``keys`` are set inside a region and None outside; ``order`` is set if an
-    operator downstream needs it.
+    operator downstream needs it. ``times`` are the rows' event times, None if they have none.
+    ``fired`` marks the rows that notifications upstream have made; None if none are.
     """
 
     values: pa.Table
     hashes: Hashes | None = None
     keys: pa.Table | None = None
     order: RowOrder | None = None
+    times: Int64s | None = None
+    fired: Mask | None = None
 
     def __len__(self) -> int:
         return int(self.values.num_rows)
@@ -41,6 +44,8 @@ class Rows:
             None if self.hashes is None else self.hashes[parents],
             None if self.keys is None else self.keys.take(pa.array(parents)),
             None if self.order is None else self.order.child(parents, digits),
+            None if self.times is None else self.times[parents],
+            None if self.fired is None else self.fired[parents],
         )
 
     def take(self, places: Int64s) -> Rows:
@@ -50,6 +55,8 @@ class Rows:
             None if self.hashes is None else self.hashes[places],
             None if self.keys is None else self.keys.take(pa.array(places)),
             None if self.order is None else self.order.take(places),
+            None if self.times is None else self.times[places],
+            None if self.fired is None else self.fired[places],
         )
 
 
@@ -60,12 +67,22 @@ def concat_batches(parts: Sequence[Rows]) -> Rows:
     hashes = [part.hashes for part in parts if part.hashes is not None]
     keys = [part.keys for part in parts if part.keys is not None]
     orders = [part.order for part in parts if part.order is not None]
+    times = [part.times for part in parts if part.times is not None]
     return Rows(
         pa.concat_tables([part.values for part in parts]),
         np.concatenate(hashes) if len(hashes) == len(parts) else None,
         pa.concat_tables(keys) if len(keys) == len(parts) else None,
         concatenate(orders) if len(orders) == len(parts) else None,
+        np.concatenate(times) if len(times) == len(parts) else None,
+        _concat_fired(parts),
     )
+
+
+def _concat_fired(parts: Sequence[Rows]) -> Mask | None:
+    if all(part.fired is None for part in parts):
+        return None
+    masks = (np.zeros(len(p), np.bool_) if p.fired is None else p.fired for p in parts)
+    return np.concatenate(list(masks))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
