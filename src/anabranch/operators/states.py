@@ -7,7 +7,6 @@ time-to-live; and a function from rows and states to rows and changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -26,34 +25,13 @@ from anabranch.operators.codec import AnyValue, SingleColumn, StateCodec, state_
 from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.process import SAVED, HandleSpec, ProcessOperator
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
+from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
-from anabranch.records.layout import Layout, may_be_large
 
 StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
 
 _NONE = pa.schema([])
-
-
-@dataclass(frozen=True, slots=True)
-class StateShape:
-    """The kind and the columns of an operator's state, fixed while the state lives.
-
-    ``packed`` are the columns that hold arbitrary values as MessagePack.
-    """
-
-    name: str
-    kind: str
-    values: pa.Schema
-    subkeys: pa.Schema = field(default_factory=lambda: _NONE)
-    expires: bool = False
-    packed: tuple[str, ...] = ()
-
-    def layout(self, keys: pa.Schema) -> Layout:
-        """The layout of its runs."""
-        return Layout(
-            keys, self.values, self.subkeys, self.expires, blobs=may_be_large(self.values)
-        )
 
 
 def build(typed: Typed, node: StatefulNode) -> StatefulOperator:

@@ -1,0 +1,110 @@
+"""Matches between the rows of both sides, and the rows that a join makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.operators.arrivals import Arrivals
+from anabranch.operators.joins.columns import JoinColumns, JoinSide, PlacedRows, no_rows
+from anabranch.operators.joins.side_rows import SideRows
+from anabranch.operators.joins.timeline import Timeline
+from anabranch.operators.order.row_order import Int64s, digits_of
+from anabranch.operators.rows import Rows
+from anabranch.records.bins import Mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meeting:
+    """The rows of both sides that meet in a step, and the places of those that match."""
+
+    left: SideRows
+    right: SideRows
+    lefts: Int64s
+    rights: Int64s
+
+    def of(self, side: JoinSide) -> SideRows:
+        """The rows of a side."""
+        return self.right if side else self.left
+
+    def matched(self, side: JoinSide) -> Mask:
+        """Which rows of a side have a match in this step."""
+        found = np.zeros(len(self.of(side)), dtype=np.bool_)
+        found[self.rights if side else self.lefts] = True
+        return found
+
+
+def meet_within(left: SideRows, right: SideRows, lower: int, upper: int) -> Meeting:
+    """Match right rows that are from ``lower`` to ``upper`` after a left row of their key.
+
+    At least one row of each match has come in this step: the others have met before.
+    """
+    new_left, new_right = np.flatnonzero(~left.held), np.flatnonzero(~right.held)
+    old_left = np.flatnonzero(left.held)
+    times = left.times[new_left]
+    line = Timeline(right.keys, right.times)
+    asked, found = line.between(left.keys[new_left], times + lower, times + upper)
+    times = right.times[new_right]
+    line = Timeline(left.keys[old_left], left.times[old_left])
+    asked_too, found_too = line.between(right.keys[new_right], times - upper, times - lower)
+    return Meeting(
+        left,
+        right,
+        np.concatenate([new_left[asked], old_left[found_too]]),
+        np.concatenate([found, new_right[asked_too]]),
+    )
+
+
+def match_rows(columns: JoinColumns, arrived: Arrivals, meeting: Meeting) -> Rows:
+    """A row for each match, made of the row that came last, with the later of both times.
+
+    The matches of one row are ordered by the time, step and place of its partners.
+    """
+    left, right = meeting.left, meeting.right
+    parents = np.maximum(left.rows[meeting.lefts], right.rows[meeting.rights])
+    by_left = left.rows[meeting.lefts] == parents
+    partners = [
+        np.where(by_left, of_right[meeting.rights], of_left[meeting.lefts])
+        for of_left, of_right in (
+            (left.places, right.places),
+            (left.steps, right.steps),
+            (left.times, right.times),
+        )
+    ]
+    order = np.lexsort((*partners, parents))
+    parents, lefts, rights = parents[order], meeting.lefts[order], meeting.rights[order]
+    assert arrived.rows.keys is not None
+    values = columns.joined(
+        arrived.rows.keys.take(pa.array(parents)),
+        PlacedRows(left.values, lefts),
+        PlacedRows(right.values, rights),
+    )
+    made = arrived.rows.children(values, parents, digits_of(parents))
+    return replace(made, times=np.maximum(left.times[lefts], right.times[rights]))
+
+
+def lone_rows(
+    columns: JoinColumns, side: JoinSide, arrived: Arrivals, rows: SideRows, chosen: Int64s
+) -> Rows:
+    """A row for each of the chosen rows of a side, which have come and have no partner."""
+    parents = rows.rows[chosen]
+    assert arrived.rows.keys is not None
+    keys = arrived.rows.keys.take(pa.array(parents))
+    values = lone_values(columns, side, keys, PlacedRows(rows.values, chosen))
+    return arrived.rows.children(values, parents, np.zeros(len(parents), dtype=np.int64))
+
+
+def lone_values(
+    columns: JoinColumns,
+    side: JoinSide,
+    keys: pa.Table,
+    rows: PlacedRows,
+    window: pa.Table | None = None,
+) -> pa.Table:
+    """The output of rows of one side that have no partner: the other side's columns are NULL."""
+    other = JoinSide(1 - side)
+    nothing = no_rows(columns.of(other).empty_table(), len(rows.places))
+    left, right = (nothing, rows) if side else (rows, nothing)
+    return columns.joined(keys, left, right, window)

@@ -1,0 +1,116 @@
+"""The rows of one side of a join: those that it holds, that have come, or that fall due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.operators.arrivals import Arrivals
+from anabranch.operators.due_entries import DueEntries
+from anabranch.operators.joins.columns import JoinColumns, JoinSide, side_mask
+from anabranch.operators.order.row_order import Int64s
+from anabranch.operators.rows import StateChanges
+from anabranch.records.bins import Mask
+from anabranch.runs.changes import KeyChanges
+from anabranch.runs.entries import Entries
+from anabranch.runs.rows import Groups
+
+ROW_PLACE = pa.schema([(name, pa.int64()) for name in ("time", "step", "place")])
+"""The sub-key of a row that a join holds: its time, and its number among its key's of a step."""
+
+_HELD = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SideRows:
+    """Rows of one side in a step.
+
+    ``keys`` are the numbers of their keys among those of the step. ``times``, ``steps`` and
+    ``places`` make up their sub-keys. ``rows`` are their places among the arrivals; it is negative
+    for rows held since earlier steps.
+    """
+
+    keys: Int64s
+    times: Int64s
+    steps: Int64s
+    places: Int64s
+    rows: Int64s
+    values: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def held(self) -> Mask:
+        """Which rows have been held before this step."""
+        return self.rows < 0
+
+    def subkeys(self, chosen: Int64s) -> pa.Table:
+        """The sub-keys of the rows at these places."""
+        columns = [pa.array(part[chosen]) for part in (self.times, self.steps, self.places)]
+        return pa.Table.from_arrays(columns, schema=ROW_PLACE)
+
+    def taken(self, chosen: Int64s) -> pa.Table:
+        """The values of the rows at these places."""
+        # A table without columns has no rows to take.
+        return self.values.take(pa.array(chosen)) if self.values.num_columns else self.values
+
+    def changes(
+        self, groups: Groups, chosen: Int64s, expiry: pa.Array, gone: Mask | None = None
+    ) -> StateChanges:
+        """The changes that hold the chosen rows until their expiry, or forget those ``gone``."""
+        keys = self.keys[chosen]
+        changed = KeyChanges(
+            groups.hashes[keys],
+            groups.keys.take(pa.array(keys)),
+            self.taken(chosen),
+            np.zeros(len(chosen), dtype=np.bool_) if gone is None else gone,
+            self.subkeys(chosen),
+            expiry,
+        )
+        return StateChanges(changed, self.held[chosen])
+
+
+def arrived_rows(
+    columns: JoinColumns, side: JoinSide, arrived: Arrivals, keys: Int64s, step: int
+) -> SideRows:
+    """The rows of a side that have come; ``keys`` are the numbers of the arrivals' keys."""
+    rows = np.flatnonzero(side_mask(arrived.rows.values, side))
+    return SideRows(
+        keys[rows],
+        arrived.times[rows],
+        np.full(len(rows), step, dtype=np.int64),
+        arrived.places[rows],
+        rows,
+        columns.kept(arrived.rows.values, side, rows),
+    )
+
+
+def held_rows(entries: Entries) -> SideRows:
+    """The rows that a side holds of the keys of a step."""
+    times, steps, places = (part.to_numpy() for part in entries.subkeys.columns)
+    rows = np.full(len(times), _HELD, dtype=np.int64)
+    values = pa.Table.from_batches([entries.values])
+    return SideRows(entries.places, times, steps, places, rows, values)
+
+
+def rows_due(due: DueEntries, keys: Int64s) -> SideRows:
+    """The rows of a side that fall due; ``keys`` are the numbers of their keys."""
+    times, steps, places = (part.to_numpy() for part in due.subkeys.columns)
+    return SideRows(keys, times, steps, places, np.full(len(due), _HELD, np.int64), due.values)
+
+
+def concat_sides(parts: Sequence[SideRows]) -> SideRows:
+    """Concatenate rows of one side; the first part says which types the columns have."""
+    schema = parts[0].values.schema
+    return SideRows(
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        np.concatenate([part.steps for part in parts]),
+        np.concatenate([part.places for part in parts]),
+        np.concatenate([part.rows for part in parts]),
+        pa.concat_tables([part.values.cast(schema) for part in parts]).combine_chunks(),
+    )
