@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from anabranch.dataflow import graph as nodes
 from anabranch.dataflow.dead_letters import OnError
+from anabranch.dataflow.durations import TimeToLive, ttl_ns
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.graph import GraphNode
-from anabranch.dataflow.handles import Process, TimeToLive, ttl_ns
+from anabranch.dataflow.handles import Process
 from anabranch.dataflow.order_by import OrderBy, order_columns
 from anabranch.dataflow.sql.sql_text import own_name
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import (
     AggregateNode,
     ProcessNode,
@@ -39,7 +40,9 @@ _NONE = pa.schema([])
 class StateShape:
     """The kind and the columns of an operator's state, fixed while the state lives.
 
-    ``packed`` are the columns that hold arbitrary values as MessagePack.
+    ``packed`` are the columns that hold arbitrary values as MessagePack. ``clock`` is what rows
+    expire by: the step's clock in nanoseconds, or the operator's frontier in microseconds. With
+    ``dues``, rows fall due when they expire.
     """
 
     name: str
@@ -48,11 +51,18 @@ class StateShape:
     subkeys: pa.Schema = field(default_factory=lambda: _NONE)
     expires: bool = False
     packed: tuple[str, ...] = ()
+    clock: Clock = "step"
+    dues: bool = False
 
     def layout(self, keys: pa.Schema) -> Layout:
         """The layout of its runs."""
         return Layout(
-            keys, self.values, self.subkeys, self.expires, blobs=may_be_large(self.values)
+            keys,
+            self.values,
+            self.subkeys,
+            self.expires,
+            blobs=may_be_large(self.values),
+            dues=self.dues,
         )
 
 
