@@ -84,7 +84,7 @@ class Operator(Protocol):
     @property
     def lag_us(self) -> int: ...
 
-    def holds(self, dues: Mapping[str, Int64s], frontier: int) -> Int64s | None: ...
+    def holds(self, state: str, dues: Int64s, frontier: int) -> Int64s: ...
 
     def step(
         self, rows: Rows | None, frontier: FrontierMove, states: Mapping[str, TimedEntries]
@@ -189,9 +189,13 @@ class Worker:
             assert (self.hold[bin_of(output.hashes[fired], BINS)] <= times[fired]).all()
 
     def _new_holds(self, until: int) -> None:
-        dues = {s.name: self.state(s).next_due(until) for s in self.operator.shapes if s.dues}
-        holds = self.operator.holds(dues, until)
-        self.hold = np.full(BINS, NEVER, dtype=np.int64) if holds is None else holds
+        self.hold = np.full(BINS, NEVER, dtype=np.int64)
+        for shape in self.operator.shapes:
+            if shape.dues:
+                dues = self.state(shape).next_due(until)
+                some = dues < NEVER
+                times = self.operator.holds(shape.name, dues[some], until)
+                self.hold[some] = np.minimum(self.hold[some], times)
         assert (self.hold >= until).all()
 
     def held(self, frontier: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.dataflow.handles import ttl_ns
+from anabranch.dataflow.durations import ttl_ns
 from tests.spark.expiring import BINS, STATES, expiring, sizes_after
 from tests.spark.running import bag, commits, completed
 from tests.spark.sums import add, add_tables

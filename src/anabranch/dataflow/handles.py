@@ -15,59 +15,12 @@ In a task, each attribute is replaced by a handle for the key whose rows are bei
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeAlias
 
+from anabranch.dataflow.durations import TimeToLive
 from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
-
-TimeToLive: TypeAlias = "timedelta | str | None"
-
-_UNITS = {
-    "millisecond": 10**6,
-    "second": 10**9,
-    "minute": 60 * 10**9,
-    "hour": 3600 * 10**9,
-    "day": 86400 * 10**9,
-    "week": 7 * 86400 * 10**9,
-}
-_PART = re.compile(r"\s*(\d+)\s*([a-z]+?)s?\s*(?:,|$|(?=\d))", re.IGNORECASE)
-
-
-def ttl_ns(ttl: TimeToLive) -> int | None:
-    """A time-to-live in nanoseconds; ``ValueError`` if it cannot be read or is not positive.
-
-    >>> ttl_ns("1 hour 30 minutes") == 90 * 60 * 10**9
-    True
-    """
-    if ttl is None:
-        return None
-    if isinstance(ttl, timedelta):
-        total = int(ttl / timedelta(microseconds=1)) * 1000
-    elif isinstance(ttl, str):
-        total = _parse_duration(ttl)
-    else:
-        raise TypeError(f"a time-to-live is text or a timedelta, not {type(ttl).__name__}")
-    if total <= 0:
-        raise ValueError(f"a time-to-live must be positive, not {ttl!r}")
-    return total
-
-
-def _parse_duration(text: str) -> int:
-    total, place = 0, 0
-    while place < len(text):
-        found = _PART.match(text, place)
-        unit = None if found is None else _UNITS.get(found[2].lower())
-        if found is None or unit is None:
-            raise ValueError(
-                f"{text!r} is not a time: write e.g. '90 seconds' or '1 hour 30 minutes'; "
-                f"the units are {', '.join(_UNITS)}"
-            )
-        total += int(found[1]) * unit
-        place = found.end()
-    return total
 
 
 @dataclass

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from anabranch.dataflow import graph as nodes
 from anabranch.dataflow.dead_letters import OnError
+from anabranch.dataflow.durations import TimeToLive, ttl_ns
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.graph import GraphNode
-from anabranch.dataflow.handles import Process, TimeToLive, ttl_ns
+from anabranch.dataflow.handles import Process
 from anabranch.dataflow.order_by import OrderBy, order_columns
 from anabranch.dataflow.sql.sql_text import own_name
 
@@ -30,6 +31,8 @@ class GraphBuilder:
     """The nodes of one dataflow under construction. It only grows."""
 
     nodes: list[GraphNode] = field(default_factory=list)
+    #: the stream of late rows of each operator that was asked for one
+    late: dict[int, int] = field(default_factory=dict)
 
     def add(
         self,
@@ -250,6 +253,17 @@ class Stream:
         require_operator("process", name, process, output, on_error)
         by = order_columns("process", order_by)
         return self._then(nodes.ProcessNode, name, process, output, on_error, by)
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late for this operator, as they came, and a column ``frontier``.
+
+        The frontier is the one that they were late for. The rows have no event time any more.
+        """
+        known = self._recorder.late
+        if self._id not in known:
+            known[self._id] = self._recorder.add(nodes.LateNode, (self._id,))
+        return Stream(self._recorder, known[self._id])
 
     def sink(self, name: str, sink: Sink) -> None:
         """Write the rows to a sink. A stream may have several."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pyarrow as pa
 
+from anabranch.dataflow.durations import Clock
 from anabranch.records.layout import Layout, may_be_large
 
 _NONE = pa.schema([])
@@ -16,10 +16,9 @@ _NONE = pa.schema([])
 class StateShape:
     """The kind and the columns of an operator's state, fixed while the state lives.
 
-    ``packed`` are the columns that hold arbitrary values as MessagePack. With ``dues``, rows are
-    found when they fall due: they are what the operator still makes output of. ``clock`` is what
-    their expiry is read against: the clock of the step, in nanoseconds, or the frontier of event
-    time, in microseconds.
+    ``packed`` are the columns that hold arbitrary values as MessagePack. ``clock`` is what rows
+    expire by: the step's clock in nanoseconds, or the operator's frontier in microseconds. With
+    ``dues``, rows fall due when they expire.
     """
 
     name: str
@@ -28,8 +27,8 @@ class StateShape:
     subkeys: pa.Schema = field(default_factory=lambda: _NONE)
     expires: bool = False
     packed: tuple[str, ...] = ()
+    clock: Clock = "step"
     dues: bool = False
-    clock: Literal["step", "event"] = "step"
 
     def layout(self, keys: pa.Schema) -> Layout:
         """The layout of its runs."""

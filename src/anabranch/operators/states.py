@@ -28,6 +28,7 @@ from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
 from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
+from anabranch.operators.timed import TimedOperator
 
 StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
 
@@ -85,6 +86,11 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
             return (StateShape(name, "stateful_map", codec.schema, _NONE, expires, packed),)
         case StatefulBatches():
             return (StateShape(name, "stateful_batches", operator.state, _NONE, expires),)
+
+
+def timed_form(operator: object) -> TimedOperator | None:
+    """The operator, if it depends on event time."""
+    return operator if isinstance(operator, TimedOperator) else None
 
 
 def run_operator(

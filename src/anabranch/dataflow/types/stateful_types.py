@@ -16,6 +16,7 @@ from anabranch.dataflow.aggregates.rules import (
     refuse_collated,
     result_type,
 )
+from anabranch.dataflow.durations import ttl_ns
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import (
     STATEFUL_BATCHES_SIGNATURE,
@@ -32,7 +33,7 @@ from anabranch.dataflow.graph import (
     StatefulNode,
     label,
 )
-from anabranch.dataflow.handles import MapState, handles_of, overrides, ttl_ns
+from anabranch.dataflow.handles import MapState, handles_of, overrides
 from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.order_by import order_findings
 from anabranch.dataflow.types.keys import key_findings

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.operators.arrivals import Arrivals, due_after, split_late
-from anabranch.operators.holds import earliest_holds
 from anabranch.operators.joins.columns import (
     OUTER_SIDES,
     JoinColumns,
@@ -22,11 +21,11 @@ from anabranch.operators.joins.columns import (
     PlacedRows,
 )
 from anabranch.operators.joins.matching import (
-    Meeting,
+    Matches,
     lone_rows,
     lone_values,
     match_rows,
-    meet_within,
+    match_within,
 )
 from anabranch.operators.joins.side_rows import ROW_PLACE, arrived_rows, concat_sides, held_rows
 from anabranch.operators.joins.waiting import MetRows, waited_in_vain, waiting_changes
@@ -74,13 +73,9 @@ class IntervalJoin(msgspec.Struct, frozen=True):
         )
         return (*held, *waiting)
 
-    def holds(self, dues: Mapping[str, Int64s], frontier: int) -> Int64s | None:
-        """The hold of each bin, given when the next entry of each state falls due there.
-
-        None if no state can become output by itself.
-        """
-        waiting = [dues[self._waiting(side)] for side in OUTER_SIDES[self.how]]
-        return earliest_holds(waiting) if waiting else None
+    def holds(self, state: str, dues: Int64s, frontier: int) -> Int64s:
+        """The time before which nothing comes out of what waits, but for ``lag_us``."""
+        return dues - 1
 
     def step(self, rows: Rows | None, frontier: FrontierMove, states: States) -> TimedResult:
         """Match the rows with those held and with each other; emit rows that stay alone."""
@@ -89,9 +84,9 @@ class IntervalJoin(msgspec.Struct, frozen=True):
         changes: dict[str, StateChanges] = {}
         met: dict[JoinSide, MetRows] = {}
         if arrived is not None:
-            meeting = self._meet(arrived, frontier, states)
-            met = {side: self._met(side, meeting, arrived.groups) for side in JoinSide}
-            made.append(match_rows(self.columns, arrived, meeting))
+            matches = self._match(arrived, frontier, states)
+            met = {side: self._met(side, matches, arrived.groups) for side in JoinSide}
+            made.append(match_rows(self.columns, arrived, matches))
             for side in OUTER_SIDES[self.how]:
                 lone = met[side].lone(frontier.until)
                 made.append(lone_rows(self.columns, side, arrived, met[side].rows, lone))
@@ -105,7 +100,7 @@ class IntervalJoin(msgspec.Struct, frozen=True):
             made.append(as_fired(self.name, concat_batches(fired)))
         return TimedResult(concat_some(made), late, changes)
 
-    def _meet(self, arrived: Arrivals, frontier: FrontierMove, states: States) -> Meeting:
+    def _match(self, arrived: Arrivals, frontier: FrontierMove, states: States) -> Matches:
         groups, sides = arrived.groups, []
         for side in JoinSide:
             state = states[self._held(side)]
@@ -114,11 +109,11 @@ class IntervalJoin(msgspec.Struct, frozen=True):
             new = arrived_rows(self.columns, side, arrived, groups.group_of_row, state.step)
             sides.append(concat_sides([held_rows(entries), new]))
         left, right = sides
-        return meet_within(left, right, self.lower_us, self.upper_us)
+        return match_within(left, right, self.lower_us, self.upper_us)
 
-    def _met(self, side: JoinSide, meeting: Meeting, groups: Groups) -> MetRows:
-        rows = meeting.of(side)
-        return MetRows(groups, rows, due_after(rows.times, self._wait(side)), meeting.matched(side))
+    def _met(self, side: JoinSide, matches: Matches, groups: Groups) -> MetRows:
+        rows = matches.of(side)
+        return MetRows(groups, rows, due_after(rows.times, self._wait(side)), matches.matched(side))
 
     def _changes(
         self, met: Mapping[JoinSide, MetRows], frontier: FrontierMove, states: States

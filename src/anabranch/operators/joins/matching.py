@@ -17,7 +17,7 @@ from anabranch.records.bins import Mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Meeting:
+class Matches:
     """The rows of both sides that meet in a step, and the places of those that match."""
 
     left: SideRows
@@ -36,7 +36,7 @@ class Meeting:
         return found
 
 
-def meet_within(left: SideRows, right: SideRows, lower: int, upper: int) -> Meeting:
+def match_within(left: SideRows, right: SideRows, lower: int, upper: int) -> Matches:
     """Match right rows that are from ``lower`` to ``upper`` after a left row of their key.
 
     At least one row of each match has come in this step: the others have met before.
@@ -49,7 +49,7 @@ def meet_within(left: SideRows, right: SideRows, lower: int, upper: int) -> Meet
     times = right.times[new_right]
     line = Timeline(left.keys[old_left], left.times[old_left])
     asked_too, found_too = line.between(right.keys[new_right], times - upper, times - lower)
-    return Meeting(
+    return Matches(
         left,
         right,
         np.concatenate([new_left[asked], old_left[found_too]]),
@@ -57,16 +57,16 @@ def meet_within(left: SideRows, right: SideRows, lower: int, upper: int) -> Meet
     )
 
 
-def match_rows(columns: JoinColumns, arrived: Arrivals, meeting: Meeting) -> Rows:
+def match_rows(columns: JoinColumns, arrived: Arrivals, matches: Matches) -> Rows:
     """A row for each match, made of the row that came last, with the later of both times.
 
     The matches of one row are ordered by the time, step and place of its partners.
     """
-    left, right = meeting.left, meeting.right
-    parents = np.maximum(left.rows[meeting.lefts], right.rows[meeting.rights])
-    by_left = left.rows[meeting.lefts] == parents
+    left, right = matches.left, matches.right
+    parents = np.maximum(left.rows[matches.lefts], right.rows[matches.rights])
+    by_left = left.rows[matches.lefts] == parents
     partners = [
-        np.where(by_left, of_right[meeting.rights], of_left[meeting.lefts])
+        np.where(by_left, of_right[matches.rights], of_left[matches.lefts])
         for of_left, of_right in (
             (left.places, right.places),
             (left.steps, right.steps),
@@ -74,7 +74,7 @@ def match_rows(columns: JoinColumns, arrived: Arrivals, meeting: Meeting) -> Row
         )
     ]
     order = np.lexsort((*partners, parents))
-    parents, lefts, rights = parents[order], meeting.lefts[order], meeting.rights[order]
+    parents, lefts, rights = parents[order], matches.lefts[order], matches.rights[order]
     assert arrived.rows.keys is not None
     values = columns.joined(
         arrived.rows.keys.take(pa.array(parents)),
