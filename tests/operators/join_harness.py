@@ -155,24 +155,21 @@ class Worker:
             written = states[shape.name].write(
                 None if change is None else change.changed,
                 f"{shape.name}-{number}",
-                found=None if change is None else self._checked(states[shape.name], change),
+                found=None if change is None else change.found,
                 now_ns=move.until,
                 create=plain_create,
             )
             if written is not None:
                 self.runs[shape.name], self.live[shape.name] = written.runs, written.live
+            self._check_live(shape)
         self._new_holds(move.until)
         return result
 
-    def _checked(self, state: RegionState, change: Any) -> Mask | None:
-        """What the operator says was held before must be true."""
-        changed = change.changed
-        assert len(changed)
-        if change.found is not None:
-            dead = changed.tombstone
-            assert change.found[dead].all(), "forgets what is not held"
-        found: Mask | None = change.found
-        return found
+    def _check_live(self, shape: StateShape) -> None:
+        """The number of live rows is that of the newest rows in the files, also expired ones."""
+        found = self.state(shape).scan(EARLIEST).column("hash").to_numpy()
+        live = self.live.get(shape.name, np.zeros(BINS, dtype=np.int64))
+        assert np.bincount(bin_of(found, BINS), minlength=BINS).tolist() == live.tolist()
 
     def _check_times(self, rows: Rows | None, output: Rows | None, move: FrontierMove) -> None:
         """No output is earlier than its frontier allows, and holds have announced it."""

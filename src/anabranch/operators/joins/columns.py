@@ -83,8 +83,12 @@ class JoinColumns(msgspec.Struct, frozen=True):
         return pa.Table.from_arrays(columns, schema=self.output)
 
 
+NO_ROW = -1
+"""The place of no row."""
+
+
 class PlacedRows(msgspec.Struct, frozen=True):
-    """Rows at places of a table; where there is none, the place is negative."""
+    """Rows at places of a table; ``NO_ROW`` is the place of none."""
 
     table: pa.Table
     places: Int64s
@@ -93,13 +97,13 @@ class PlacedRows(msgspec.Struct, frozen=True):
         """The rows, with NULL for none."""
         if not self.table.num_columns:
             return self.table
-        none = self.places < 0
+        none = self.places == NO_ROW
         return self.table.take(pa.array(self.places, pa.int64(), mask=none if none.any() else None))
 
 
 def no_rows(table: pa.Table, count: int) -> PlacedRows:
     """As many times no row."""
-    return PlacedRows(table, np.full(count, -1, dtype=np.int64))
+    return PlacedRows(table, np.full(count, NO_ROW, dtype=np.int64))
 
 
 def side_mask(values: pa.Table, side: JoinSide) -> Mask:

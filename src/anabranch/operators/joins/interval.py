@@ -107,7 +107,7 @@ class IntervalJoin(msgspec.Struct, frozen=True):
             # What is due in this step may still match rows that notifications upstream made.
             entries = state.entries_at(groups.hashes, groups.keys, frontier.since)
             new = arrived_rows(self.columns, side, arrived, groups.group_of_row, state.step)
-            sides.append(concat_sides([held_rows(entries), new]))
+            sides.append(concat_sides(self.columns.of(side), [held_rows(entries), new]))
         left, right = sides
         return match_within(left, right, self.lower_us, self.upper_us)
 

@@ -16,7 +16,7 @@ from anabranch.operators.rows import StateChanges
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.entries import Entries
-from anabranch.runs.rows import Groups
+from anabranch.runs.rows import Groups, group_keys
 
 ROW_PLACE = pa.schema([(name, pa.int64()) for name in ("time", "step", "place")])
 """The sub-key of a row that a join holds: its time, and its number among its key's of a step."""
@@ -103,14 +103,44 @@ def rows_due(due: DueEntries, keys: Int64s) -> SideRows:
     return SideRows(keys, times, steps, places, np.full(len(due), _HELD, np.int64), due.values)
 
 
-def concat_sides(parts: Sequence[SideRows]) -> SideRows:
-    """Concatenate rows of one side; the first part says which types the columns have."""
-    schema = parts[0].values.schema
+def concat_sides(schema: pa.Schema, parts: Sequence[SideRows]) -> SideRows:
+    """Concatenate rows of one side, whose columns are those of the schema; none are no rows."""
+    empty = np.empty(0, dtype=np.int64)
+    values = [part.values.cast(schema) for part in parts]
     return SideRows(
-        np.concatenate([part.keys for part in parts]),
-        np.concatenate([part.times for part in parts]),
-        np.concatenate([part.steps for part in parts]),
-        np.concatenate([part.places for part in parts]),
-        np.concatenate([part.rows for part in parts]),
-        pa.concat_tables([part.values.cast(schema) for part in parts]).combine_chunks(),
+        np.concatenate([empty, *(part.keys for part in parts)]),
+        np.concatenate([empty, *(part.times for part in parts)]),
+        np.concatenate([empty, *(part.steps for part in parts)]),
+        np.concatenate([empty, *(part.places for part in parts)]),
+        np.concatenate([empty, *(part.rows for part in parts)]),
+        pa.concat_tables([schema.empty_table(), *values]).combine_chunks(),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepKeys:
+    """The keys of a step, with their numbers for the arrivals and for what falls due."""
+
+    groups: Groups
+    arrived: Int64s
+    due: tuple[Int64s, ...]
+
+
+def number_keys(arrived: Arrivals | None, due: Sequence[DueEntries | None]) -> StepKeys | None:
+    """Number the keys of what has come and of what falls due; None if there is neither."""
+    some = [part for part in due if part is not None]
+    parts = [(part.hashes, part.keys) for part in some]
+    if arrived is not None:
+        assert arrived.rows.hashes is not None
+        assert arrived.rows.keys is not None
+        keys = arrived.rows.keys
+        parts.append((arrived.rows.hashes, keys.cast(some[0].keys.schema) if some else keys))
+    if not parts:
+        return None
+    groups = group_keys(
+        np.concatenate([hashes for hashes, _ in parts]),
+        pa.concat_tables([keys for _, keys in parts]),
+    )
+    edges = np.cumsum([0 if part is None else len(part) for part in due])
+    *numbers, rest = np.split(groups.group_of_row, edges)
+    return StepKeys(groups, rest, tuple(numbers))

@@ -45,8 +45,18 @@ class Timeline:
         >>> asked.tolist(), found.tolist()
         ([1, 1], [2, 0])
         """
-        starts, stops = self.ahead(keys, first), self.up_to(keys, last)
-        counts = np.maximum(stops - starts, 0)
-        asked = np.repeat(np.arange(len(keys), dtype=np.int64), counts)
-        begun = np.cumsum(counts) - counts
-        return asked, self.order[np.arange(len(asked)) + np.repeat(starts - begun, counts)]
+        asked, found = expand_ranges(self.ahead(keys, first), self.up_to(keys, last))
+        return asked, self.order[found]
+
+
+def expand_ranges(starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
+    """Each number of each range, with the place of its range.
+
+    >>> places, numbers = expand_ranges(np.array([7, 0, 2]), np.array([9, 0, 3]))
+    >>> places.tolist(), numbers.tolist()
+    ([0, 0, 2], [7, 8, 2])
+    """
+    counts = np.maximum(stops - starts, 0)
+    places = np.repeat(np.arange(len(starts), dtype=np.int64), counts)
+    begun = np.cumsum(counts) - counts
+    return places, np.arange(len(places)) + np.repeat(starts - begun, counts)
