@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import settings
 
 from anabranch.operators.joins.columns import JoinColumns, Origin
 from anabranch.operators.order.fired_order import FIRED
@@ -43,6 +44,9 @@ COLUMNS = JoinColumns(
     OUTPUT,
     (Origin("key", 0), Origin("left", 0), Origin("left", 1), Origin("right", 0)),
 )
+
+few_examples = settings(max_examples=6, deadline=None)
+"""Each writes files in all steps of several runs."""
 
 
 class Event(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.operators.joins.columns import OUTER_SIDES, JoinColumns, JoinKind
@@ -29,6 +29,7 @@ from tests.operators.join_harness import (
     contents,
     cut,
     draw_events,
+    few_examples,
     first_step,
     late_rows,
     rows_of,
@@ -72,7 +73,7 @@ def model(steps: Sequence[Step], bounds: tuple[int, int], how: JoinKind) -> list
     return made
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(SEEDS, BOUNDS, KINDS, st.integers(0, 14))
 def test_it_gives_what_plain_python_gives_on_any_number_of_workers(
     seed: int, bounds: tuple[int, int], how: JoinKind, lateness: int
@@ -86,7 +87,7 @@ def test_it_gives_what_plain_python_gives_on_any_number_of_workers(
         assert run(join(bounds, how), steps, workers) == outcome
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(SEEDS, SEEDS, BOUNDS, KINDS)
 def test_other_steps_give_the_same_if_nothing_is_late(
     seed: int, other: int, bounds: tuple[int, int], how: JoinKind
@@ -97,7 +98,7 @@ def test_other_steps_give_the_same_if_nothing_is_late(
     assert contents(one.made) == contents(two.made)
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(SEEDS, BOUNDS, KINDS, st.integers(0, 14))
 def test_empty_steps_change_nothing(
     seed: int, bounds: tuple[int, int], how: JoinKind, lateness: int

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.operators.joins.columns import JoinColumns, JoinKind, Origin
@@ -28,6 +28,7 @@ from tests.operators.join_harness import (
     contents,
     cut,
     draw_events,
+    few_examples,
     first_step,
     late_rows,
     run,
@@ -88,7 +89,7 @@ def model(steps: Sequence[Step], windows: Panes, how: JoinKind) -> list[Made]:
     return made
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(SEEDS, panes(), KINDS, st.integers(0, 14))
 def test_it_gives_what_plain_python_gives_on_any_number_of_workers(
     seed: int, windows: Panes, how: JoinKind, lateness: int
@@ -102,7 +103,7 @@ def test_it_gives_what_plain_python_gives_on_any_number_of_workers(
         assert run(join(windows, how), steps, workers) == outcome
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(SEEDS, SEEDS, panes(), KINDS)
 def test_other_steps_give_the_same_if_nothing_is_late(
     seed: int, other: int, windows: Panes, how: JoinKind
@@ -113,7 +114,7 @@ def test_other_steps_give_the_same_if_nothing_is_late(
     assert contents(one.made) == contents(two.made)
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(SEEDS, panes(), KINDS, st.integers(0, 14))
 def test_empty_steps_change_nothing(
     seed: int, windows: Panes, how: JoinKind, lateness: int

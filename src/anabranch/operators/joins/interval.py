@@ -105,9 +105,9 @@ class IntervalJoin(msgspec.Struct, frozen=True):
         for side in JoinSide:
             state = states[self._held(side)]
             # What is due in this step may still match rows that notifications upstream made.
-            entries = state.entries_at(groups.hashes, groups.keys, frontier.since)
+            held = held_rows(state, groups, np.arange(len(groups)), frontier.since)
             new = arrived_rows(self.columns, side, arrived, groups.group_of_row, state.step)
-            sides.append(concat_sides(self.columns.of(side), [held_rows(entries), new]))
+            sides.append(concat_sides(self.columns.of(side), [held, new]))
         left, right = sides
         return match_within(left, right, self.lower_us, self.upper_us)
 

@@ -13,9 +13,9 @@ from anabranch.operators.due_entries import DueEntries
 from anabranch.operators.joins.columns import JoinColumns, JoinSide, side_mask
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import StateChanges
+from anabranch.operators.timed import TimedEntries
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges
-from anabranch.runs.entries import Entries
 from anabranch.runs.rows import Groups, group_keys
 
 ROW_PLACE = pa.schema([(name, pa.int64()) for name in ("time", "step", "place")])
@@ -89,12 +89,13 @@ def arrived_rows(
     )
 
 
-def held_rows(entries: Entries) -> SideRows:
-    """The rows that a side holds of the keys of a step."""
+def held_rows(state: TimedEntries, groups: Groups, keys: Int64s, frontier: int) -> SideRows:
+    """The rows that a side holds, at a frontier, of the keys with these numbers, which ascend."""
+    entries = state.entries_at(groups.hashes[keys], groups.keys.take(pa.array(keys)), frontier)
     times, steps, places = (part.to_numpy() for part in entries.subkeys.columns)
     rows = np.full(len(times), _HELD, dtype=np.int64)
     values = pa.Table.from_batches([entries.values])
-    return SideRows(entries.places, times, steps, places, rows, values)
+    return SideRows(keys[entries.places], times, steps, places, rows, values)
 
 
 def rows_due(due: DueEntries, keys: Int64s) -> SideRows:
