@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +14,7 @@ import pyarrow as pa
 from hypothesis import settings
 
 from anabranch.operators.joins.columns import JoinColumns, Origin
+from anabranch.operators.joins.latest import LatestJoin
 from anabranch.operators.order.fired_order import FIRED
 from anabranch.operators.order.row_order import Int64s, RowOrder
 from anabranch.operators.rows import Rows, concat_batches
@@ -149,8 +150,8 @@ class Worker:
         return RegionState(shape.name, shape.layout(KEY), runs, self.root, BINS, self.owned, live)
 
     def step(self, number: int, rows: Rows | None, move: FrontierMove) -> TimedResult:
-        states = {shape.name: self.state(shape) for shape in self.operator.shapes}
-        views = {name: View(state, move.until, number) for name, state in states.items()}
+        views = self.views(number, move.until)
+        states = {name: view.state for name, view in views.items()}
         result = self.operator.step(rows, move, views)
         assert set(result.changes) <= set(states)
         self._check_times(rows, result.output, move)
@@ -169,6 +170,11 @@ class Worker:
         self._new_holds(move.until)
         return result
 
+    def views(self, number: int, frontier: int) -> dict[str, View]:
+        """The states as a step sees them."""
+        shapes = self.operator.shapes
+        return {shape.name: View(self.state(shape), frontier, number) for shape in shapes}
+
     def _check_live(self, shape: StateShape) -> None:
         """The number of live rows is that of the newest rows in the files, also expired ones."""
         found = self.state(shape).scan(EARLIEST).column("hash").to_numpy()
@@ -184,7 +190,9 @@ class Worker:
         assert output.hashes is not None
         times = output.times + self.operator.lag_us
         fired = np.zeros(len(output), np.bool_) if output.fired is None else output.fired
-        assert (times[~fired] >= move.until).all()
+        # For the latest join no row is late: it gives what comes, like a map.
+        if not isinstance(self.operator, LatestJoin):
+            assert (times[~fired] >= move.until).all()
         assert (times[fired] >= move.since).all()
         if rows is None or rows.fired is None or not rows.fired.any():
             assert (self.hold[bin_of(output.hashes[fired], BINS)] <= times[fired]).all()
@@ -213,8 +221,13 @@ class Outcome:
     left: int
 
 
-def run(operator: Operator, steps: Sequence[Step], workers: int = 1) -> Outcome:
-    """Run all steps, each bin on one of the workers."""
+def run(
+    operator: Operator,
+    steps: Sequence[Step],
+    workers: int = 1,
+    read: Callable[[int, Rows], list[Made]] | None = None,
+) -> Outcome:
+    """Run all steps, each bin on one of the workers; ``read`` takes the output apart."""
     with tempfile.TemporaryDirectory() as root:
         staff = [
             Worker(
@@ -233,7 +246,7 @@ def run(operator: Operator, steps: Sequence[Step], workers: int = 1) -> Outcome:
                 result = worker.take(number, step, since)
                 parts += [] if result.output is None else [result.output]
                 late += [] if result.late is None else late_of(number, result.late)
-            made += [] if not parts else made_of(number, concat_batches(parts))
+            made += [] if not parts else (read or made_of)(number, concat_batches(parts))
             since = step.until
         return Outcome(made, sorted(late), sum(worker.held(since) for worker in staff))
 
@@ -280,26 +293,35 @@ def late_of(number: int, rows: Rows) -> list[tuple[int, int]]:
     return [(number, b if a is None else a) for a, b in zip(left, right, strict=True)]
 
 
-def made_of(number: int, rows: Rows) -> list[Made]:
-    """Output rows in their order, which must be told by their order alone."""
+def in_order(rows: Rows) -> Rows:
+    """Rows in their order, which must be told by their order alone."""
     assert rows.order is not None
-    assert rows.times is not None
-    places = np.lexsort(rows.order.columns[::-1])
     told = list(zip(*(column.tolist() for column in rows.order.columns), strict=True))
     assert len(set(told)) == len(told), "two rows have one order"
-    fired = np.zeros(len(rows), np.bool_) if rows.fired is None else rows.fired
-    found = rows.take(places).values.to_pylist()
+    return rows.take(np.lexsort(rows.order.columns[::-1]))
+
+
+def made_of(number: int, rows: Rows) -> list[Made]:
+    """The output of a join in its order."""
+    rows = in_order(rows)
+    assert rows.times is not None
     assert rows.keys is not None
-    assert [row["k"] for row in found] == rows.keys.take(pa.array(places)).column(0).to_pylist()
-    made = []
-    for place, row in zip(places.tolist(), found, strict=True):
-        assert row["x"] == (None if row["a"] is None else f"x{row['a']}")
-        more = tuple(value for name, value in row.items() if name not in OUTPUT.names)
-        is_fired = bool(fired[place])
-        made.append(
-            Made(number, row["k"], row["a"], row["b"], more, int(rows.times[place]), is_fired)
+    found = rows.values.to_pylist()
+    assert [row["k"] for row in found] == rows.keys.column(0).to_pylist()
+    assert [row["x"] for row in found] == [row["a"] and f"x{row['a']}" for row in found]
+    fired = [False] * len(rows) if rows.fired is None else rows.fired.tolist()
+    return [
+        Made(
+            number,
+            row["k"],
+            row["a"],
+            row["b"],
+            tuple(value for name, value in row.items() if name not in OUTPUT.names),
+            time,
+            is_fired,
         )
-    return made
+        for row, time, is_fired in zip(found, rows.times.tolist(), fired, strict=True)
+    ]
 
 
 def alone(step: int, row: Event, *more: object, time: int | None = None, fired: bool) -> Made:
@@ -327,7 +349,7 @@ def draw_events(seed: int, count: int = 40, unique: int = 1) -> list[Event]:
             (number - chance.randint(0, DISORDER)) * unique + number % unique,
             number,
         )
-        for number in range(count)
+        for number in range(1, count + 1)
     ]
 
 
@@ -383,6 +405,16 @@ def accepted(steps: Sequence[Step]) -> list[tuple[int, Event, bool]]:
         for event in events
         if is_fired or event.time >= step.until
     ]
+
+
+def taken(steps: Sequence[Step]) -> Iterator[tuple[int, Event, bool]]:
+    """The same in the order in which an operator takes them."""
+    for number, step in enumerate(steps, start=1):
+        for event in sorted(step.fired, key=lambda e: (e.time, -e.number)):
+            yield number, event, True
+        for event in step.data:
+            if event.time >= step.until:
+                yield number, event, False
 
 
 def late_rows(steps: Sequence[Step]) -> list[tuple[int, int]]:

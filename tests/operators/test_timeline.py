@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.operators.joins.timeline import Timeline
+from anabranch.operators.timeline import Timeline
 
 FAR = 2**61
 TIMES = st.integers(-5, 5) | st.sampled_from([-FAR, FAR])

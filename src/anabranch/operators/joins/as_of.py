@@ -20,19 +20,19 @@ from anabranch.operators.joins.columns import NO_ROW, JoinColumns, JoinSide, Pla
 from anabranch.operators.joins.side_rows import (
     ROW_PLACE,
     SideRows,
-    StepKeys,
+    NumberedKeys,
     arrived_rows,
     concat_sides,
     held_rows,
     number_keys,
     rows_due,
 )
-from anabranch.operators.joins.timeline import Timeline
 from anabranch.operators.order.fired_order import as_fired
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import Rows, StateChanges
 from anabranch.operators.state_shape import StateShape
 from anabranch.operators.timed import FrontierMove, TimedEntries, TimedResult
+from anabranch.operators.timeline import Timeline
 from anabranch.runs.due import NEVER
 from anabranch.runs.rows import Groups
 
@@ -103,7 +103,7 @@ class AsOfJoin(msgspec.Struct, frozen=True):
         return TimedResult(output, late, changes)
 
     def _left(
-        self, arrived: Arrivals | None, waited: DueEntries | None, keys: StepKeys, step: int
+        self, arrived: Arrivals | None, waited: DueEntries | None, keys: NumberedKeys, step: int
     ) -> SideRows:
         """The left rows that fall due, and those that have come."""
         parts = [] if waited is None else [rows_due(waited, keys.due[0])]
@@ -115,7 +115,7 @@ class AsOfJoin(msgspec.Struct, frozen=True):
         self,
         arrived: Arrivals | None,
         ready: Int64s,
-        keys: StepKeys,
+        keys: NumberedKeys,
         frontier: int,
         state: TimedEntries,
     ) -> SideRows:

@@ -10,9 +10,9 @@ import pyarrow as pa
 from anabranch.operators.arrivals import Arrivals
 from anabranch.operators.joins.columns import JoinColumns, JoinSide, PlacedRows, no_rows
 from anabranch.operators.joins.side_rows import SideRows
-from anabranch.operators.joins.timeline import Timeline
 from anabranch.operators.order.row_order import Int64s, digits_of
 from anabranch.operators.rows import Rows
+from anabranch.operators.timeline import Timeline
 from anabranch.records.bins import Mask
 
 

@@ -119,7 +119,7 @@ def concat_sides(schema: pa.Schema, parts: Sequence[SideRows]) -> SideRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StepKeys:
+class NumberedKeys:
     """The keys of a step, with their numbers for the arrivals and for what falls due."""
 
     groups: Groups
@@ -127,7 +127,7 @@ class StepKeys:
     due: tuple[Int64s, ...]
 
 
-def number_keys(arrived: Arrivals | None, due: Sequence[DueEntries | None]) -> StepKeys | None:
+def number_keys(arrived: Arrivals | None, due: Sequence[DueEntries | None]) -> NumberedKeys | None:
     """Number the keys of what has come and of what falls due; None if there is neither."""
     some = [part for part in due if part is not None]
     parts = [(part.hashes, part.keys) for part in some]
@@ -144,4 +144,4 @@ def number_keys(arrived: Arrivals | None, due: Sequence[DueEntries | None]) -> S
     )
     edges = np.cumsum([0 if part is None else len(part) for part in due])
     *numbers, rest = np.split(groups.group_of_row, edges)
-    return StepKeys(groups, rest, tuple(numbers))
+    return NumberedKeys(groups, rest, tuple(numbers))

@@ -27,19 +27,19 @@ from anabranch.operators.joins.columns import (
 from anabranch.operators.joins.side_rows import (
     ROW_PLACE,
     SideRows,
-    StepKeys,
+    NumberedKeys,
     arrived_rows,
     concat_sides,
     number_keys,
     rows_due,
 )
-from anabranch.operators.joins.timeline import expand_ranges
 from anabranch.operators.order.fired_order import as_fired
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.order.sort_columns import ranks
 from anabranch.operators.rows import Rows, StateChanges
 from anabranch.operators.state_shape import StateShape
 from anabranch.operators.timed import FrontierMove, TimedEntries, TimedResult
+from anabranch.operators.timeline import expand_ranges
 from anabranch.operators.windows.panes import Panes
 from anabranch.runs.rows import Groups
 
@@ -113,7 +113,7 @@ class WindowJoin(msgspec.Struct, frozen=True):
         side: JoinSide,
         arrived: Arrivals | None,
         due: DueEntries | None,
-        keys: StepKeys,
+        keys: NumberedKeys,
         step: int,
     ) -> SideRows:
         """The rows of a side that may be in closing windows, and those that have come."""
