@@ -8,9 +8,11 @@ and their state are in ``operators/aggregates``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.rules import carried_columns, order_matters
@@ -26,6 +28,8 @@ from anabranch.records.layout import nullable
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_chunk
 from anabranch.runs.rows import Groups, group_keys
+
+T = TypeVar("T", np.int64, np.bool_)
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -66,7 +70,8 @@ class Aggregate(msgspec.Struct, frozen=True):
     """The operator: its columns and its output schema.
 
     If rows carry their order, functions see them in that order, and an output row has the smallest
-    order of its group.
+    order of its group. It has the latest of their event times, and counts as made by notifications
+    if all of them were.
     """
 
     name: str
@@ -104,7 +109,7 @@ class Aggregate(msgspec.Struct, frozen=True):
         results: list[pa.Array] = []
         for column in self.columns:
             function = column.make_function()
-            arguments = tuple(_take(rows.values, a, order) for a in column.arguments)
+            arguments = tuple(take_argument(rows.values, a, order) for a in column.arguments)
             where = f"operator {self.name}, column {column.name}"
             before = prior[len(state) : len(state) + len(function.fields())]
             part = function.reduce(Segments(shape, arguments, where))
@@ -129,7 +134,18 @@ class Aggregate(msgspec.Struct, frozen=True):
         if rows.order is not None:
             order = rows.order.smallest(groups.order, groups.starts)
         keys = pa.Table.from_batches([groups.keys])
-        return Rows(pa.Table.from_arrays(columns, schema=self.output), groups.hashes, keys, order)
+        values = pa.Table.from_arrays(columns, schema=self.output)
+        times = None if rows.times is None else _by_group(np.maximum, rows.times, groups)
+        fired = None if rows.fired is None else _by_group(np.logical_and, rows.fired, groups)
+        return Rows(values, groups.hashes, keys, order, times, fired)
+
+
+def _by_group(function: np.ufunc, column: npt.NDArray[T], groups: Groups) -> npt.NDArray[T]:
+    """The rows of each group reduced to one value."""
+    if not len(groups):
+        return column[:0]
+    reduced: npt.NDArray[T] = function.reduceat(column[groups.order], groups.starts)
+    return reduced
 
 
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:
@@ -175,7 +191,7 @@ def depends_on_order(column: AggregateColumn) -> bool:
     return order_matters(column.function, [argument.kind for argument in column.arguments])
 
 
-def _take(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:
+def take_argument(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:
     """A column in the order of the segments, in its state type."""
     column = one_chunk(values.column(argument.name)).take(pa.array(order))
     kind = nullable(argument.kind)

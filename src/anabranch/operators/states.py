@@ -29,8 +29,11 @@ from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
+from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
-StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
+StatefulOperator: TypeAlias = (
+    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | WindowedAggregate
+)
 
 _NONE = pa.schema([])
 
@@ -75,6 +78,8 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     if isinstance(operator, ProcessOperator):
         saved = () if operator.saved is None else (operator.saved,)
         return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
+    if isinstance(operator, WindowedAggregate):
+        return operator.shapes
     name, expires = operator.name, operator.ttl_ns is not None
     match operator:
         case Aggregate():
@@ -115,6 +120,8 @@ def run_operator(
         case StatefulBatches():
             output, new = operator.run(rows, states[operator.name], dead)
             return output, {} if new is None else {operator.name: new}
+        case WindowedAggregate():
+            raise AssertionError("operators over event time run by frontiers: see timed_form")
 
 
 def _of_handle(handle: HandleSpec) -> StateShape:

@@ -19,8 +19,8 @@ from anabranch.operators.due_entries import DueEntries, due_entries
 from anabranch.operators.joins.columns import NO_ROW, JoinColumns, JoinSide, PlacedRows
 from anabranch.operators.joins.side_rows import (
     ROW_PLACE,
-    SideRows,
     NumberedKeys,
+    SideRows,
     arrived_rows,
     concat_sides,
     held_rows,

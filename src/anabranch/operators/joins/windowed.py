@@ -26,8 +26,8 @@ from anabranch.operators.joins.columns import (
 )
 from anabranch.operators.joins.side_rows import (
     ROW_PLACE,
-    SideRows,
     NumberedKeys,
+    SideRows,
     arrived_rows,
     concat_sides,
     number_keys,
