@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import settings
 
-from anabranch.operators.joins.columns import JoinColumns, Origin
+from anabranch.dataflow.joins import Origin
+from anabranch.operators.joins.columns import JoinColumns
 from anabranch.operators.joins.latest import LatestJoin
 from anabranch.operators.order.fired_order import FIRED
 from anabranch.operators.order.row_order import Int64s, RowOrder

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.operators.joins.columns import OUTER_SIDES, JoinColumns, JoinKind
+from anabranch.dataflow.joins import OUTER_SIDES, JoinKind
+from anabranch.operators.joins.columns import JoinColumns
 from anabranch.operators.joins.interval import IntervalJoin
 from anabranch.operators.timed import FrontierMove
 from anabranch.records.bins import BinSet
@@ -32,6 +34,7 @@ from tests.operators.join_harness import (
     few_examples,
     first_step,
     late_rows,
+    made_of,
     rows_of,
     run,
     with_empty_steps,
@@ -150,3 +153,20 @@ def test_a_side_may_have_nothing_but_its_key(tmp_path: Path) -> None:
     output = worker.step(1, rows, FrontierMove(EARLIEST, 0)).output
     assert output is not None
     assert output.values.to_pylist() == [{"k": "a", "a": 2, "x": "x2"}]
+
+
+def test_the_copies_of_a_row_in_a_self_join_have_one_order_but_their_matches_do_not(
+    tmp_path: Path,
+) -> None:
+    events = [Event(side, "a", time, time) for time in (1, 2, 3) for side in (0, 1)]
+    rows = rows_of(Step(0, (), events), BinSet.every(BINS))
+    assert rows is not None
+    orders = []
+    shuffles = ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [3, 0, 5, 1, 4, 2])
+    for number, places in enumerate(map(np.array, shuffles)):
+        worker = Worker.alone(join((-1, 1), "full"), tmp_path / str(number))
+        output = worker.step(1, rows.take(places), FrontierMove(EARLIEST, 0)).output
+        assert output is not None
+        orders.append(made_of(1, output))
+    assert len(orders[0]) == 7
+    assert orders[0] == orders[1] == orders[2]

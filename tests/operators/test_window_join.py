@@ -10,7 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.operators.joins.columns import JoinColumns, JoinKind, Origin
+from anabranch.dataflow.joins import JoinKind, Origin
+from anabranch.operators.joins.columns import JoinColumns
 from anabranch.operators.joins.windowed import WindowJoin
 from anabranch.operators.windows.panes import Panes
 from anabranch.records.times import EARLIEST, END_OF_TIME

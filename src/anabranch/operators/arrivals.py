@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.operators.order.row_order import Int64s
+from anabranch.operators.order.row_order import Int64s, RowOrder, begins
 from anabranch.operators.rows import Rows
 from anabranch.records.bins import Mask
 from anabranch.records.times import END_OF_TIME, TOO_FAR
+from anabranch.runs.keys import one_chunk
 from anabranch.runs.rows import Groups, group_keys
 
 
@@ -17,12 +18,14 @@ from anabranch.runs.rows import Groups, group_keys
 class Arrivals:
     """Rows that are not late, in their order: those that notifications upstream made come first.
 
-    ``places`` number the rows of each key.
+    ``places`` number the rows of each key, ``ranks`` all rows; there, those of one order have one
+    number.
     """
 
     rows: Rows
     groups: Groups
     places: Int64s
+    ranks: Int64s
 
     @property
     def times(self) -> Int64s:
@@ -36,21 +39,33 @@ class Arrivals:
         return fired_mask(self.rows)
 
 
-def split_late(rows: Rows | None, frontier: int) -> tuple[Arrivals | None, Rows | None]:
+def split_late(
+    rows: Rows | None, frontier: int, *, ties: str | None = None
+) -> tuple[Arrivals | None, Rows | None]:
     """The rows of a step, and those among them that come too late; None for none.
 
-    A row is late if it is earlier than the frontier, unless a notification upstream made it.
+    A row is late if it is earlier than the frontier, unless a notification upstream made it. For
+    ``ties``, see ``split_rows``.
     """
     if rows is None or not len(rows):
         return None, None
     assert rows.times is not None
     late = (rows.times < frontier) & ~fired_mask(rows)
-    return split_rows(rows, late | (rows.times >= TOO_FAR))
+    return split_rows(rows, late | (rows.times >= TOO_FAR), ties=ties)
 
 
-def split_rows(rows: Rows, late: Mask) -> tuple[Arrivals | None, Rows | None]:
-    """The rows of a step, and those of them that are late; None for none."""
-    places = None if rows.order is None else rows.order.permutation()
+def split_rows(
+    rows: Rows, late: Mask, *, ties: str | None = None
+) -> tuple[Arrivals | None, Rows | None]:
+    """The rows of a step, and those of them that are late; None for none.
+
+    Rows of one order, which are copies of one row, are ordered by the column ``ties``.
+    """
+    order = rows.order
+    if order is not None and ties is not None:
+        copies = one_chunk(rows.values.column(ties)).to_numpy().astype(np.int64)
+        order = RowOrder((*order.columns, copies))
+    places = None if order is None else order.permutation()
     if places is None:
         places = np.arange(len(rows), dtype=np.int64)
     kept = places[~late[places]]
@@ -66,7 +81,10 @@ def arrivals_of(rows: Rows) -> Arrivals:
     begun = np.repeat(groups.starts, np.diff(np.append(groups.starts, len(rows))))
     places = np.empty(len(rows), dtype=np.int64)
     places[groups.order] = np.arange(len(rows)) - begun
-    return Arrivals(rows, groups, places)
+    ranks = np.arange(len(rows), dtype=np.int64)
+    if rows.order is not None:
+        ranks = np.cumsum(begins(*rows.order.columns), dtype=np.int64) - 1
+    return Arrivals(rows, groups, places, ranks)
 
 
 def fired_mask(rows: Rows) -> Mask:

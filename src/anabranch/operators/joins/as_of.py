@@ -8,17 +8,16 @@ it. So at most one right row of a key is earlier than the frontier.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.joins import SIDE, JoinSide, LeftJoinKind, side_state
 from anabranch.operators.arrivals import Arrivals, due_after, split_late
 from anabranch.operators.due_entries import DueEntries, due_entries
-from anabranch.operators.joins.columns import NO_ROW, JoinColumns, JoinSide, PlacedRows
+from anabranch.operators.joins.columns import NO_ROW, JoinColumns, PlacedRows
 from anabranch.operators.joins.side_rows import (
-    ROW_PLACE,
     NumberedKeys,
     SideRows,
     arrived_rows,
@@ -26,6 +25,7 @@ from anabranch.operators.joins.side_rows import (
     held_rows,
     number_keys,
     rows_due,
+    side_shape,
 )
 from anabranch.operators.order.fired_order import as_fired
 from anabranch.operators.order.row_order import Int64s
@@ -48,7 +48,7 @@ class AsOfJoin(msgspec.Struct, frozen=True):
     name: str
     columns: JoinColumns
     tolerance_us: int | None = None
-    how: Literal["inner", "left"] = "inner"
+    how: LeftJoinKind = "inner"
 
     @property
     def lag_us(self) -> int:
@@ -59,19 +59,9 @@ class AsOfJoin(msgspec.Struct, frozen=True):
     def shapes(self) -> tuple[StateShape, ...]:
         """Its states: left rows that wait, and right rows that left rows may still match."""
         kind = f"join_as_of(tolerance={self.tolerance_us}, {self.how})"
-        left, right = (
-            StateShape(
-                self._state(side),
-                kind,
-                self.columns.of(side),
-                ROW_PLACE,
-                expires=True,
-                clock="event",
-                dues=side is LEFT,
-            )
-            for side in JoinSide
+        return tuple(
+            side_shape(self.name, side, self.columns, kind, dues=side is LEFT) for side in JoinSide
         )
-        return left, right
 
     def holds(self, state: str, dues: Int64s, frontier: int) -> Int64s:
         """The time of the earliest left row that waits."""
@@ -81,12 +71,13 @@ class AsOfJoin(msgspec.Struct, frozen=True):
         self, rows: Rows | None, frontier: FrontierMove, states: Mapping[str, TimedEntries]
     ) -> TimedResult:
         """Match the left rows that the frontier has passed; hold the others, and right rows."""
-        arrived, late = split_late(rows, frontier.until)
-        waited = due_entries(states[self._state(LEFT)].due(frontier.since, frontier.until))
+        arrived, late = split_late(rows, frontier.until, ties=SIDE)
+        lefts, rights = (side_state(self.name, side) for side in JoinSide)
+        waited = due_entries(states[lefts].due(frontier.since, frontier.until))
         keys = number_keys(arrived, [waited])
         if keys is None:
             return TimedResult(late=late)
-        state = states[self._state(RIGHT)]
+        state = states[rights]
         left = self._left(arrived, waited, keys, state.step)
         due = due_after(left.times, 0)
         ready = np.flatnonzero(due <= frontier.until)
@@ -96,10 +87,10 @@ class AsOfJoin(msgspec.Struct, frozen=True):
         changes: dict[str, StateChanges] = {}
         kept = np.flatnonzero(due > frontier.until)
         if len(kept):
-            changes[self._state(LEFT)] = left.changes(keys.groups, kept, pa.array(due[kept]))
+            changes[lefts] = left.changes(keys.groups, kept, pa.array(due[kept]))
         changed = self._right_changes(keys.groups, right, line, frontier.until)
         if changed is not None:
-            changes[self._state(RIGHT)] = changed
+            changes[rights] = changed
         return TimedResult(output, late, changes)
 
     def _left(
@@ -175,6 +166,3 @@ class AsOfJoin(msgspec.Struct, frozen=True):
         return right.changes(
             groups, chosen, pa.array(until, mask=until == NEVER), gone=until <= frontier
         )
-
-    def _state(self, side: JoinSide) -> str:
-        return f"{self.name}.{side.name.lower()}"

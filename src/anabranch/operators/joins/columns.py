@@ -2,49 +2,14 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Literal, TypeAlias
-
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.joins import SIDE, JoinSide, Origin
 from anabranch.operators.order.row_order import Int64s
 from anabranch.records.bins import Mask
 from anabranch.runs.keys import one_chunk
-
-JoinKind: TypeAlias = Literal["inner", "left", "right", "full"]
-
-
-class JoinSide(IntEnum):
-    """The side of a join that a row belongs to: the values of the column ``SIDE``."""
-
-    LEFT = 0
-    RIGHT = 1
-
-    @property
-    def prefix(self) -> str:
-        """What the names of its columns begin with in the input of a join."""
-        return "r_" if self else "l_"
-
-
-OUTER_SIDES: dict[JoinKind, tuple[JoinSide, ...]] = {
-    "inner": (),
-    "left": (JoinSide.LEFT,),
-    "right": (JoinSide.RIGHT,),
-    "full": (JoinSide.LEFT, JoinSide.RIGHT),
-}
-"""The sides whose rows come out also without a partner."""
-
-SIDE = "side"
-"""The column of a join's input that says which side a row is of."""
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """Where an output column comes from: a column of the key, of a side or of the window."""
-
-    part: Literal["key", "left", "right", "window"]
-    place: int
 
 
 class JoinColumns(msgspec.Struct, frozen=True):

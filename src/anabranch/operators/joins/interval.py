@@ -12,22 +12,24 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from anabranch.operators.arrivals import Arrivals, due_after, split_late
-from anabranch.operators.joins.columns import (
+from anabranch.dataflow.joins import (
     OUTER_SIDES,
-    JoinColumns,
+    SIDE,
     JoinKind,
     JoinSide,
-    PlacedRows,
+    side_state,
+    waiting_state,
 )
-from anabranch.operators.joins.matching import (
-    Matches,
-    lone_rows,
-    lone_values,
-    match_rows,
-    match_within,
+from anabranch.operators.arrivals import Arrivals, due_after, split_late
+from anabranch.operators.joins.columns import JoinColumns, PlacedRows
+from anabranch.operators.joins.matching import Matches, joined_rows, lone_values, match_within
+from anabranch.operators.joins.side_rows import (
+    ROW_PLACE,
+    arrived_rows,
+    concat_sides,
+    held_rows,
+    side_shape,
 )
-from anabranch.operators.joins.side_rows import ROW_PLACE, arrived_rows, concat_sides, held_rows
 from anabranch.operators.joins.waiting import MetRows, waited_in_vain, waiting_changes
 from anabranch.operators.order.fired_order import as_fired
 from anabranch.operators.order.row_order import Int64s
@@ -58,16 +60,16 @@ class IntervalJoin(msgspec.Struct, frozen=True):
     def shapes(self) -> tuple[StateShape, ...]:
         """Its states: the rows of each side, and which of an outer side have no match."""
         kind = f"join(within={self.lower_us}..{self.upper_us}, {self.how})"
-        held = (
-            StateShape(
-                self._held(side), kind, self.columns.of(side), ROW_PLACE, True, clock="event"
-            )
-            for side in JoinSide
-        )
-        nothing = pa.schema([])
+        held = (side_shape(self.name, side, self.columns, kind) for side in JoinSide)
         waiting = (
             StateShape(
-                self._waiting(side), kind, nothing, ROW_PLACE, True, dues=True, clock="event"
+                waiting_state(self.name, side),
+                kind,
+                pa.schema([]),
+                ROW_PLACE,
+                expires=True,
+                clock="event",
+                dues=True,
             )
             for side in OUTER_SIDES[self.how]
         )
@@ -79,17 +81,15 @@ class IntervalJoin(msgspec.Struct, frozen=True):
 
     def step(self, rows: Rows | None, frontier: FrontierMove, states: States) -> TimedResult:
         """Match the rows with those held and with each other; emit rows that stay alone."""
-        arrived, late = split_late(rows, frontier.until)
+        arrived, late = split_late(rows, frontier.until, ties=SIDE)
         made: list[Rows] = []
         changes: dict[str, StateChanges] = {}
         met: dict[JoinSide, MetRows] = {}
         if arrived is not None:
             matches = self._match(arrived, frontier, states)
             met = {side: self._met(side, matches, arrived.groups) for side in JoinSide}
-            made.append(match_rows(self.columns, arrived, matches))
-            for side in OUTER_SIDES[self.how]:
-                lone = met[side].lone(frontier.until)
-                made.append(lone_rows(self.columns, side, arrived, met[side].rows, lone))
+            lone = {side: met[side].lone(frontier.until) for side in OUTER_SIDES[self.how]}
+            made.append(joined_rows(self.columns, arrived, matches, lone))
             changes = self._changes(met, frontier, states)
         fired = [
             part
@@ -103,7 +103,7 @@ class IntervalJoin(msgspec.Struct, frozen=True):
     def _match(self, arrived: Arrivals, frontier: FrontierMove, states: States) -> Matches:
         groups, sides = arrived.groups, []
         for side in JoinSide:
-            state = states[self._held(side)]
+            state = states[side_state(self.name, side)]
             # What is due in this step may still match rows that notifications upstream made.
             held = held_rows(state, groups, np.arange(len(groups)), frontier.since)
             new = arrived_rows(self.columns, side, arrived, groups.group_of_row, state.step)
@@ -123,9 +123,9 @@ class IntervalJoin(msgspec.Struct, frozen=True):
             kept = each.kept(frontier.until)
             if len(kept):
                 expiry = pa.array(each.due[kept])
-                changes[self._held(side)] = each.rows.changes(each.groups, kept, expiry)
+                changes[side_state(self.name, side)] = each.rows.changes(each.groups, kept, expiry)
         for side in OUTER_SIDES[self.how]:
-            name = self._waiting(side)
+            name = waiting_state(self.name, side)
             changed = waiting_changes(met[side], frontier.until, states[name])
             if changed is not None:
                 changes[name] = changed
@@ -135,11 +135,11 @@ class IntervalJoin(msgspec.Struct, frozen=True):
         self, side: JoinSide, met: MetRows | None, frontier: FrontierMove, states: States
     ) -> Rows | None:
         """The held rows that have waited for a match in vain."""
-        lone = waited_in_vain(met, frontier, states[self._waiting(side)])
+        lone = waited_in_vain(met, frontier, states[waiting_state(self.name, side)])
         if lone is None:
             return None
         entries = identity(lone.keys, lone.subkeys)
-        held = states[self._held(side)].find_at(lone.hashes, entries, frontier.since)
+        held = states[side_state(self.name, side)].find_at(lone.hashes, entries, frontier.since)
         values = pa.Table.from_batches([held.values])
         every = PlacedRows(values, np.arange(len(lone), dtype=np.int64))
         return Rows(
@@ -152,9 +152,3 @@ class IntervalJoin(msgspec.Struct, frozen=True):
     def _wait(self, side: JoinSide) -> int:
         """How long after a row its last possible partner may be."""
         return -self.lower_us if side else self.upper_us
-
-    def _held(self, side: JoinSide) -> str:
-        return f"{self.name}.{side.name.lower()}"
-
-    def _waiting(self, side: JoinSide) -> str:
-        return f"{self._held(side)}_waiting"

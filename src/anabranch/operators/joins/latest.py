@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.joins import SIDE, JoinSide, LeftJoinKind
 from anabranch.operators.arrivals import Arrivals, fired_mask, split_rows
-from anabranch.operators.joins.columns import NO_ROW, JoinColumns, JoinSide, PlacedRows, side_mask
+from anabranch.operators.joins.columns import NO_ROW, JoinColumns, PlacedRows, side_mask
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import Rows, StateChanges
 from anabranch.operators.state_shape import StateShape
@@ -35,7 +35,7 @@ class LatestJoin(msgspec.Struct, frozen=True):
 
     name: str
     columns: JoinColumns
-    how: Literal["inner", "left"] = "inner"
+    how: LeftJoinKind = "inner"
 
     @property
     def lag_us(self) -> int:
@@ -61,7 +61,7 @@ class LatestJoin(msgspec.Struct, frozen=True):
         """Join the left rows, and keep the newest right row of each key."""
         if rows is None or not len(rows):
             return TimedResult()
-        arrived, late = split_rows(rows, _times(rows) >= TOO_FAR)
+        arrived, late = split_rows(rows, _times(rows) >= TOO_FAR, ties=SIDE)
         if arrived is None:
             return TimedResult(late=late)
         held = states[self.name].find(arrived.groups.hashes, arrived.groups.keys)

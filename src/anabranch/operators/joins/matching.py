@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.joins import JoinSide
 from anabranch.operators.arrivals import Arrivals
-from anabranch.operators.joins.columns import JoinColumns, JoinSide, PlacedRows, no_rows
+from anabranch.operators.joins.columns import NO_ROW, JoinColumns, PlacedRows, no_rows
 from anabranch.operators.joins.side_rows import SideRows
 from anabranch.operators.order.row_order import Int64s, digits_of
 from anabranch.operators.rows import Rows
@@ -57,11 +59,37 @@ def match_within(left: SideRows, right: SideRows, lower: int, upper: int) -> Mat
     )
 
 
-def match_rows(columns: JoinColumns, arrived: Arrivals, matches: Matches) -> Rows:
-    """A row for each match, made of the row that came last, with the later of both times.
+def joined_rows(
+    columns: JoinColumns, arrived: Arrivals, matches: Matches, lone: Mapping[JoinSide, Int64s]
+) -> Rows:
+    """A row for each match, then one for each row that has come and stays alone.
 
-    The matches of one row are ordered by the time, step and place of its partners.
+    A match is made of the row that came last, and has the later of both times. The matches of one
+    row are ordered by the time, step and place of its partners.
     """
+    left, right = matches.left, matches.right
+    order = _match_order(matches)
+    lefts, rights = [matches.lefts[order]], [matches.rights[order]]
+    for side, places in lone.items():
+        none = np.full(len(places), NO_ROW, dtype=np.int64)
+        lefts.append(none if side else places)
+        rights.append(places if side else none)
+    on_left, on_right = np.concatenate(lefts), np.concatenate(rights)
+    parents = np.maximum(_of(left.rows, on_left), _of(right.rows, on_right))
+    assert arrived.rows.keys is not None
+    values = columns.joined(
+        arrived.rows.keys.take(pa.array(parents)),
+        PlacedRows(left.values, on_left),
+        PlacedRows(right.values, on_right),
+    )
+    # The two sides of a self-join may bring the same row, which has one order.
+    made = arrived.rows.children(values, parents, digits_of(arrived.ranks[parents]))
+    times = np.maximum(_of(left.times, on_left), _of(right.times, on_right))
+    return replace(made, times=times)
+
+
+def _match_order(matches: Matches) -> Int64s:
+    """The order of the matches: by the row that came last, then by its partner."""
     left, right = matches.left, matches.right
     parents = np.maximum(left.rows[matches.lefts], right.rows[matches.rights])
     by_left = left.rows[matches.lefts] == parents
@@ -73,27 +101,12 @@ def match_rows(columns: JoinColumns, arrived: Arrivals, matches: Matches) -> Row
             (left.times, right.times),
         )
     ]
-    order = np.lexsort((*partners, parents))
-    parents, lefts, rights = parents[order], matches.lefts[order], matches.rights[order]
-    assert arrived.rows.keys is not None
-    values = columns.joined(
-        arrived.rows.keys.take(pa.array(parents)),
-        PlacedRows(left.values, lefts),
-        PlacedRows(right.values, rights),
-    )
-    made = arrived.rows.children(values, parents, digits_of(parents))
-    return replace(made, times=np.maximum(left.times[lefts], right.times[rights]))
+    return np.lexsort((*partners, parents))
 
 
-def lone_rows(
-    columns: JoinColumns, side: JoinSide, arrived: Arrivals, rows: SideRows, chosen: Int64s
-) -> Rows:
-    """A row for each of the chosen rows of a side, which have come and have no partner."""
-    parents = rows.rows[chosen]
-    assert arrived.rows.keys is not None
-    keys = arrived.rows.keys.take(pa.array(parents))
-    values = lone_values(columns, side, keys, PlacedRows(rows.values, chosen))
-    return arrived.rows.children(values, parents, np.zeros(len(parents), dtype=np.int64))
+def _of(column: Int64s, places: Int64s) -> Int64s:
+    """The values at these places, less than all others where there is no row."""
+    return np.append(column, np.iinfo(np.int64).min)[places]
 
 
 def lone_values(

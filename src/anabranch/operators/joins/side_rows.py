@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.joins import JoinSide, side_state
 from anabranch.operators.arrivals import Arrivals
 from anabranch.operators.due_entries import DueEntries
-from anabranch.operators.joins.columns import JoinColumns, JoinSide, side_mask
+from anabranch.operators.joins.columns import JoinColumns, side_mask
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import StateChanges
+from anabranch.operators.state_shape import StateShape
 from anabranch.operators.timed import TimedEntries
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges
@@ -72,6 +74,21 @@ class SideRows:
             expiry,
         )
         return StateChanges(changed, self.held[chosen])
+
+
+def side_shape(
+    operator: str, side: JoinSide, columns: JoinColumns, kind: str, *, dues: bool = False
+) -> StateShape:
+    """The state that has the rows of a side, until no row of the other side can need them."""
+    return StateShape(
+        side_state(operator, side),
+        kind,
+        columns.of(side),
+        ROW_PLACE,
+        expires=True,
+        clock="event",
+        dues=dues,
+    )
 
 
 def arrived_rows(

@@ -14,24 +14,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.joins import OUTER_SIDES, SIDE, JoinKind, JoinSide, side_state
 from anabranch.operators.arrivals import Arrivals, split_late
 from anabranch.operators.due_entries import DueEntries, due_entries
-from anabranch.operators.joins.columns import (
-    NO_ROW,
-    OUTER_SIDES,
-    JoinColumns,
-    JoinKind,
-    JoinSide,
-    PlacedRows,
-)
+from anabranch.operators.joins.columns import NO_ROW, JoinColumns, PlacedRows
 from anabranch.operators.joins.side_rows import (
-    ROW_PLACE,
     NumberedKeys,
     SideRows,
     arrived_rows,
     concat_sides,
     number_keys,
     rows_due,
+    side_shape,
 )
 from anabranch.operators.order.fired_order import as_fired
 from anabranch.operators.order.row_order import Int64s
@@ -63,44 +57,32 @@ class WindowJoin(msgspec.Struct, frozen=True):
         panes = self.windows
         kind = f"join(window={panes.length}/{panes.every}+{panes.offset}, {self.how})"
         return tuple(
-            StateShape(
-                self._state(side),
-                kind,
-                self.columns.of(side),
-                ROW_PLACE,
-                expires=True,
-                clock="event",
-                dues=True,
-            )
-            for side in JoinSide
+            side_shape(self.name, side, self.columns, kind, dues=True) for side in JoinSide
         )
 
     def holds(self, state: str, dues: Int64s, frontier: int) -> Int64s:
         """The last microsecond of the next window that closes."""
-        every = self.windows.every
-        back = (dues - frontier - 1) // every * every
-        return dues - np.minimum(back, self._reach) - 1
+        return self.windows.earliest_end(dues, frontier) - 1
 
     def step(
         self, rows: Rows | None, frontier: FrontierMove, states: Mapping[str, TimedEntries]
     ) -> TimedResult:
         """Join the rows of closing windows, then hold those that have open ones."""
-        arrived, late = split_late(rows, frontier.until)
+        arrived, late = split_late(rows, frontier.until, ties=SIDE)
         last = frontier.until + self._reach
-        due = [
-            due_entries(states[self._state(side)].due(frontier.since, last)) for side in JoinSide
-        ]
+        held = [states[side_state(self.name, side)] for side in JoinSide]
+        due = [due_entries(state.due(frontier.since, last)) for state in held]
         keys = number_keys(arrived, due)
         if keys is None:
             return TimedResult(late=late)
-        step = states[self._state(JoinSide.LEFT)].step
+        step = held[0].step
         left, right = (self._rows(side, arrived, due[side], keys, step) for side in JoinSide)
         output = self._close(keys.groups, left, right, frontier)
         changes = {}
         for side, each in zip(JoinSide, (left, right), strict=True):
             changed = self._changes(keys.groups, each, frontier.until)
             if changed is not None:
-                changes[self._state(side)] = changed
+                changes[side_state(self.name, side)] = changed
         return TimedResult(output, late, changes)
 
     @property
@@ -147,9 +129,6 @@ class WindowJoin(msgspec.Struct, frozen=True):
         due = self.windows.last_end(self.windows.pane_of(rows.times))
         kept = np.flatnonzero(~rows.held & (due > frontier))
         return rows.changes(groups, kept, pa.array(due[kept])) if len(kept) else None
-
-    def _state(self, side: JoinSide) -> str:
-        return f"{self.name}.{side.name.lower()}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
