@@ -29,10 +29,12 @@ from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
+from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
+WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop
 StatefulOperator: TypeAlias = (
-    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | WindowedAggregate
+    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | RunningTop | WindowedOperator
 )
 
 _NONE = pa.schema([])
@@ -78,7 +80,7 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     if isinstance(operator, ProcessOperator):
         saved = () if operator.saved is None else (operator.saved,)
         return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
-    if isinstance(operator, WindowedAggregate):
+    if isinstance(operator, RunningTop | WindowedOperator):
         return operator.shapes
     name, expires = operator.name, operator.ttl_ns is not None
     match operator:
@@ -120,7 +122,10 @@ def run_operator(
         case StatefulBatches():
             output, new = operator.run(rows, states[operator.name], dead)
             return output, {} if new is None else {operator.name: new}
-        case WindowedAggregate():
+        case RunningTop():
+            output, new = operator.run(rows, states[operator.name])
+            return output, {} if new is None else {operator.name: new}
+        case WindowedAggregate() | WindowedTop():
             raise AssertionError("operators over event time run by frontiers: see timed_form")
 
 
