@@ -125,6 +125,13 @@ class TimestampsNode(_Node, frozen=True):
     on_error: OnError = "fail"
 
 
+class UntimedNode(_Node, frozen=True):
+    """The rows without a time in a column, as dead letters."""
+
+    kind = "untimed"
+    column: str
+
+
 class KeyByNode(_Node, frozen=True):
     """Computes a key beside the row: (name, SQL expression). Does not move rows.
 
@@ -228,6 +235,7 @@ GraphNode: TypeAlias = (
     | SelectNode
     | WithColumnsNode
     | TimestampsNode
+    | UntimedNode
     | KeyByNode
     | LocalNode
     | LateNode
