@@ -23,6 +23,8 @@ from anabranch.dataflow.timestamps import ARRIVAL, Arrival
 from anabranch.protocol.sinks import DeadLetterRows
 
 if TYPE_CHECKING:
+    from anabranch.dataflow.windowed_stream import WindowedStream
+    from anabranch.dataflow.windows import Window
     from anabranch.protocol.sinks import Sink
 
 P = ParamSpec("P")
@@ -204,6 +206,15 @@ class Stream:
     def local(self) -> Stream:
         """Leave the region: only stateless operators and sinks may follow."""
         return self._then(nodes.LocalNode)
+
+    def window(self, window: Window) -> WindowedStream:
+        """Group the rows of each key by windows of event time: ``.window(ab.tumbling("1 hour"))``.
+
+        Follow it with ``aggregate``. The rows need times from ``assign_timestamps``.
+        """
+        from anabranch.dataflow.windowed_stream import WindowedStream  # noqa: PLC0415  (a cycle)
+
+        return WindowedStream(self._recorder, self._id, window)
 
     def aggregate(
         self, name: str, /, *, ttl: TimeToLive = None, order_by: OrderBy = None, **columns: str

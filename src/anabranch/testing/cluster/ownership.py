@@ -199,8 +199,7 @@ def _whole_edges(physical: Physical) -> dict[str, str]:
         edge.place: names[edge.producer]
         for level in physical.levels
         for edge in level.inputs
-        if edge.producer in names
-        and not any(map(_may_drop, edge.chain))
+        if edge.producer in names and not any(map(_may_drop, edge.chain))
     }
 
 
