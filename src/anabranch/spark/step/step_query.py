@@ -56,7 +56,6 @@ class PlanKey:
 
     step: int
     revision: int
-    ending: str | None
     reads: tuple[tuple[str, tuple[Slice, ...]], ...]
     seating: tuple[Seats, ...]
     shape: tuple[Hashable, ...]
@@ -167,7 +166,6 @@ class StepQueries:
         return PlanKey(
             plan.step,
             plan.revision,
-            plan.ending,
             reads_of(plan),
             self._seating(plan),
             (_paths(), *(each.shape for each in inputs)),
