@@ -29,10 +29,11 @@ from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
+from anabranch.operators.windows.apply import WindowApply
 from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
-WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop
+WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop | WindowApply
 StatefulOperator: TypeAlias = (
     Aggregate | StatefulMap | StatefulBatches | ProcessOperator | RunningTop | WindowedOperator
 )
@@ -125,7 +126,7 @@ def run_operator(
         case RunningTop():
             output, new = operator.run(rows, states[operator.name])
             return output, {} if new is None else {operator.name: new}
-        case WindowedAggregate() | WindowedTop():
+        case WindowedAggregate() | WindowedTop() | WindowApply():
             raise AssertionError("operators over event time run by frontiers: see timed_form")
 
 
