@@ -14,14 +14,13 @@ from anabranch.errors import InvalidSchema
 RESERVED_PREFIX = "_ab_"
 #: Names the input row of each output row, for functions over batches.
 ORD = "_ord"
+#: The event time of each row, for the user's Spark code.
+TIME = "_time"
 #: Name the key of each row, and the keys to forget, for stateful functions over batches.
 KEY = "_key"
 FORGET = "_forget"
 #: Numbers the windows in a table of their rows, for functions over windows.
 WINDOW = "_window"
-#: The columns of a window: when it begins, and the end, which is not in it any more.
-WINDOW_START = "window_start"
-WINDOW_END = "window_end"
 #: The frontier that a late row was late for, in a stream of late rows.
 FRONTIER = "frontier"
 #: A file name also holds step, worker and attempt, and must stay below 255 characters.

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from anabranch.dataflow.functions import describe_function
 from anabranch.dataflow.graph import BatchFunction
-from anabranch.dataflow.naming import WINDOW, WINDOW_END, WINDOW_START
+from anabranch.dataflow.naming import WINDOW
 from anabranch.dataflow.types.schema import to_ddl
+from anabranch.dataflow.windows import WINDOW_END, WINDOW_START
 from anabranch.errors import OutputMismatch
 from anabranch.operators.error_text import function_failed, short
 from anabranch.operators.map_batches import fit_table, row_numbers
