@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from anabranch.coordinator.settings import Deadlines, Settings
     from anabranch.dataflow.flow import Dataflow
     from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
+    from anabranch.dataflow.timestamps import ARRIVAL
+    from anabranch.dataflow.windows import session, sliding, tumbling
     from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
     from anabranch.pipeline import Pipeline
     from anabranch.protocol.sinks import Retry
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ARRIVAL",
     "EOF",
     "PAUSE",
     "AnabranchError",
@@ -90,6 +93,9 @@ __all__ = [
     "ValueState",
     "__version__",
     "run",
+    "session",
+    "sliding",
+    "tumbling",
 ]
 
 # Every name is imported when it is first used: a command that needs none of them starts at once.
@@ -104,6 +110,10 @@ _MODULES = {
     "MapState": "dataflow.handles",
     "Process": "dataflow.handles",
     "ValueState": "dataflow.handles",
+    "ARRIVAL": "dataflow.timestamps",
+    "session": "dataflow.windows",
+    "sliding": "dataflow.windows",
+    "tumbling": "dataflow.windows",
     "ArrivingState": "messages",
     "KeyRegister": "messages",
     "LeavingState": "messages",
