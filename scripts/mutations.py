@@ -107,11 +107,20 @@ FENCES = (
     Mutation(
         "published-without-the-lead",
         "node/outbox.py",
-        "                    if not is_led():\n                        return False\n",
-        "                    is_led()\n",
+        "            if not is_led():\n                return None\n",
+        "            is_led()\n",
         "a node that was left behind gives to sinks what is taken back",
         schedule=("kinds", 6),
         tests=("tests/node/test_replaced.py", "tests/node/test_outbox.py"),
+    ),
+    Mutation(
+        "a-sink-is-opened-without-the-lead",
+        "node/outbox.py",
+        "            if not is_led():\n                return False\n",
+        "            is_led()\n",
+        "a node that was left behind takes back from a sink that comes back",
+        schedule=("away", 0),
+        tests=("tests/node/test_away_sinks.py",),
     ),
     Mutation(
         "swept-without-the-lead",
@@ -220,6 +229,15 @@ ORDER = (
         "    if False:\n",
         "the node goes on from an attempt that was not committed",
         tests=("tests/coordinator",),
+    ),
+    Mutation(
+        "a-step-runs-before-sinks-have-taken-back",
+        "coordinator/recovering.py",
+        "    if report.taking_back or not isinstance(report.state, Open):\n",
+        "    if not isinstance(report.state, Open):\n",
+        "once there is a commit, nobody orders the sink to take back any more",
+        schedule=("away", 64),
+        tests=("tests/coordinator/test_machine_away_sinks.py",),
     ),
     Mutation(
         "commits-are-not-told-again",

@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 ROOMS = (
     *("testing", "cli", "run", "pipeline", "ui", "http", "gateway"),
     *("node", "spark", "task", "coordinator", "sinks", "sources"),
-    *("homes", "journal", "connector", "wire", "registry", "progress", "rescale"),
+    *("net", "homes", "journal", "connector", "wire", "registry", "progress", "rescale"),
     *("plan", "operators", "runs", "store", "dataflow"),
     *("protocol", "messages", "records", "errors"),
 )

@@ -59,6 +59,8 @@ def _phase_deadline(memory: Memory) -> tuple[float, Callable[[], list[Effect]]] 
         case Closing(since):
             what = "The node's sources and sinks were"
             return since + limits.close, lambda: fail(what, limits.close)
+        case Opening() if memory.taking_back:
+            return None  # the sink's Retry says how long it may take
         case Opening(_, since):
             return since + limits.open, lambda: fail("State was", limits.open)
         case Taking(_, since):

@@ -297,4 +297,6 @@ class Machine:
             if lost is not None:
                 return effects + memory.replay.begin(memory, lost)
             return effects + requests.on_idle(memory)
-        return effects + (deadlines.stop_at_once(memory) if memory.stop.at_once else [])
+        # Nothing is under way while a sink takes back: the next start goes on with it.
+        stops = memory.stop.at_once or (memory.stop.request is not None and memory.taking_back)
+        return effects + (deadlines.stop_at_once(memory) if stops else [])

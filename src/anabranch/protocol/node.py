@@ -165,8 +165,9 @@ class NodeReport(msgspec.Struct, frozen=True):
     ``boot`` identifies the process. ``opened`` is the number of the order that opened the current
     state, ``failed_open`` why that order failed. ``replaying``: the last step was a replay.
     ``published`` is the last step that each sink has, ``sink_retries`` are the sinks that fail,
-    ``sink_failure`` is why one was given up. ``committed`` is the last step whose commit the node
-    knows: the next step runs only after it.
+    ``sink_failure`` is why one was given up. ``taking_back`` are the sinks that have yet to take
+    back what a rewind left behind: no step of the new branch may run before. ``committed`` is the
+    last step whose commit the node knows: the next step runs only after it.
 
     A leader that was fenced without knowing may have let this node run a step that was committed
     with another result, or in another branch. So the node reports its ``branch``, the
@@ -193,6 +194,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     published: dict[str, int] = {}
     sink_retries: dict[str, SinkRetry] = {}
     sink_failure: Failure | None = None
+    taking_back: tuple[str, ...] = ()
     checked: Checked | None = None
     committed: int = 0
     branch: int = 0
