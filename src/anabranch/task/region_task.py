@@ -285,12 +285,17 @@ class RegionTask:
         states = {shape.name: self._open(shape.name) for shape in state_shapes(stateful)}
         before = self._times.seconds[LOOKUP]
         with self._times.spent("operator"):
-            made = operator.step(rows, notes.frontiers[operator.name], self._views(states))
+            made = operator.step(rows, notes.frontier(operator.name), self._views(states))
         self._times.seconds["operator"] -= self._times.seconds[LOOKUP] - before
         self._write_all(states, made.changes)
         notes.note_pending(operator, self._due_states(stateful, states))
-        found = {} if made.output is None else {node_id: made.output}
+        found = {} if made.output is None else {node_id: self._padded(node_id, made.output)}
         return found | notes.note_late(self.program.typed, node_id, operator.name, made.late)
+
+    def _padded(self, node_id: int, rows: Rows) -> Rows:
+        """The output of an operator with all its order digits: what the frontier makes has few."""
+        digits = self.program.physical.digits[node_id]
+        return rows if rows.order is None else replace(rows, order=rows.order.padded(digits))
 
     def _due_states(
         self, operator: StatefulOperator, states: Mapping[str, RegionState]
