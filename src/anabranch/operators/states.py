@@ -13,14 +13,15 @@ import pyarrow as pa
 
 from anabranch.dataflow.graph import (
     AggregateNode,
+    ApplyNode,
     ProcessNode,
     StatefulBatchesNode,
     StatefulMapNode,
     StatefulNode,
+    TopNode,
 )
 from anabranch.dataflow.handles import ValueState, overrides
 from anabranch.dataflow.types.typed import Typed, TypedHandle
-from anabranch.dataflow.windows import SessionWindow, SlidingWindow, TumblingWindow, Window
 from anabranch.operators.aggregate import Aggregate, aggregate_columns
 from anabranch.operators.codec import AnyValue, SingleColumn, StateCodec, state_codec
 from anabranch.operators.dead_letter import RowFailure
@@ -31,8 +32,7 @@ from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
 from anabranch.operators.windows.apply import WindowApply
-from anabranch.operators.windows.panes import Panes
-from anabranch.operators.windows.sessions import SessionGap
+from anabranch.operators.windows.build import build_windowed
 from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
@@ -50,8 +50,8 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
     match node:
         case AggregateNode(window=None):
             return Aggregate(node.name, aggregate_columns(typed, node.id), output, node.ttl_ns)
-        case AggregateNode():
-            return _windowed_aggregate(typed, node)
+        case AggregateNode() | TopNode() | ApplyNode():
+            return build_windowed(typed, node)
         case StatefulMapNode():
             return StatefulMap(node.name, node.function, state_codec(value), output, node.ttl_ns)
         case StatefulBatchesNode():
@@ -60,31 +60,6 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
         case ProcessNode():
             handles = tuple(_handle(node.name, handle) for handle in typed.nodes[node.id].handles)
             return ProcessOperator(node.name, node.process, handles, _saved_spec(node), output)
-
-
-def _windowed_aggregate(typed: Typed, node: AggregateNode) -> WindowedAggregate:
-    key = typed.key(node.id)
-    assert key is not None
-    assert node.window is not None
-    return WindowedAggregate(
-        node.name,
-        window_form(node.window),
-        aggregate_columns(typed, node.id),
-        key,
-        typed.schema(node.id),
-        node.emit == "changes",
-    )
-
-
-def window_form(window: Window) -> Panes | SessionGap:
-    """Windows as operators compute with them."""
-    match window:
-        case TumblingWindow(length, offset):
-            return Panes(length, length, offset)
-        case SlidingWindow(length, every, offset):
-            return Panes(length, every, offset)
-        case SessionWindow(gap):
-            return SessionGap(gap)
 
 
 def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
