@@ -184,6 +184,43 @@ class AggregateNode(_Node, frozen=True):
         return self.window is not None
 
 
+class TopNode(_Node, frozen=True):
+    """Keeps the first rows of each key, and of each window if there is one, by some columns.
+
+    With ``ties``, all rows that equal the last of them are among them.
+    """
+
+    kind = "top"
+    order_by: ClassVar[tuple[OrderColumn, ...]] = ()
+    name: str
+    count: int
+    by: tuple[OrderColumn, ...]
+    ties: bool = False
+    ttl_ns: int | None = None
+    window: Window | None = None
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return self.window is not None
+
+
+class ApplyNode(_Node, frozen=True):
+    """Calls the user's function with Arrow tables of the rows of closed windows."""
+
+    kind = "apply"
+    order_by: ClassVar[tuple[OrderColumn, ...]] = ()
+    name: str
+    function: BatchFunction
+    output: str
+    window: Window
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return True
+
+
 class StatefulMapNode(_Node, frozen=True):
     """Calls the user's function for each row with the state of the row's key.
 
@@ -295,7 +332,14 @@ class SinkNode(_Node, frozen=True):
 
 AnyJoinNode: TypeAlias = JoinNode | AsOfJoinNode | LatestJoinNode
 StatefulNode: TypeAlias = (
-    AggregateNode | StatefulMapNode | StatefulBatchesNode | ProcessNode | AnyJoinNode | DedupNode
+    AggregateNode
+    | TopNode
+    | ApplyNode
+    | StatefulMapNode
+    | StatefulBatchesNode
+    | ProcessNode
+    | AnyJoinNode
+    | DedupNode
 )
 NamedNode: TypeAlias = (
     SourceNode | DistributeNode | MapBatchesNode | TransformNode | StatefulNode | SinkNode

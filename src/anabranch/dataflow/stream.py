@@ -18,7 +18,7 @@ from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.graph import GraphNode
 from anabranch.dataflow.handles import Process
 from anabranch.dataflow.joins import JoinKind, LeftJoinKind, join_bounds
-from anabranch.dataflow.order_by import OrderBy, order_columns
+from anabranch.dataflow.order_by import By, OrderBy, OrderColumn, by_columns, order_columns
 from anabranch.dataflow.sql.sql_text import own_name
 from anabranch.dataflow.timestamps import ARRIVAL, Arrival
 from anabranch.dataflow.windows import Window
@@ -211,7 +211,8 @@ class Stream:
     def window(self, window: Window) -> WindowedStream:
         """Group the rows of each key by windows of event time: ``.window(ab.tumbling("1 hour"))``.
 
-        Follow it with ``aggregate``. The rows need times from ``assign_timestamps``.
+        Follow it with ``aggregate``, ``top`` or ``apply``. The rows need times from
+        ``assign_timestamps``.
         """
         from anabranch.dataflow.windowed_stream import WindowedStream  # noqa: PLC0415  (a cycle)
 
@@ -230,6 +231,19 @@ class Stream:
         pairs = named_texts("aggregate", columns)
         by = order_columns("aggregate", order_by)
         return self._then(nodes.AggregateNode, name, pairs, ttl_ns(ttl), by)
+
+    def top(
+        self, name: str, count: int, *, by: By, ties: bool = False, ttl: TimeToLive = None
+    ) -> Stream:
+        """Keep the first ``count`` rows of each key, e.g. ``by="price desc, id"``.
+
+        For every key whose first rows a step changed it emits all of them, in order: their columns
+        and a column ``rank``. NULL comes last, and of equal rows the first to come is the first.
+        With ``ties``, all rows that equal the last one are among them, and equal rows have one
+        rank. With ``ttl``, a key is forgotten that long after its last row.
+        """
+        columns = top_columns(name, count, by)
+        return self._then(nodes.TopNode, name, count, columns, bool(ties), ttl_ns(ttl))
 
     def stateful_map(
         self,
@@ -454,6 +468,16 @@ def require_on_error(operator: str, on_error: object) -> None:
     """Raise ``ValueError`` unless this says what happens to rows that cannot be processed."""
     if on_error not in ("fail", "dead-letter"):
         raise ValueError(f'{operator}: on_error is "fail" or "dead-letter", not {on_error!r}')
+
+
+def top_columns(name: str, count: int, by: By) -> tuple[OrderColumn, ...]:
+    """Check what ``top`` takes; return the columns to order by."""
+    require_text("top", "a name", name)
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"top takes a number of rows, not {type(count).__name__}")
+    if count < 1:
+        raise ValueError(f"top keeps at least one row, not {count}")
+    return by_columns("top", by)
 
 
 def require_function(operator: str, function: object) -> None:

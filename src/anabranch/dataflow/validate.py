@@ -147,6 +147,8 @@ def _type_single_input(walk: Validation, node: GraphNode) -> TypedNode:
             after = replace(after, key=None, next_key=None, region=None)
         case (
             nodes.AggregateNode()
+            | nodes.TopNode()
+            | nodes.ApplyNode()
             | nodes.StatefulMapNode()
             | nodes.StatefulBatchesNode()
             | nodes.ProcessNode()

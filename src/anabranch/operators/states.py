@@ -14,6 +14,7 @@ import pyarrow as pa
 from anabranch.dataflow.graph import (
     AggregateNode,
     AnyJoinNode,
+    ApplyNode,
     AsOfJoinNode,
     DedupNode,
     JoinNode,
@@ -22,10 +23,10 @@ from anabranch.dataflow.graph import (
     StatefulBatchesNode,
     StatefulMapNode,
     StatefulNode,
+    TopNode,
 )
 from anabranch.dataflow.handles import ValueState, overrides
 from anabranch.dataflow.types.typed import Typed, TypedHandle
-from anabranch.dataflow.windows import SessionWindow, SlidingWindow, TumblingWindow, Window
 from anabranch.operators.aggregate import Aggregate, aggregate_columns
 from anabranch.operators.codec import AnyValue, SingleColumn, StateCodec, state_codec
 from anabranch.operators.dead_letter import RowFailure
@@ -38,8 +39,7 @@ from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
 from anabranch.operators.windows.apply import WindowApply
-from anabranch.operators.windows.panes import Panes
-from anabranch.operators.windows.sessions import SessionGap
+from anabranch.operators.windows.build import build_windowed
 from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
@@ -64,8 +64,8 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
     match node:
         case AggregateNode(window=None):
             return Aggregate(node.name, aggregate_columns(typed, node.id), output, node.ttl_ns)
-        case AggregateNode():
-            return _windowed_aggregate(typed, node)
+        case AggregateNode() | TopNode() | ApplyNode():
+            return build_windowed(typed, node)
         case StatefulMapNode():
             return StatefulMap(node.name, node.function, state_codec(value), output, node.ttl_ns)
         case StatefulBatchesNode():
@@ -82,31 +82,6 @@ def _join_or_dedup(typed: Typed, node: AnyJoinNode | DedupNode) -> AnyJoin | Ded
     if isinstance(node, DedupNode):
         return Dedup(node.name, node.within_us)
     return build_join(typed, node)
-
-
-def _windowed_aggregate(typed: Typed, node: AggregateNode) -> WindowedAggregate:
-    key = typed.key(node.id)
-    assert key is not None
-    assert node.window is not None
-    return WindowedAggregate(
-        node.name,
-        window_form(node.window),
-        aggregate_columns(typed, node.id),
-        key,
-        typed.schema(node.id),
-        node.emit == "changes",
-    )
-
-
-def window_form(window: Window) -> Panes | SessionGap:
-    """Windows as operators compute with them."""
-    match window:
-        case TumblingWindow(length, offset):
-            return Panes(length, length, offset)
-        case SlidingWindow(length, every, offset):
-            return Panes(length, every, offset)
-        case SessionWindow(gap):
-            return SessionGap(gap)
 
 
 def _handle(operator: str, handle: TypedHandle) -> HandleSpec:

@@ -282,6 +282,9 @@ class RegionTask:
     ) -> dict[int, Rows]:
         """Run an operator over event time, write its changes, and note what it has pending."""
         stateful, notes = self.program.operators[node_id], self._time_notes
+        ordering = self.program.orderings.get(node_id)
+        if rows is not None and len(rows) and ordering is not None:
+            rows = ordering.apply(rows)
         states = {shape.name: self._open(shape.name) for shape in state_shapes(stateful)}
         before = self._times.seconds[LOOKUP]
         with self._times.spent("operator"):
@@ -290,12 +293,14 @@ class RegionTask:
         self._write_all(states, made.changes)
         notes.note_pending(operator, self._due_states(stateful, states))
         found = {} if made.output is None else {node_id: self._padded(node_id, made.output)}
-        return found | notes.note_late(self.program.typed, node_id, operator.name, made.late)
+        late = made.late if ordering is None or made.late is None else ordering.undo(made.late)
+        return found | notes.note_late(self.program.typed, node_id, operator.name, late)
 
     def _padded(self, node_id: int, rows: Rows) -> Rows:
-        """The output of an operator with all its order digits: what the frontier makes has few."""
-        digits = self.program.physical.digits[node_id]
-        return rows if rows.order is None else replace(rows, order=rows.order.padded(digits))
+        """Output with all its order digits: rows that the frontier made need fewer than others."""
+        if rows.order is None:
+            return rows
+        return replace(rows, order=rows.order.padded(self.program.physical.digits[node_id]))
 
     def _due_states(
         self, operator: StatefulOperator, states: Mapping[str, RegionState]

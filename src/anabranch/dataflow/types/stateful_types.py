@@ -25,6 +25,7 @@ from anabranch.dataflow.functions import (
 )
 from anabranch.dataflow.graph import (
     AggregateNode,
+    ApplyNode,
     AsOfJoinNode,
     DedupNode,
     GraphNode,
@@ -36,6 +37,7 @@ from anabranch.dataflow.graph import (
     StatefulBatchesNode,
     StatefulMapNode,
     StatefulNode,
+    TopNode,
     label,
 )
 from anabranch.dataflow.handles import MapState, handles_of, overrides
@@ -46,13 +48,15 @@ from anabranch.dataflow.types.join_type import join_states, length_findings, typ
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.types.typed import TypedAggregate, TypedHandle, TypedNode
+from anabranch.dataflow.types.window_types import (
+    WINDOW_COLUMNS,
+    aggregate_findings,
+    type_apply,
+    type_top,
+)
 from anabranch.dataflow.validation import Validation, new_row, output_row, read_schema
-from anabranch.dataflow.windows import WINDOW_END, WINDOW_START, SessionWindow
 from anabranch.errors import InvalidAggregate
 
-WINDOW_COLUMNS = tuple(
-    Column(name, pa.field(name, pa.timestamp("us", "UTC"))) for name in (WINDOW_START, WINDOW_END)
-)
 _SAVE = "Add load and save: handles move with their keys by themselves."
 
 
@@ -65,6 +69,10 @@ def type_stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> Ty
     match node:
         case AggregateNode():
             after = _aggregate(walk, node, after)
+        case TopNode():
+            after = type_top(walk, node, after)
+        case ApplyNode():
+            after = type_apply(walk, node, after)
         case StatefulMapNode() | StatefulBatchesNode():
             after = _with_function(walk, node, after)
         case ProcessNode():
@@ -138,7 +146,8 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     if not node.columns:
         walk.report(node, [Finding("it aggregates nothing", 'Name columns, e.g. n="count(*)".')])
     key = UNKNOWN_ROW if after.key is None else after.key
-    walk.report(node, _window_findings(walk, node))
+    if node.window is not None:
+        walk.report(node, aggregate_findings(walk, node))
     aggregates = [
         aggregate
         for name, text in node.columns
@@ -156,22 +165,6 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     columns = [Column(name, found.get(name)) for name in names if name not in clashing]
     row = new_row(walk, node, [*given.columns, *columns], given, open=key.open)
     return replace(after, row=row, aggregates=tuple(aggregates))
-
-
-def _window_findings(walk: Validation, node: AggregateNode) -> list[Finding | None]:
-    """What is wrong with a window; nothing if there is none."""
-    if node.window is None:
-        return []
-    findings = [untimed_finding(walk, node)]
-    key = walk.typed[node.inputs[0]].key
-    for column in WINDOW_COLUMNS:
-        if key is not None and key.find(column.name) is not None:
-            what = f'the key has a column "{column.name}", which the output gets too'
-            findings.append(Finding(what, 'Name it otherwise, e.g. key_distribute("r", w="…").'))
-    if isinstance(node.window, SessionWindow) and node.emit == "changes":
-        what = "sessions cannot emit changes: those that merge would have to be taken back"
-        findings.append(Finding(what, 'Use emit="final", or a tumbling window.'))
-    return findings
 
 
 def _aggregate_column(

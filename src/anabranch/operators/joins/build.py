@@ -11,12 +11,12 @@ from anabranch.dataflow.graph import AnyJoinNode, AsOfJoinNode, JoinNode, Latest
 from anabranch.dataflow.types.join_type import joined_row, sides_of
 from anabranch.dataflow.types.row_type import Column
 from anabranch.dataflow.types.typed import Typed
-from anabranch.dataflow.windows import SlidingWindow, TumblingWindow
 from anabranch.operators.joins.as_of import AsOfJoin
 from anabranch.operators.joins.columns import JoinColumns
 from anabranch.operators.joins.interval import IntervalJoin
 from anabranch.operators.joins.latest import LatestJoin
 from anabranch.operators.joins.windowed import WindowJoin
+from anabranch.operators.windows.build import window_form
 from anabranch.operators.windows.panes import Panes
 
 AnyJoin: TypeAlias = IntervalJoin | WindowJoin | AsOfJoin | LatestJoin
@@ -35,11 +35,11 @@ def build_join(typed: Typed, node: AnyJoinNode) -> AnyJoin:
         case JoinNode(ttl_us=int(ttl)):
             # Rows that are held for so long meet those that are no further away.
             return IntervalJoin(node.name, columns, -ttl, ttl, node.how)
-        case JoinNode(window=TumblingWindow(length, offset)):
-            return WindowJoin(node.name, columns, Panes(length, length, offset), node.how)
-        case JoinNode(window=SlidingWindow(length, every, offset)):
-            return WindowJoin(node.name, columns, Panes(length, every, offset), node.how)
-    raise AssertionError(f"{node} is not valid")
+        case _:
+            assert node.window is not None
+            windows = window_form(node.window)
+            assert isinstance(windows, Panes)
+            return WindowJoin(node.name, columns, windows, node.how)
 
 
 def join_columns(typed: Typed, node: AnyJoinNode) -> JoinColumns:
