@@ -33,6 +33,8 @@ BatchFunction: TypeAlias = Callable[[Any], Any]
 
 class _Node(msgspec.Struct, frozen=True):
     kind: ClassVar[str]
+    #: whether rows may come too late for it
+    has_late_rows: ClassVar[bool] = False
     id: int
     inputs: tuple[int, ...]
 
@@ -179,6 +181,12 @@ class ProcessNode(_Node, frozen=True):
     order_by: tuple[OrderColumn, ...] = ()
 
 
+class LateNode(_Node, frozen=True):
+    """The rows that came too late for an operator, as they came, with its frontier."""
+
+    kind = "late"
+
+
 class SinkNode(_Node, frozen=True):
     """A sink of rows. It has no consumers. The one without an input takes the dead letters.
 
@@ -204,6 +212,7 @@ GraphNode: TypeAlias = (
     | WithColumnsNode
     | KeyByNode
     | LocalNode
+    | LateNode
 )
 
 
@@ -232,6 +241,10 @@ class Graph(msgspec.Struct, frozen=True):
     def dead_letters(self) -> SinkNode | None:
         """The sink for rows that could not be processed, if there is one."""
         return next((sink for sink in self.sinks() if not sink.inputs), None)
+
+    def late_of(self, id: int) -> tuple[LateNode, ...]:
+        """The streams of rows that came too late for an operator."""
+        return tuple(node for node in self.consumers(id) if isinstance(node, LateNode))
 
     def stateful(self) -> tuple[StatefulNode, ...]:
         """The stateful operators, in order."""

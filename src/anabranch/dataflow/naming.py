@@ -17,6 +17,8 @@ ORD = "_ord"
 #: Name the key of each row, and the keys to forget, for stateful functions over batches.
 KEY = "_key"
 FORGET = "_forget"
+#: The frontier that a late row was late for, in a stream of late rows.
+FRONTIER = "frontier"
 #: A file name also holds step, worker and attempt, and must stay below 255 characters.
 LONGEST_NAME = 100
 

@@ -31,6 +31,8 @@ class GraphBuilder:
     """The nodes of one dataflow under construction. It only grows."""
 
     nodes: list[GraphNode] = field(default_factory=list)
+    #: the stream of late rows of each operator that was asked for one
+    late: dict[int, int] = field(default_factory=dict)
 
     def add(
         self,
@@ -251,6 +253,17 @@ class Stream:
         require_operator("process", name, process, output, on_error)
         by = order_columns("process", order_by)
         return self._then(nodes.ProcessNode, name, process, output, on_error, by)
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late for this operator, as they came, and a column ``frontier``.
+
+        The frontier is the one that they were late for. The rows have no event time any more.
+        """
+        known = self._recorder.late
+        if self._id not in known:
+            known[self._id] = self._recorder.add(nodes.LateNode, (self._id,))
+        return Stream(self._recorder, known[self._id])
 
     def sink(self, name: str, sink: Sink) -> None:
         """Write the rows to a sink. A stream may have several."""

@@ -22,6 +22,7 @@ from anabranch.dataflow.functions import (
 )
 from anabranch.dataflow.graph import Graph, GraphNode, NamedNode, StatefulNode, label
 from anabranch.dataflow.naming import (
+    FRONTIER,
     ORD,
     column_findings,
     distinct_row,
@@ -32,7 +33,7 @@ from anabranch.dataflow.sql.ports import Analyzer
 from anabranch.dataflow.sql.resolve import Resolver
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.keys import key_findings
-from anabranch.dataflow.types.row_type import UNKNOWN_ROW, RowType
+from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.types.stateful_types import type_stateful
 from anabranch.dataflow.types.typed import Typed, TypedNode
 from anabranch.dataflow.types.union_type import union_key, union_row
@@ -86,7 +87,10 @@ def _check_used(walk: Validation, node: GraphNode) -> None:
     if _has_dead_letters(node) and walk.graph.dead_letters() is None:
         advice = 'Say where: flow.dead_letters("dead-letters", FileSink(…)).'
         walk.report(node, [Finding("its dead letters go nowhere", advice)])
-    if isinstance(node, nodes.SinkNode | StatefulNode) or walk.graph.consumers(node.id):
+    # Looking at a stream of late rows is enough to record it.
+    if isinstance(node, nodes.SinkNode | nodes.LateNode | StatefulNode):
+        return
+    if walk.graph.consumers(node.id):
         return
     walk.report(
         node, [Finding("its rows go nowhere", 'Add .sink("name", …) to the stream, or drop it.')]
@@ -143,11 +147,31 @@ def _type_single_input(walk: Validation, node: GraphNode) -> TypedNode:
             | nodes.ProcessNode()
         ):
             after = type_stateful(walk, node, after)
+        case nodes.LateNode():
+            after = _late(walk, node)
         case nodes.SinkNode():
             walk.report(node, [_refusal(node, before.row)])
         case _:
             assert_never(node)
     return after
+
+
+def _late(walk: Validation, node: nodes.LateNode) -> TypedNode:
+    """Type the late rows of an operator: those of its input, and the frontier."""
+    operator = walk.graph.node(node.inputs[0])
+    if not operator.has_late_rows:
+        what = f"no row comes too late for {label(walk.graph, operator)}"
+        do = "Take .late of a window, a join or a dedup."
+        walk.report(node, [Finding(what, do)])
+        return replace(walk.typed[operator.id], node=node)
+    given = walk.typed[operator.inputs[0]]
+    if given.row.find(FRONTIER) is not None:
+        what = f'its rows have a column "{FRONTIER}", which late rows get too'
+        walk.report(node, [Finding(what, "Rename it with .select before the operator.")])
+        return replace(given, node=node)
+    frontier = Column(FRONTIER, pa.field(FRONTIER, pa.timestamp("us", "UTC")))
+    row = RowType((*given.row.columns, frontier), open=given.row.open)
+    return replace(given, node=node, row=row)
 
 
 def _source_row(walk: Validation, node: nodes.SourceNode) -> RowType:

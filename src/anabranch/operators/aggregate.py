@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from anabranch.dataflow.aggregates.rules import carried_columns, order_matters
 from anabranch.dataflow.aggregates.value import Parameter
+from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.types.typed import TypedAggregate as TypedColumn
 from anabranch.operators.aggregates.port import Function, FunctionSpec, Segments, Shape
@@ -156,6 +157,17 @@ def _column(place: int, column: TypedColumn) -> AggregateColumn:
         column.field.type,
         aggregate.label,
     )
+
+
+def late_arguments(row: pa.Schema) -> list[Argument]:
+    """The columns that rows carry to an aggregate whose late rows go somewhere: all they have."""
+    return [Argument(f"late{i}", field.type, quote(field.name)) for i, field in enumerate(row)]
+
+
+def late_values(values: pa.Table, row: pa.Schema) -> pa.Table:
+    """The columns of a row again, from what an aggregate got of it."""
+    columns = [values.column(f"late{i}") for i in range(len(row))]
+    return pa.Table.from_arrays(columns, names=row.names)
 
 
 def depends_on_order(column: AggregateColumn) -> bool:

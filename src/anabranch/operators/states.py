@@ -29,6 +29,7 @@ from anabranch.operators.process import SAVED, HandleSpec, ProcessOperator
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
+from anabranch.operators.timed import TimedOperator
 from anabranch.records.layout import Layout, may_be_large
 
 StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
@@ -117,6 +118,11 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
             return (StateShape(name, "stateful_map", codec.schema, _NONE, expires, packed),)
         case StatefulBatches():
             return (StateShape(name, "stateful_batches", operator.state, _NONE, expires),)
+
+
+def timed_form(operator: object) -> TimedOperator | None:
+    """The operator, if it depends on event time."""
+    return operator if isinstance(operator, TimedOperator) else None
 
 
 def run_operator(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
 from anabranch.records.bins import Hashes
 from anabranch.runs.entries import Entries
@@ -65,6 +66,7 @@ class TimedResult:
     changes: dict[str, StateChanges] = field(default_factory=dict)
 
 
+@runtime_checkable
 class TimedOperator(Protocol):
     """An operator over event time."""
 
@@ -77,4 +79,13 @@ class TimedOperator(Protocol):
         self, rows: Rows | None, frontier: FrontierMove, states: Mapping[str, TimedEntries]
     ) -> TimedResult:
         """Process a step: fired rows first, then what is due, then the other rows."""
+        ...
+
+    def holds(self, state: str, dues: Int64s, frontier: int) -> Int64s:
+        """The time of the earliest output that state may still make, by its earliest due time.
+
+        ``dues`` has an entry for each bin with something that falls due after ``frontier``. The
+        frontiers downstream do not pass what this gives: it must never be too late. ``NEVER`` for
+        state that makes no output when it falls due.
+        """
         ...

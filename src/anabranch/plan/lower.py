@@ -7,6 +7,7 @@ import pyarrow as pa
 from anabranch.dataflow.graph import (
     AggregateNode,
     DistributeNode,
+    LateNode,
     MapBatchesNode,
     SinkNode,
     SourceNode,
@@ -15,7 +16,12 @@ from anabranch.dataflow.graph import (
 )
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.typed import Typed
-from anabranch.operators.aggregate import Argument, aggregate_columns, depends_on_order
+from anabranch.operators.aggregate import (
+    Argument,
+    aggregate_columns,
+    depends_on_order,
+    late_arguments,
+)
 from anabranch.operators.order.order_by import order_fields, ordering_of
 from anabranch.plan.paths import RowPath, RowPaths
 from anabranch.plan.physical import (
@@ -66,7 +72,11 @@ class _Lowering:
             self._direct_consumers(),
             {copy: node for copy, node in nodes if copy >= len(self._graph.nodes)},
             {id: self._output_digits(id) for id, n in nodes if not isinstance(n, SinkNode)},
-            {id: self._input_digits(id) for id, n in nodes if not isinstance(n, SourceNode)},
+            {
+                id: self._input_digits(id)
+                for id, n in nodes
+                if not isinstance(n, SourceNode | LateNode)
+            },
             tuple(self._transform(id) for id in self._row_paths.inflows),
         )
 
@@ -162,7 +172,10 @@ class _Lowering:
             Argument(name, field.type, quote(field.name))
             for name, field in order_fields(self._typed, node)
         ]
-        return given + ordering
+        late: list[Argument] = []
+        if self._graph.late_of(consumer):
+            late = late_arguments(self._typed.schema(node.inputs[0]))
+        return given + ordering + late
 
     def _ordered(self, consumer: int) -> bool:
         """Whether this consumer, or any after it, needs the order of its rows."""
@@ -190,6 +203,8 @@ class _Lowering:
         node = self._row_paths.nodes[producer]
         if isinstance(node, SourceNode):
             return 0
+        if isinstance(node, LateNode):
+            return self._input_digits(node.inputs[0])
         own = 0 if isinstance(node, AggregateNode | Relay) else 1
         given = self._input_digits(producer)
         ordering = ordering_of(self._typed, node) if isinstance(node, StatefulNode) else None
@@ -206,6 +221,8 @@ class _Lowering:
         node = self._row_paths.nodes[consumer]
         if isinstance(node, SourceNode | TransformNode):
             return None
+        if isinstance(node, LateNode):
+            return self._region_name(node.inputs[0])
         if isinstance(node, StatefulNode):
             region = self._typed.region(node.id)
         else:

@@ -19,6 +19,7 @@ from anabranch.dataflow.graph import (
     Graph,
     GraphNode,
     KeyByNode,
+    LateNode,
     LocalNode,
     MapBatchesNode,
     SelectNode,
@@ -72,13 +73,18 @@ class RowPaths:
                 self._add_stateful(node)
             elif isinstance(node, TransformNode):
                 self._add_transform(node)
+            elif isinstance(node, LateNode):
+                self._add_late(node)
             elif isinstance(node, MapBatchesNode | SinkNode) and node.inputs:
                 self._add_stateless(node)
 
     def after(self, producer: int) -> list[int]:
-        """The consumers of a producer's rows."""
+        """The consumers of a producer's rows, also of those that came too late for it."""
         every = {**self.paths, **self.inflows}
-        return [c for c, paths in every.items() if any(w.producer == producer for w in paths)]
+        own = {producer}
+        if producer < len(self.graph.nodes):
+            own |= {late.id for late in self.graph.late_of(producer)}
+        return [c for c, paths in every.items() if any(w.producer in own for w in paths)]
 
     def paths_to(self, id: int) -> tuple[RowPath, ...]:
         """The paths to a consumer or a transform."""
@@ -105,6 +111,12 @@ class RowPaths:
         self.inflows[node.id] = tuple(self._with_relays(path, level + 1) for path in found)
         self.nodes[node.id] = node
         self.levels[node.id] = level
+        self._copies[node.id] = [node.id]
+
+    def _add_late(self, node: LateNode) -> None:
+        """Add the late rows of an operator, which its task emits beside its output."""
+        self.nodes[node.id] = node
+        self.levels[node.id] = self.levels[node.inputs[0]]
         self._copies[node.id] = [node.id]
 
     def _add_stateless(self, node: MapBatchesNode | SinkNode) -> None:

@@ -16,7 +16,8 @@ from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.map_batches import MapBatches
 from anabranch.operators.order.order_by import Ordering, ordering_of
-from anabranch.operators.states import StatefulOperator, StateShape, build, state_shapes
+from anabranch.operators.states import StatefulOperator, StateShape, build, state_shapes, timed_form
+from anabranch.operators.timed import TimedOperator
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
@@ -44,6 +45,12 @@ class Program:
     def operators(self) -> dict[int, StatefulOperator]:
         """The stateful operators by node."""
         return {node.id: build(self.typed, node) for node in self.typed.graph.stateful()}
+
+    @cached_property
+    def timed(self) -> dict[int, TimedOperator]:
+        """The operators that depend on event time, by node."""
+        found = {node: timed_form(operator) for node, operator in self.operators.items()}
+        return {node: operator for node, operator in found.items() if operator is not None}
 
     @cached_property
     def orderings(self) -> dict[int, Ordering]:

@@ -7,7 +7,7 @@ files that no commit names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -36,8 +36,9 @@ from anabranch.operators.control.messaging import Passage
 from anabranch.operators.dead_letter import RowFailure, dead_letters, with_step
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.rows import Rows, StateChanges, concat_batches, concat_changes
-from anabranch.operators.states import run_operator, state_shapes
+from anabranch.operators.states import StatefulOperator, run_operator, state_shapes
 from anabranch.operators.tally import tally
+from anabranch.operators.timed import TimedOperator
 from anabranch.plan.physical import Relay
 from anabranch.protocol.sinks import DeadLetterRows, DroppedRows
 from anabranch.records.bins import BinSet
@@ -50,6 +51,7 @@ from anabranch.task.profiling import TaskProfiler
 from anabranch.task.program import Program
 from anabranch.task.task_state import TimedState, all_keys, shares_of_keys
 from anabranch.task.task_times import LOOKUP, TaskTimes
+from anabranch.task.time_notes import DueState, TimeNotes
 from anabranch.task.worker_home import Homes, WorkerHome
 
 
@@ -97,6 +99,7 @@ class RegionTask:
         self._tallies: list[Tally] = []
         self._to_stage: dict[str, list[pa.Table]] = {}
         self._failures: list[RowFailure] = []
+        self._time_notes = TimeNotes.of(control.messages)
         groups = self.program.physical.levels[control.level].groups
         self._group = next(group for group in groups if group.name == control.group)
         self._passage = Passage(self._group.region, control.messages, self._inputs())
@@ -122,13 +125,12 @@ class RegionTask:
         leaving = self.program.physical.emitting(self.control.level)
         for node_id in self._group.operators:
             parts = waiting.pop(node_id, None)
-            output = self._run_operator(node_id, self._concat_inputs(node_id, parts))
-            if output is None:
-                continue
-            for consumer in self.program.physical.direct.get(node_id, ()):
-                waiting.setdefault(consumer, []).append(output)
-            if node_id in leaving:
-                emitted[node_id] = output
+            made = self._run_operator(node_id, self._concat_inputs(node_id, parts))
+            for producer, output in made.items():
+                for consumer in self.program.physical.direct.get(producer, ()):
+                    waiting.setdefault(consumer, []).append(output)
+                if producer in leaving:
+                    emitted[producer] = output
         self._after_data()
         staged = self._stage()
         with self._times.moving("prefetch", self._home):
@@ -146,25 +148,28 @@ class RegionTask:
         digits = self.program.physical.given[node_id]
         return rows if rows.order is None else replace(rows, order=rows.order.padded(digits))
 
-    def _run_operator(self, node_id: int, rows: Rows | None) -> Rows | None:
-        """Run one operator; returns its output, if any."""
+    def _run_operator(self, node_id: int, rows: Rows | None) -> dict[int, Rows]:
+        """Run one operator; returns its output by producer: its own, and that of its late rows."""
         node = self.program.physical.node(node_id)
+        output: Rows | None = None
         match node:
             case SinkNode():
                 if rows is not None:
                     self._sink(node, rows)
-                return None
             case MapBatchesNode():
                 function, failures = (
                     self.program.functions[node.name],
                     self._failures_of(node.name),
                 )
                 with self._times.spent("operator"):
-                    return None if rows is None else function.run(rows, failures)
+                    output = None if rows is None else function.run(rows, failures)
             case Relay():
-                return rows
+                output = rows
+            case _ if node_id in self.program.timed:
+                return self._run_timed(node_id, self.program.timed[node_id], rows)
             case _:
-                return self._run_stateful(node_id, rows)
+                output = self._run_stateful(node_id, rows)
+        return {} if output is None else {node_id: output}
 
     def _failures_of(self, operator: str) -> list[RowFailure] | None:
         """The list for an operator's failed rows; None if a failure fails the step."""
@@ -262,9 +267,46 @@ class RegionTask:
         self._write_all(states, changes)
         return output
 
+    def _run_timed(
+        self, node_id: int, operator: TimedOperator, rows: Rows | None
+    ) -> dict[int, Rows]:
+        """Run an operator over event time, write its changes, and note what it has pending."""
+        stateful, notes = self.program.operators[node_id], self._time_notes
+        states = {shape.name: self._open(shape.name) for shape in state_shapes(stateful)}
+        before = self._times.seconds[LOOKUP]
+        with self._times.spent("operator"):
+            made = operator.step(rows, notes.frontiers[operator.name], self._views(states))
+        self._times.seconds["operator"] -= self._times.seconds[LOOKUP] - before
+        self._write_all(states, made.changes)
+        notes.note_pending(operator, self._due_states(stateful, states))
+        found = {} if made.output is None else {node_id: made.output}
+        return found | notes.note_late(self.program.typed, node_id, operator.name, made.late)
+
+    def _due_states(
+        self, operator: StatefulOperator, states: Mapping[str, RegionState]
+    ) -> Iterator[DueState]:
+        """What falls due of an operator's states, as the step leaves them."""
+        for shape in state_shapes(operator):
+            if shape.dues:
+                now = self._expires_at(shape.name)
+                left = self._reopen(shape.name, states[shape.name])
+                yield DueState(shape.name, shape.clock, now, left.next_due(now))
+
     def _views(self, states: Mapping[str, RegionState]) -> dict[str, TimedState]:
         clock, step = self.place.clock_ns, self.place.step
-        return {n: TimedState(s, clock, step, self._times) for n, s in states.items()}
+        return {
+            name: TimedState(state, clock, self._expires_at(name), step, self._times)
+            for name, state in states.items()
+        }
+
+    def _expires_at(self, state: str) -> int:
+        """What the rows of a state expire by: the step's clock, or the operator's frontier."""
+        shape, operator = self.program.states[state]
+        return (
+            self._time_notes.frontiers[operator].until
+            if shape.clock == "event"
+            else self.place.clock_ns
+        )
 
     def _write_all(
         self, states: Mapping[str, RegionState], changes: Mapping[str, StateChanges]
@@ -311,13 +353,29 @@ class RegionTask:
             files=self._home.files,
         )
 
+    def _reopen(self, name: str, before: RegionState) -> RegionState:
+        """The state as the step leaves it."""
+        written = next((each for each in self._states if each.operator == name), None)
+        if written is None:
+            return before
+        return RegionState(
+            name,
+            self.program.layouts[name],
+            written.runs,
+            self.store,
+            self.program.bins,
+            self.control.owned,
+            written.live,
+            files=self._home.files,
+        )
+
     def _write(self, state_name: str, state: RegionState, changes: StateChanges | None) -> None:
         name = self.place.file_name("run", state_name, "arrow")
         change = state.write(
             None if changes is None else changes.changed,
             name,
             found=None if changes is None else changes.found,
-            now_ns=self.place.clock_ns,
+            now_ns=self._expires_at(state_name),
             still=self._home.held,
             # Both copies and merges would make this the longest step of a rescale.
             bursts=not self._home.is_moving,
@@ -380,6 +438,9 @@ class RegionTask:
             homes=self._home.use(),
             copied=self._home.copied,
             profile=profile,
+            pending=tuple(self._time_notes.pending),
+            wakes=tuple(self._time_notes.wakes),
+            late=tuple(self._time_notes.late),
             answers=tuple(
                 PartAnswer(m.part, self._group.region or "", self.control.worker, m.body)
                 for m in self.control.messages

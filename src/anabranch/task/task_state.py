@@ -1,4 +1,4 @@
-"""Operator state as a task reads it: at the step's clock, with timing."""
+"""Operator state as a task reads it: at the step's clock or frontier, with timing."""
 
 from __future__ import annotations
 
@@ -21,27 +21,44 @@ KEYS_AT_ONCE = 1 << 16
 
 @dataclass(slots=True)
 class TimedState:
-    """An operator's state at the clock of the step; ``times`` get the time of look-ups."""
+    """An operator's state in a step; ``times`` get the time of look-ups.
+
+    ``now_ns`` is the clock of the step, ``expires_at`` what rows expire by: that clock, or the
+    operator's frontier.
+    """
 
     state: RegionState
     now_ns: int
+    expires_at: int
     step: int
     times: TaskTimes
 
     def lookup(self, hashes: Hashes, keys: pa.RecordBatch) -> tuple[Mask, pa.RecordBatch]:
         """Whether each key has state, and its columns."""
         with self.times.spent(LOOKUP):
-            return self.state.lookup(hashes, keys, self.now_ns)
+            return self.state.lookup(hashes, keys, self.expires_at)
 
     def find(self, hashes: Hashes, keys: pa.RecordBatch) -> LookupResult:
         """The state of the keys, with expiry."""
-        with self.times.spent(LOOKUP):
-            return self.state.find(hashes, keys, self.now_ns)
+        return self.find_at(hashes, keys, self.expires_at)
 
     def entries(self, hashes: Hashes, keys: pa.RecordBatch) -> Entries:
         """All entries of the keys."""
+        return self.entries_at(hashes, keys, self.expires_at)
+
+    def find_at(self, hashes: Hashes, keys: pa.RecordBatch, frontier: int) -> LookupResult:
+        """The state of the keys at another frontier."""
         with self.times.spent(LOOKUP):
-            return self.state.entries(hashes, keys, self.now_ns)
+            return self.state.find(hashes, keys, frontier)
+
+    def entries_at(self, hashes: Hashes, keys: pa.RecordBatch, frontier: int) -> Entries:
+        """All entries of the keys at another frontier."""
+        with self.times.spent(LOOKUP):
+            return self.state.entries(hashes, keys, frontier)
+
+    def due(self, since: int, until: int) -> Iterator[pa.RecordBatch]:
+        """The rows that fall due, some at a time."""
+        return self.state.due(since, until)
 
 
 def shares_of_keys(live: Index) -> Iterator[BinSet]:
