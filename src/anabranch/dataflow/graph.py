@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import msgspec
 
 from anabranch.dataflow.dead_letters import OnError
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.handles import Process
 from anabranch.dataflow.order_by import OrderColumn
@@ -132,22 +133,29 @@ class LocalNode(_Node, frozen=True):
 
 
 class AggregateNode(_Node, frozen=True):
-    """Maintains aggregates per key: (name, aggregate text)."""
+    """Maintains aggregates per key: (name, aggregate text).
+
+    ``clock`` is what the time-to-live goes by.
+    """
 
     kind = "aggregate"
+    has_late_rows = True
     name: str
     columns: tuple[tuple[str, str], ...]
     ttl_ns: int | None = None
     order_by: tuple[OrderColumn, ...] = ()
+    clock: Clock = "step"
 
 
 class StatefulMapNode(_Node, frozen=True):
     """Calls the user's function for each row with the state of the row's key.
 
-    ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state.
+    ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state. ``time``
+    is the output column that is the event time of the output.
     """
 
     kind = "stateful_map"
+    has_late_rows = True
     name: str
     function: StatefulFunction
     state: str | None
@@ -155,12 +163,15 @@ class StatefulMapNode(_Node, frozen=True):
     ttl_ns: int | None = None
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    clock: Clock = "step"
+    time: str | None = None
 
 
 class StatefulBatchesNode(_Node, frozen=True):
     """Calls the user's function with two Arrow tables: rows, and the state of their keys."""
 
     kind = "stateful_batches"
+    has_late_rows = True
     name: str
     function: StatefulBatchFunction
     state: str
@@ -168,17 +179,21 @@ class StatefulBatchesNode(_Node, frozen=True):
     ttl_ns: int | None = None
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    clock: Clock = "step"
+    time: str | None = None
 
 
 class ProcessNode(_Node, frozen=True):
     """Calls the methods of the user's class with the rows of each key."""
 
     kind = "process"
+    has_late_rows = True
     name: str
     process: type[Process]
     output: str
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    time: str | None = None
 
 
 class LateNode(_Node, frozen=True):

@@ -15,13 +15,15 @@ import pyarrow as pa
 
 from anabranch.dataflow.aggregates.rules import carried_columns, order_matters
 from anabranch.dataflow.aggregates.value import Parameter
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.types.typed import TypedAggregate as TypedColumn
 from anabranch.operators.aggregates.port import Function, FunctionSpec, Segments, Shape
 from anabranch.operators.aggregates.registry import make
 from anabranch.operators.order.row_order import Int64s
-from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, expiry_times
+from anabranch.operators.output_times import latest_times
+from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, state_expiry
 from anabranch.records.layout import nullable
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_chunk
@@ -66,13 +68,15 @@ class Aggregate(msgspec.Struct, frozen=True):
     """The operator: its columns and its output schema.
 
     If rows carry their order, functions see them in that order, and an output row has the smallest
-    order of its group.
+    order of its group. If they have event times, it has the latest. ``clock`` is what the
+    time-to-live goes by.
     """
 
     name: str
     columns: tuple[AggregateColumn, ...]
     output: pa.Schema
     ttl_ns: int | None = None
+    clock: Clock = "step"
 
     @property
     def state(self) -> pa.Schema:
@@ -88,9 +92,12 @@ class Aggregate(msgspec.Struct, frozen=True):
         columns, results = self._merge(rows, groups, held.values.columns)
         values = pa.RecordBatch.from_arrays(columns, schema=self.state)
         nothing_forgotten = np.zeros(len(groups), dtype=np.bool_)
-        expiry = expiry_times(len(groups), state.now_ns, self.ttl_ns)
+        times = None
+        if rows.times is not None:
+            times = latest_times(rows.times[groups.order], groups.starts)
+        expiry = state_expiry(self.ttl_ns, self.clock, state.now_ns, times, len(groups))
         changed = KeyChanges(groups.hashes, groups.keys, values, nothing_forgotten, expiry=expiry)
-        return self._output(rows, groups, results), StateChanges(changed, held.present)
+        return self._output(rows, groups, results, times), StateChanges(changed, held.present)
 
     def _merge(
         self, rows: Rows, groups: Groups, prior: Sequence[pa.Array]
@@ -120,7 +127,9 @@ class Aggregate(msgspec.Struct, frozen=True):
             return groups.order
         return places[np.argsort(groups.group_of_row[places], kind="stable")]
 
-    def _output(self, rows: Rows, groups: Groups, results: list[pa.Array]) -> Rows:
+    def _output(
+        self, rows: Rows, groups: Groups, results: list[pa.Array], times: Int64s | None
+    ) -> Rows:
         columns = [
             column if column.type == field.type else column.cast(field.type)
             for column, field in zip([*groups.keys.columns, *results], self.output, strict=True)
@@ -129,7 +138,10 @@ class Aggregate(msgspec.Struct, frozen=True):
         if rows.order is not None:
             order = rows.order.smallest(groups.order, groups.starts)
         keys = pa.Table.from_batches([groups.keys])
-        return Rows(pa.Table.from_arrays(columns, schema=self.output), groups.hashes, keys, order)
+        values = pa.Table.from_arrays(columns, schema=self.output)
+        # Rows that notifications made are run by themselves.
+        fired = None if rows.fired is None else rows.fired[groups.order[groups.starts]]
+        return Rows(values, groups.hashes, keys, order, times, fired)
 
 
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:

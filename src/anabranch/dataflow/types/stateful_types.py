@@ -16,7 +16,7 @@ from anabranch.dataflow.aggregates.rules import (
     refuse_collated,
     result_type,
 )
-from anabranch.dataflow.durations import ttl_ns
+from anabranch.dataflow.durations import clock_error, ttl_ns
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import (
     STATEFUL_BATCHES_SIGNATURE,
@@ -33,11 +33,12 @@ from anabranch.dataflow.graph import (
     StatefulNode,
     label,
 )
-from anabranch.dataflow.handles import MapState, handles_of, overrides
+from anabranch.dataflow.handles import MapState, handles_of, overrides, timer_state
 from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.order_by import order_findings
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
+from anabranch.dataflow.types.state_times import time_findings
 from anabranch.dataflow.types.typed import TypedAggregate, TypedHandle, TypedNode
 from anabranch.dataflow.validation import Validation, new_row, output_row, read_schema
 from anabranch.errors import InvalidAggregate
@@ -58,6 +59,7 @@ def type_stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> Ty
             after = _with_function(walk, node, after)
         case ProcessNode():
             after = _process(walk, node, after)
+    walk.report(node, time_findings(node, after))
     finding = None if after.ordered else _order_finding(node, after)
     walk.report(node, [finding])
     # Operators behind it lack the same order: report it once.
@@ -199,11 +201,14 @@ def _process(walk: Validation, node: ProcessNode, after: TypedNode) -> TypedNode
             findings += [_struct_finding(attribute, field) for field in subkey or ()]
         try:
             ttl = ttl_ns(handle.ttl)
+            misfit = clock_error(handle.clock, ttl)
+            if misfit is not None:
+                findings.append(Finding(f"{attribute}: {misfit}", "Correct its clock."))
         except (TypeError, ValueError) as error:
             findings.append(Finding(f"{attribute}: {error}", "Correct its ttl."))
             ttl = None
         walk.report(node, findings)
-        handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl))
+        handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl, handle.clock))
     _check_states(walk, node, handles)
     name, has = node.process.__qualname__, partial(overrides, node.process)
     saves = has("save")
@@ -233,9 +238,11 @@ def _struct_finding(attribute: str, field: pa.Field) -> Finding | None:
 
 
 def _check_states(walk: Validation, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:
-    """Report a handle whose state has the name of another operator or handle."""
-    for handle in handles:
-        name = handle.state_of(node.name)
+    """Report a state that has the name of another operator or handle."""
+    names = [handle.state_of(node.name) for handle in handles]
+    if overrides(node.process, "on_notify"):
+        names += [timer_state(node.name, "event"), timer_state(node.name, "step")]
+    for name in names:
         earlier = walk.names.setdefault(name.lower(), node)
         if earlier is not node:
             other = label(walk.graph, earlier)

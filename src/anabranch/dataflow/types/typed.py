@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.value import AggregateCall
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import Graph, GraphNode
 from anabranch.dataflow.types.row_type import RowType
 
@@ -35,6 +36,7 @@ class TypedHandle(msgspec.Struct, frozen=True):
     value: pa.Schema | None
     subkey: pa.Schema | None
     ttl_ns: int | None
+    clock: Clock = "step"
 
     def state_of(self, operator: str) -> str:
         """The name of its state on disk and in queries."""
@@ -48,7 +50,7 @@ class TypedNode(msgspec.Struct, frozen=True):
     opened the region; both are None outside a region. ``next_key`` is a key from ``key_by`` that no
     distribution has used yet. ``value`` is the state schema of a ``stateful_map``, None for any
     value. ``aggregates`` are the columns of an ``aggregate``, ``handles`` those of a ``process``.
-    ``ordered``: the order of its rows is known.
+    ``ordered``: the order of its rows is known. ``timed``: they have event times.
     """
 
     node: GraphNode
@@ -60,6 +62,7 @@ class TypedNode(msgspec.Struct, frozen=True):
     aggregates: tuple[TypedAggregate, ...] = ()
     handles: tuple[TypedHandle, ...] = ()
     ordered: bool = True
+    timed: bool = False
 
 
 class Typed(msgspec.Struct, frozen=True):
