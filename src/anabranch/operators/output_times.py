@@ -36,10 +36,7 @@ def earliest_times(times: Int64s, starts: Int64s) -> Int64s:
 
 
 def column_times(
-    column: pa.Array | pa.ChunkedArray,
-    earliest: Int64s,
-    name: str,
-    where: Callable[[int], str],
+    column: pa.Array | pa.ChunkedArray, earliest: Int64s, name: str, where: Callable[[int], str]
 ) -> Int64s:
     """The times that a column of output rows gives them.
 

@@ -94,8 +94,7 @@ class ProcessOperator(msgspec.Struct, frozen=True):
 
     ``saved`` is the state that the class keeps outside its handles, by ``load`` and ``save``.
     ``timed``: its rows have event times. ``time`` is the output column with those of its output;
-    None if they are those of what the output was made of. ``number`` tells operators apart in the
-    order of what their timers make.
+    None if they are those of what the output was made of.
     """
 
     name: str
@@ -105,7 +104,6 @@ class ProcessOperator(msgspec.Struct, frozen=True):
     output: pa.Schema
     timed: bool = False
     time: str | None = None
-    number: int = 0
 
     @property
     def states(self) -> tuple[HandleSpec, ...]:

@@ -179,9 +179,7 @@ class StatefulBatches(msgspec.Struct, frozen=True):
         if self.time is None:
             return replace(output, times=latest_times(times, starts)[of])
         column, earliest = output.values.column(self.time), earliest_times(times, starts)[of]
-        return replace(
-            output, times=column_times(column, earliest, self.time, self._where(output))
-        )
+        return replace(output, times=column_times(column, earliest, self.time, self._where(output)))
 
     def _where(self, output: Rows) -> Callable[[int], str]:
         """Says the operator and the key of an output row."""

@@ -236,9 +236,7 @@ class _Calls:
         if name is None:
             return _NONE
         assert self._times is not None
-        return column_times(
-            output.column(name), self._times[self._callers], name, self._where
-        )
+        return column_times(output.column(name), self._times[self._callers], name, self._where)
 
     def _where(self, row: int) -> str:
         """The operator and the key that an output row was made for."""

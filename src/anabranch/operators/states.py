@@ -7,12 +7,10 @@ time-to-live; and a function from rows and states to rows and changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import (
     AggregateNode,
     ProcessNode,
@@ -29,46 +27,19 @@ from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.event_kinds import TimedKind, run_mixed, run_single
 from anabranch.operators.process import SAVED, HandleSpec, ProcessOperator
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
+from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
 from anabranch.operators.timers.due_timers import TIMER_NAME, TIMER_VALUE
 from anabranch.operators.timers.timed_process import TimedProcess, run_process
-from anabranch.records.layout import Layout, may_be_large
+from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
-StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
+StatefulOperator: TypeAlias = (
+    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | WindowedAggregate
+)
 
 _NONE = pa.schema([])
-
-
-@dataclass(frozen=True, slots=True)
-class StateShape:
-    """The kind and the columns of an operator's state, fixed while the state lives.
-
-    ``packed`` are the columns that hold arbitrary values as MessagePack. ``clock`` is what rows
-    expire by: the step's clock in nanoseconds, or the operator's frontier in microseconds. With
-    ``dues``, rows fall due when they expire.
-    """
-
-    name: str
-    kind: str
-    values: pa.Schema
-    subkeys: pa.Schema = field(default_factory=lambda: _NONE)
-    expires: bool = False
-    packed: tuple[str, ...] = ()
-    clock: Clock = "step"
-    dues: bool = False
-
-    def layout(self, keys: pa.Schema) -> Layout:
-        """The layout of its runs."""
-        return Layout(
-            keys,
-            self.values,
-            self.subkeys,
-            self.expires,
-            blobs=may_be_large(self.values),
-            dues=self.dues,
-        )
 
 
 def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
@@ -108,7 +79,6 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
                 output,
                 typed.nodes[node.inputs[0]].timed,
                 _time_column(node.time, output),
-                node.id,
             )
 
 
@@ -142,6 +112,8 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     if isinstance(operator, ProcessOperator):
         timers = (_timers_shape(operator.name, clock) for clock in operator.timer_clocks)
         return (*(_of_handle(handle) for handle in operator.states), *timers)
+    if isinstance(operator, WindowedAggregate):
+        return operator.shapes
     name, expires, clock = operator.name, operator.ttl_ns is not None, operator.clock
     match operator:
         case Aggregate():
@@ -183,11 +155,11 @@ def run_operator(
     """
     if isinstance(operator, ProcessOperator):
         return run_process(operator, rows, states, now_ns, dead)
+    if isinstance(operator, WindowedAggregate):
+        raise AssertionError("operators over event time run by frontiers: see timed_form")
     state = states[operator.name]
-    if rows.fired is None:
-        output, changes = run_single(operator, rows, state, dead)
-    else:
-        output, changes = run_mixed(operator, rows, state, dead)
+    run = run_single if rows.fired is None else run_mixed
+    output, changes = run(operator, rows, state, dead)
     return output, {} if changes is None else {operator.name: changes}
 
 

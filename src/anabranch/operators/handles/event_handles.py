@@ -9,7 +9,6 @@ expires by the frontier of the step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any
 
 import pyarrow as pa

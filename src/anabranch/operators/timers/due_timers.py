@@ -93,9 +93,7 @@ def _by_event(state: TimedEntries, frontier: FrontierMove, _: int) -> Iterator[p
         yield rows.filter(pa.array((due <= until) | (asked < since)))
 
 
-def _by_step(
-    state: TimedEntries, frontier: FrontierMove, now_ns: int
-) -> Iterator[pa.RecordBatch]:
+def _by_step(state: TimedEntries, frontier: FrontierMove, now_ns: int) -> Iterator[pa.RecordBatch]:
     # Whoever fires leaves a tombstone: how far the step before has come is not known here.
     return state.due(_LONG_AGO, NEVER - 1 if frontier.ends else now_ns)
 

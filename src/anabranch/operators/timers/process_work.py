@@ -16,24 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.operators.dead_letter import RowFailure
-from anabranch.operators.order.fired_order import ending_order, fired_order
-from anabranch.operators.order.row_order import Int64s, RowOrder
+from anabranch.operators.order.fired_order import fired_order
+from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.process import ProcessOperator
 from anabranch.operators.process_calls import CallRows, ProcessCalls
-from anabranch.operators.rows import (
-    KeyedEntries,
-    Rows,
-    StateChanges,
-    concat_batches,
-    group_rows,
-)
+from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, concat_batches, group_rows
 from anabranch.operators.stateful_map import pause_gc
 from anabranch.operators.timed import FrontierMove
 from anabranch.operators.timers.due_timers import DueTimers
 from anabranch.operators.timers.step_parts import StepParts
 from anabranch.operators.timers.timer_book import EVENT, Timer, TimerBook
 from anabranch.records.bins import Hashes
-from anabranch.records.times import EARLIEST, to_datetime
+from anabranch.records.times import EARLIEST, END_OF_TIME, to_datetime
 from anabranch.runs.rows import Groups, group_keys
 
 _NOT_MOVED = FrontierMove(EARLIEST, EARLIEST)
@@ -111,9 +105,7 @@ class ProcessWork:
                 self._move_to(timer)
                 letter = {"at": at, "timer": timer.name}
                 calls.call("on_notify", timer.place, key, (at, timer.name), [letter], made)
-        hashes = self.groups.hashes[made.callers()]
-        order = fired_order(made.per_row(made.times), hashes, self._operator.number)
-        return self._output(made, order)
+        return self._output(made, made.per_row(made.times))
 
     def _move_to(self, timer: Timer) -> None:
         """Move the frontier of a key on to just after a timer's time.
@@ -143,15 +135,15 @@ class ProcessWork:
                 self._move_to_end(place)
                 if calls.holds_state(place):
                     calls.call("on_end", place, key, (), [None], made)
-        callers = made.callers()
-        order = ending_order(self.groups.hashes[callers], callers, self._operator.number)
-        return self._output(made, order)
+        # After all timers.
+        return self._output(made, np.full(len(made.rows), END_OF_TIME, dtype=np.int64))
 
-    def _output(self, made: CallRows, order: RowOrder) -> Rows:
-        """The rows that calls for timers and for the end returned."""
+    def _output(self, made: CallRows, moments: Int64s) -> Rows:
+        """The rows that calls for timers and for the end returned, in the order of moments."""
         callers = made.callers()
-        keys = pa.Table.from_batches([self.groups.keys.take(pa.array(callers))])
-        rows = Rows(self.calls.table(made), self.groups.hashes[callers], keys, order)
+        hashes, keys = self.groups.hashes[callers], self.groups.keys.take(pa.array(callers))
+        order = fired_order(self._operator.name, moments, hashes)
+        rows = Rows(self.calls.table(made), hashes, pa.Table.from_batches([keys]), order)
         if not self._operator.timed:
             return rows
         fired = np.ones(len(rows), dtype=np.bool_)

@@ -73,9 +73,7 @@ class TimedProcess:
         changes: dict[str, list[StateChanges]] = {}
         overdue: list[Hashes] = []
         for part in shares(whole, ending):
-            work = ProcessWork(
-                self.operator, part, states, now_ns, dead=dead, frontier=frontier
-            )
+            work = ProcessWork(self.operator, part, states, now_ns, dead=dead, frontier=frontier)
             made = work.run()
             if made is not None and len(made):
                 output.append(made)

@@ -155,7 +155,9 @@ class TimerBook:
         places = np.array([id[1] for id, _ in changed], dtype=np.int64)
         names = pa.array([id[2] for id, _ in changed], type=pa.string())
         asked = pa.array([None if timer is None else timer.asked for _, timer in changed])
-        dues = [None if timer is None else timer.time + (timer.clock == EVENT) for _, timer in changed]
+        dues = [
+            None if timer is None else timer.time + (timer.clock == EVENT) for _, timer in changed
+        ]
         kind = TIMER_VALUE.field(0).type
         return StateChanges(
             KeyChanges(
