@@ -203,10 +203,10 @@ class Stream:
         value, with several a named tuple; ``state=None`` allows any value that msgspec can encode.
         With ``ttl``, a key is forgotten that long after its last row, by the clock of the steps or,
         with ``clock="event"``, by event time. Output has the event time of its row, or that of its
-        column ``time``. With ``on_error="dead-letter"``, a row for which the function raises or returns something
-        that does not fit leaves the state unchanged and goes to ``Dataflow.dead_letters``. With
-        ``order_by``, such as ``"at"`` or ``["at desc", "id"]``, a key's rows of a step are sorted
-        by these columns, NULL first; ties keep their order.
+        column ``time``. With ``on_error="dead-letter"``, a row for which the function raises or
+        returns something that does not fit leaves the state unchanged and goes to
+        ``Dataflow.dead_letters``. With ``order_by``, such as ``"at"`` or ``["at desc", "id"]``, a
+        key's rows of a step are sorted by these columns, NULL first; ties keep their order.
         """
         require_operator("stateful_map", name, function, output, on_error)
         if state is not None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import (
     AggregateNode,
     ProcessNode,
@@ -30,7 +31,7 @@ from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
 from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
-from anabranch.operators.timed import TimedOperator
+from anabranch.operators.timed import FrontierMove, TimedEntries, TimedOperator, TimedResult
 from anabranch.operators.timers.due_timers import TIMER_NAME, TIMER_VALUE
 from anabranch.operators.timers.timed_process import TimedProcess, run_process
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
@@ -161,6 +162,19 @@ def run_operator(
     run = run_single if rows.fired is None else run_mixed
     output, changes = run(operator, rows, state, dead)
     return output, {} if changes is None else {operator.name: changes}
+
+
+def run_step(
+    operator: TimedOperator,
+    rows: Rows | None,
+    frontier: FrontierMove,
+    states: Mapping[str, TimedEntries],
+    dead: list[RowFailure] | None = None,
+) -> TimedResult:
+    """Run an operator that time concerns over a step. ``dead`` is as in ``run_operator``."""
+    if isinstance(operator, TimedKind):
+        return operator.step(rows, frontier, states, dead=dead)
+    return operator.step(rows, frontier, states)
 
 
 def _of_handle(handle: HandleSpec) -> StateShape:

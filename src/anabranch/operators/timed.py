@@ -64,8 +64,8 @@ class TimedResult:
     """What an operator makes of a step.
 
     ``late`` are input rows that came too late, as they came. Rows of ``output`` have times, and
-    those that the frontier made are marked as fired. ``overdue`` are the hashes of keys with a timer
-    that was due when it was set: it fires in the next step, which should not wait for rows.
+    those that the frontier made are marked as fired. ``overdue`` has the hash of the key of each
+    timer that was due when it was set: it fires in the next step, which should not wait for rows.
     """
 
     output: Rows | None = None

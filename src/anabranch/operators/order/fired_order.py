@@ -18,7 +18,7 @@ _NUMBER_BITS = 31
 def fired_order(operator: str, times: Int64s, hashes: Hashes) -> RowOrder:
     """By time, then by the hash of the key, then as they are, before all rows that were read.
 
-    Rows of the same time and hash are numbered; all keys of a hash are on one worker, so their order
+    Rows of the same time and hash are numbered. All keys of a hash are on one worker, so the order
     does not depend on the placement (R9). The operator's name tells them from the rows of others.
 
     >>> order = fired_order("unpaid", np.array([7, 5, 7]), np.array([1, 1, 1], dtype=np.uint64))

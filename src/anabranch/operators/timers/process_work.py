@@ -8,7 +8,7 @@ what a key's calls see depends neither on workers nor on how far the frontier mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +48,7 @@ class ProcessWork:
         *,
         dead: list[RowFailure] | None = None,
         frontier: FrontierMove | None = None,
-        more: Groups | None = None,
+        more: Iterable[Groups] = (),
     ) -> None:
         self._operator = operator
         self._parts = parts
@@ -60,7 +60,7 @@ class ProcessWork:
             parts.due,
             None if self._data is None else self._data.groups,
             parts.ending,
-            more,
+            *more,
         )
         self.calls = ProcessCalls(operator, self.groups, states, now_ns, dead, frontier)
         self.calls.cursor.frontier = self._frontier.since

@@ -59,15 +59,17 @@ class TimedProcess:
         frontier: FrontierMove,
         states: Mapping[str, TimedEntries],
         *,
-        now_ns: int = 0,
+        now_ns: int | None = None,
         dead: list[RowFailure] | None = None,
         ending: Iterable[Groups] = (),
     ) -> TimedResult:
         """Process a step: fired rows, then due timers, then the other rows, then ending keys.
 
-        ``ending`` are the keys with state if the input has ended and the class wants to know, some
+        ``now_ns`` is the clock of the step, by default that of the states. ``ending`` are the keys with state if the input has ended and the class wants to know, some
         at a time, in the order of their hashes.
         """
+        if now_ns is None:
+            now_ns = next((state.now_ns for state in states.values()), 0)
         whole, late = self.parts(rows, frontier, states, now_ns)
         output: list[Rows] = []
         changes: dict[str, list[StateChanges]] = {}

@@ -154,16 +154,15 @@ class TimerBook:
     def _state_changes(self, changed: list[tuple[_Id, Timer | None]]) -> StateChanges:
         places = np.array([id[1] for id, _ in changed], dtype=np.int64)
         names = pa.array([id[2] for id, _ in changed], type=pa.string())
-        asked = pa.array([None if timer is None else timer.asked for _, timer in changed])
-        dues = [
-            None if timer is None else timer.time + (timer.clock == EVENT) for _, timer in changed
-        ]
+        asked = pa.array([timer and timer.asked for _, timer in changed], type=pa.int64())
+        # By event time a timer is due when the frontier has passed its time.
+        dues = [timer and timer.time + (timer.clock == EVENT) for _, timer in changed]
         kind = TIMER_VALUE.field(0).type
         return StateChanges(
             KeyChanges(
                 self._groups.hashes[places],
                 self._groups.keys.take(pa.array(places)),
-                pa.RecordBatch.from_arrays([asked.cast(pa.int64()).cast(kind)], schema=TIMER_VALUE),
+                pa.RecordBatch.from_arrays([asked.cast(kind)], schema=TIMER_VALUE),
                 np.array([timer is None for _, timer in changed], dtype=np.bool_),
                 pa.RecordBatch.from_arrays([names], schema=TIMER_NAME),
                 pa.array(dues, type=pa.int64()),
