@@ -24,6 +24,7 @@ from anabranch.operators.aggregates.registry import make
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.output_times import latest_times
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, state_expiry
+from anabranch.records.bins import Mask
 from anabranch.records.layout import nullable
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_chunk
@@ -68,8 +69,8 @@ class Aggregate(msgspec.Struct, frozen=True):
     """The operator: its columns and its output schema.
 
     If rows carry their order, functions see them in that order, and an output row has the smallest
-    order of its group. If they have event times, it has the latest. ``clock`` is what the
-    time-to-live goes by.
+    order of its group. It has the latest of their event times, and counts as made by notifications
+    if all of them were. ``clock`` is what the time-to-live goes by.
     """
 
     name: str
@@ -139,9 +140,16 @@ class Aggregate(msgspec.Struct, frozen=True):
             order = rows.order.smallest(groups.order, groups.starts)
         keys = pa.Table.from_batches([groups.keys])
         values = pa.Table.from_arrays(columns, schema=self.output)
-        # Rows that notifications made are run by themselves.
-        fired = None if rows.fired is None else rows.fired[groups.order[groups.starts]]
+        fired = None if rows.fired is None else _all_fired(rows.fired, groups)
         return Rows(values, groups.hashes, keys, order, times, fired)
+
+
+def _all_fired(fired: Mask, groups: Groups) -> Mask:
+    """Of each group, whether notifications made all its rows."""
+    if not len(groups):
+        return fired[:0]
+    every: Mask = np.logical_and.reduceat(fired[groups.order], groups.starts)
+    return every
 
 
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:

@@ -6,37 +6,38 @@ import pyarrow as pa
 
 from anabranch.dataflow.findings import Finding, choose_among
 from anabranch.dataflow.graph import AggregateNode, ProcessNode, StatefulNode
-from anabranch.dataflow.types.schema import type_to_ddl
+from anabranch.dataflow.types.event_times import untimed_finding
+from anabranch.dataflow.types.row_type import RowType
+from anabranch.dataflow.types.schema import type_text
 from anabranch.dataflow.types.typed import TypedNode
+from anabranch.dataflow.validation import Validation
 
-_ASSIGN = 'Call .assign_timestamps("column") after the source'
 
-
-def time_findings(node: StatefulNode, after: TypedNode) -> list[Finding]:
+def time_findings(walk: Validation, node: StatefulNode, after: TypedNode) -> list[Finding]:
     """What is wrong with a node's use of event time; ``after`` has its output."""
-    findings = []
-    if not after.timed:
-        if isinstance(node, ProcessNode):
-            lasting = [f"{h.attribute} expires" for h in after.handles if h.clock == "event"]
-        else:
-            lasting = ["it expires"] if node.clock == "event" else []
-        do = f'{_ASSIGN}, or leave out clock="event".'
-        findings += [Finding(f"{w} by event time, which its rows do not have", do) for w in lasting]
-    if not isinstance(node, AggregateNode) and node.time is not None:
-        findings += _column_findings(node.time, after)
-    return findings
+    time = None if isinstance(node, AggregateNode) else node.time
+    needs = _needs(node, after) + ([] if time is None else [f'time="{time}"'])
+    untimed = untimed_finding(walk, node) if needs else None
+    if untimed is not None:
+        return [Finding(f"{needs[0]} needs event time, but {untimed.what}", untimed.do)]
+    return [] if time is None else _column_findings(time, after.row)
 
 
-def _column_findings(name: str, after: TypedNode) -> list[Finding]:
+def _needs(node: StatefulNode, after: TypedNode) -> list[str]:
+    """What of a node expires by event time."""
+    if isinstance(node, ProcessNode):
+        names = [handle.attribute for handle in after.handles if handle.clock == "event"]
+        return [f'{name} has clock="event", which' for name in names]
+    return ['clock="event"'] if node.clock == "event" else []
+
+
+def _column_findings(name: str, output: RowType) -> list[Finding]:
     """What is wrong with the output column that gives event times."""
-    if not after.timed:
-        what = f'time="{name}" gives event times to rows that come from rows without'
-        return [Finding(what, f"{_ASSIGN}, or leave out time=.")]
-    column = after.row.find(name)
+    column = output.find(name)
     if column is None:
         what = f'time="{name}" is no column of its output'
-        return [] if after.row.open else [Finding(what, choose_among(name, after.row.names))]
+        return [] if output.open else [Finding(what, choose_among(name, output.names))]
     if column.type is None or pa.types.is_timestamp(column.type):
         return []
-    what = f'time="{name}" has the type {type_to_ddl(column.type)}'
+    what = f'time="{name}" is {type_text(column.type)}, which is no time'
     return [Finding(what, "Declare it as timestamp in output=.")]

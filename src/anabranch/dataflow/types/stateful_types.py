@@ -59,7 +59,7 @@ def type_stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> Ty
             after = _with_function(walk, node, after)
         case ProcessNode():
             after = _process(walk, node, after)
-    walk.report(node, time_findings(node, after))
+    walk.report(node, time_findings(walk, node, after))
     finding = None if after.ordered else _order_finding(node, after)
     walk.report(node, [finding])
     # Operators behind it lack the same order: report it once.

@@ -65,8 +65,9 @@ class TimedProcess:
     ) -> TimedResult:
         """Process a step: fired rows, then due timers, then the other rows, then ending keys.
 
-        ``now_ns`` is the clock of the step, by default that of the states. ``ending`` are the keys with state if the input has ended and the class wants to know, some
-        at a time, in the order of their hashes.
+        ``now_ns`` is the clock of the step, by default that of the states. ``ending`` are the keys
+        with state if the input has ended and the class wants to know, some at a time, in the order
+        of their hashes.
         """
         if now_ns is None:
             now_ns = next((state.now_ns for state in states.values()), 0)
