@@ -18,20 +18,15 @@ Order = tuple[str, int, str, str]
 
 def reaction(name: str, at: int) -> list[Order]:
     """What a timer of this name does when it fires."""
-    match name:
-        case "tick":
-            return [("set", at + 7, "tick", "event")]
-        case "back":
-            return [("set", at - 10, "forth", "event")]
-        case "twin":
-            return [("set", at + 3, "y", "event"), ("set", at, "x", "event")]
-        case "stop":
-            return [("cancel", 0, "tick", ""), ("cancel", 0, "x", "")]
-        case "wind":
-            return [("set", at, "tock", "step")]
-        case "tock":
-            return [("set", at + 2, "x", "event")]
-    return []
+    reactions: dict[str, list[Order]] = {
+        "tick": [("set", at + 7, "tick", "event")],
+        "back": [("set", at - 10, "forth", "event")],
+        "twin": [("set", at + 3, "y", "event"), ("set", at, "x", "event")],
+        "stop": [("cancel", 0, "tick", ""), ("cancel", 0, "x", "")],
+        "wind": [("set", at, "tock", "step")],
+        "tock": [("set", at + 2, "x", "event")],
+    }
+    return reactions.get(name, [])
 
 
 class Ordered(ab.Process):

@@ -8,7 +8,7 @@ and regions derived from it are in ``Typed``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.handles import Process
 from anabranch.dataflow.order_by import OrderColumn
+from anabranch.dataflow.windows import Window
 
 if TYPE_CHECKING:
     from anabranch.protocol.sinks import Sink
@@ -34,10 +35,13 @@ BatchFunction: TypeAlias = Callable[[Any], Any]
 
 class _Node(msgspec.Struct, frozen=True):
     kind: ClassVar[str]
-    #: whether rows may come too late for it
-    has_late_rows: ClassVar[bool] = False
     id: int
     inputs: tuple[int, ...]
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return False
 
 
 class SourceNode(_Node, frozen=True):
@@ -126,6 +130,13 @@ class TimestampsNode(_Node, frozen=True):
     on_error: OnError = "fail"
 
 
+class UntimedNode(_Node, frozen=True):
+    """The rows without a time in a column, as dead letters."""
+
+    kind = "untimed"
+    column: str
+
+
 class KeyByNode(_Node, frozen=True):
     """Computes a key beside the row: (name, SQL expression). Does not move rows.
 
@@ -150,18 +161,25 @@ class LocalNode(_Node, frozen=True):
 
 
 class AggregateNode(_Node, frozen=True):
-    """Maintains aggregates per key: (name, aggregate text).
+    """Maintains aggregates per key, and per window if there is one: (name, aggregate text).
 
-    ``clock`` is what the time-to-live goes by.
+    ``emit`` says when a window is output: once, when it closes, or whenever it changes. ``clock``
+    is what the time-to-live goes by.
     """
 
     kind = "aggregate"
-    has_late_rows = True
     name: str
     columns: tuple[tuple[str, str], ...]
     ttl_ns: int | None = None
     order_by: tuple[OrderColumn, ...] = ()
+    window: Window | None = None
+    emit: Literal["final", "changes"] = "final"
     clock: Clock = "step"
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return self.window is not None or self.clock == "event"
 
 
 class StatefulMapNode(_Node, frozen=True):
@@ -172,7 +190,6 @@ class StatefulMapNode(_Node, frozen=True):
     """
 
     kind = "stateful_map"
-    has_late_rows = True
     name: str
     function: StatefulFunction
     state: str | None
@@ -183,12 +200,16 @@ class StatefulMapNode(_Node, frozen=True):
     clock: Clock = "step"
     time: str | None = None
 
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return self.clock == "event" or self.time is not None
+
 
 class StatefulBatchesNode(_Node, frozen=True):
     """Calls the user's function with two Arrow tables: rows, and the state of their keys."""
 
     kind = "stateful_batches"
-    has_late_rows = True
     name: str
     function: StatefulBatchFunction
     state: str
@@ -199,18 +220,27 @@ class StatefulBatchesNode(_Node, frozen=True):
     clock: Clock = "step"
     time: str | None = None
 
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return self.clock == "event" or self.time is not None
+
 
 class ProcessNode(_Node, frozen=True):
     """Calls the methods of the user's class with the rows of each key."""
 
     kind = "process"
-    has_late_rows = True
     name: str
     process: type[Process]
     output: str
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
     time: str | None = None
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return True
 
 
 class LateNode(_Node, frozen=True):
@@ -243,6 +273,7 @@ GraphNode: TypeAlias = (
     | SelectNode
     | WithColumnsNode
     | TimestampsNode
+    | UntimedNode
     | KeyByNode
     | LocalNode
     | LateNode

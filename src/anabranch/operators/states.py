@@ -22,6 +22,7 @@ from anabranch.dataflow.graph import (
 from anabranch.dataflow.handles import ValueState, overrides, timer_state
 from anabranch.dataflow.types.row_type import same_name
 from anabranch.dataflow.types.typed import Typed, TypedHandle
+from anabranch.dataflow.windows import SessionWindow, SlidingWindow, TumblingWindow, Window
 from anabranch.operators.aggregate import Aggregate, aggregate_columns
 from anabranch.operators.codec import AnyValue, SingleColumn, StateCodec, state_codec
 from anabranch.operators.dead_letter import RowFailure
@@ -34,10 +35,14 @@ from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import FrontierMove, TimedEntries, TimedOperator, TimedResult
 from anabranch.operators.timers.due_timers import TIMER_NAME, TIMER_VALUE
 from anabranch.operators.timers.timed_process import TimedProcess, run_process
+from anabranch.operators.windows.panes import Panes
+from anabranch.operators.windows.sessions import SessionGap
+from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
+WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop
 StatefulOperator: TypeAlias = (
-    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | WindowedAggregate
+    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | RunningTop | WindowedOperator
 )
 
 _NONE = pa.schema([])
@@ -47,9 +52,11 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
     """Build the operator of a node."""
     output, value = typed.schema(node.id), typed.nodes[node.id].value
     match node:
-        case AggregateNode():
+        case AggregateNode(window=None):
             columns = aggregate_columns(typed, node.id)
             return Aggregate(node.name, columns, output, node.ttl_ns, node.clock)
+        case AggregateNode():
+            return _windowed_aggregate(typed, node)
         case StatefulMapNode():
             return StatefulMap(
                 node.name,
@@ -88,6 +95,31 @@ def _time_column(name: str | None, output: pa.Schema) -> str | None:
     return None if name is None else next(n for n in output.names if same_name(n, name))
 
 
+def _windowed_aggregate(typed: Typed, node: AggregateNode) -> WindowedAggregate:
+    key = typed.key(node.id)
+    assert key is not None
+    assert node.window is not None
+    return WindowedAggregate(
+        node.name,
+        window_form(node.window),
+        aggregate_columns(typed, node.id),
+        key,
+        typed.schema(node.id),
+        node.emit == "changes",
+    )
+
+
+def window_form(window: Window) -> Panes | SessionGap:
+    """Windows as operators compute with them."""
+    match window:
+        case TumblingWindow(length, offset):
+            return Panes(length, length, offset)
+        case SlidingWindow(length, every, offset):
+            return Panes(length, every, offset)
+        case SessionWindow(gap):
+            return SessionGap(gap)
+
+
 def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
     return HandleSpec(
         handle.attribute,
@@ -113,7 +145,7 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     if isinstance(operator, ProcessOperator):
         timers = (_timers_shape(operator.name, clock) for clock in operator.timer_clocks)
         return (*(_of_handle(handle) for handle in operator.states), *timers)
-    if isinstance(operator, WindowedAggregate):
+    if isinstance(operator, RunningTop | WindowedOperator):
         return operator.shapes
     name, expires, clock = operator.name, operator.ttl_ns is not None, operator.clock
     match operator:
@@ -154,13 +186,16 @@ def run_operator(
     ``now_ns`` is the clock of the step. With ``dead``, rows for which the user's function fails are
     added there and skipped.
     """
-    if isinstance(operator, ProcessOperator):
-        return run_process(operator, rows, states, now_ns, dead)
-    if isinstance(operator, WindowedAggregate):
-        raise AssertionError("operators over event time run by frontiers: see timed_form")
-    state = states[operator.name]
-    run = run_single if rows.fired is None else run_mixed
-    output, changes = run(operator, rows, state, dead)
+    match operator:
+        case ProcessOperator():
+            return run_process(operator, rows, states, now_ns, dead)
+        case RunningTop():
+            output, changes = operator.run(rows, states[operator.name])
+        case WindowedAggregate() | WindowedTop():
+            raise AssertionError("operators over event time run by frontiers: see timed_form")
+        case _:
+            run = run_single if rows.fired is None else run_mixed
+            output, changes = run(operator, rows, states[operator.name], dead)
     return output, {} if changes is None else {operator.name: changes}
 
 
