@@ -177,7 +177,7 @@ def test_a_timer_for_a_time_before_the_timer_that_sets_it_comes_right_after_it(
     found = [(text, time) for _, text, time in run.step(until=31)]
     assert found == [
         ("back@20 n=None D=21", 20),
-        ("forth@10 n=None D=22", 21),
+        ("forth@10 n=None D=21", 20),
         ("x@21 n=None D=22", 21),
     ]
 

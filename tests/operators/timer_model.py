@@ -123,19 +123,19 @@ class TimerModel:
                 if op == "cancel":
                     self._cancel(who, other)
                 else:
-                    self._set(who, at, other, by, frontier)
+                    self._set(who, at, other, by, time)
             self.current = None
             text = f"{name}@{asked} n={self.counts[who]} D={_shown(frontier)}"
             output.append((who, text, time))
         return output
 
-    def _set(self, who: str, asked: int, name: str, clock: str, frontier: int) -> None:
+    def _set(self, who: str, asked: int, name: str, clock: str, reached: int) -> None:
         key = (who, clock, name)
         if self.ends and key in self.done:
             self.timers.pop(key, None)
             return
         if clock == "event":
-            due = max(asked, frontier) + 1
+            due = max(asked, reached) + 1
         else:
             due = asked * 1000 if self.firing else max(asked * 1000, self.now_ns + 1)
             if self.current is not None and self.current[0] == "step":

@@ -188,8 +188,13 @@ class TimerBook:
         self._changed[id] = timer
 
     def _event_time(self, asked: int) -> tuple[int, bool]:
-        """The event time of a timer, not before the frontier; and whether it had passed."""
-        return max(asked, self._cursor.frontier), asked < self._cursor.frontier
+        """The event time of a timer, and whether it had passed.
+
+        It is not before the frontier, or what a timer sets, not before that timer.
+        """
+        if self._current is None:
+            return max(asked, self._cursor.frontier), asked < self._cursor.frontier
+        return max(asked, self._cursor.time), asked <= self._cursor.time
 
     def _step_time(self, asked: int) -> tuple[int, bool]:
         """When a timer is due by the clock of the steps, and whether it had passed."""
