@@ -229,7 +229,7 @@ class Stream:
         /,
         *,
         ttl: TimeToLive = None,
-        clock: Clock = "step",
+        clock: str = "step",
         order_by: OrderBy = None,
         **columns: str,
     ) -> Stream:
@@ -243,7 +243,8 @@ class Stream:
         require_text("aggregate", "a name", name)
         pairs = named_texts("aggregate", columns)
         lives, by = require_ttl("aggregate", ttl, clock), order_columns("aggregate", order_by)
-        return self._then(nodes.AggregateNode, name, pairs, lives, by, clock=clock)
+        known: Clock = "event" if clock == "event" else "step"
+        return self._then(nodes.AggregateNode, name, pairs, lives, by, clock=known)
 
     def stateful_map(
         self,

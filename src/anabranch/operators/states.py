@@ -35,12 +35,13 @@ from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import FrontierMove, TimedEntries, TimedOperator, TimedResult
 from anabranch.operators.timers.due_timers import TIMER_NAME, TIMER_VALUE
 from anabranch.operators.timers.timed_process import TimedProcess, run_process
+from anabranch.operators.windows.apply import WindowApply
 from anabranch.operators.windows.panes import Panes
 from anabranch.operators.windows.sessions import SessionGap
 from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
-WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop
+WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop | WindowApply
 StatefulOperator: TypeAlias = (
     Aggregate | StatefulMap | StatefulBatches | ProcessOperator | RunningTop | WindowedOperator
 )
@@ -191,7 +192,7 @@ def run_operator(
             return run_process(operator, rows, states, now_ns, dead)
         case RunningTop():
             output, changes = operator.run(rows, states[operator.name])
-        case WindowedAggregate() | WindowedTop():
+        case WindowedAggregate() | WindowedTop() | WindowApply():
             raise AssertionError("operators over event time run by frontiers: see timed_form")
         case _:
             run = run_single if rows.fired is None else run_mixed

@@ -11,11 +11,11 @@ import pyarrow as pa
 from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import AggregateNode
 from anabranch.dataflow.types.typed import Typed
-from anabranch.messages import Advance, End, LateRows, Message, OverdueTimers, PendingTimes
+from anabranch.messages import Advance, LateRows, Message, OverdueTimers, PendingTimes
 from anabranch.operators.aggregate import late_values
 from anabranch.operators.rows import Rows
 from anabranch.operators.timed import FrontierMove, TimedOperator
-from anabranch.records.times import EARLIEST, END_OF_TIME
+from anabranch.records.times import EARLIEST
 from anabranch.runs.due import NEVER
 from anabranch.runs.keys import Index
 
@@ -44,11 +44,7 @@ class TimeNotes:
     def of(cls, messages: Iterable[Message]) -> TimeNotes:
         """The notes of a task that got these messages."""
         moves = (m for m in messages if isinstance(m, Advance))
-        found = {move.operator: FrontierMove(move.since, move.until) for move in moves}
-        for message in messages:
-            if isinstance(message, End):
-                found[message.operator] = FrontierMove(EARLIEST, END_OF_TIME)
-        return cls(found)
+        return cls({move.operator: FrontierMove(move.since, move.until) for move in moves})
 
     def frontier(self, operator: str) -> FrontierMove:
         """How far an operator's frontier moves; where there is no time, nowhere."""

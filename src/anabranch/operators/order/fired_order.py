@@ -1,37 +1,44 @@
-"""The order of rows that the frontier made, out of timers and at the end of the input."""
+"""The order of rows that a frontier makes."""
 
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 
-from anabranch.operators.order.row_order import Int64s, RowOrder, begins
+from anabranch.operators.order.row_order import Int64s, RowOrder, digits_of
+from anabranch.operators.order.sort_columns import ranks
+from anabranch.operators.rows import Rows
 from anabranch.records.bins import Hashes
 
 FIRED = -1
-"""The first order column of rows that the frontier made: before all rows of all sources."""
+"""The first column of the order of fired rows: they come before all rows that were read."""
 
-_NUMBER_BITS = 31
+_ROW_BITS = 31
 
 
 def fired_order(operator: str, times: Int64s, hashes: Hashes) -> RowOrder:
-    """By time, then by the hash of the key, then as they are, before all rows that were read.
+    """The order of rows that an operator makes when its frontier moves: by time, then by key.
 
-    Rows of the same time and hash are numbered. All keys of a hash are on one worker, so the order
-    does not depend on the placement (R9). The operator's name tells them from the rows of others.
+    Rows of one time and hash are numbered as they are given, so the caller gives them in an order
+    that does not depend on the placement (R9). The operator's name is in the number, so that rows
+    of different operators have different orders.
 
-    >>> order = fired_order("unpaid", np.array([7, 5, 7]), np.array([1, 1, 1], dtype=np.uint64))
-    >>> [column.tolist() for column in order.columns[:3]]
-    [[-1, -1, -1], [7, 5, 7], [1, 1, 1]]
+    >>> times, hashes = np.array([7, 7, 5]), np.array([1, 1, 9], dtype=np.uint64)
+    >>> columns = fired_order("sums", times, hashes).columns
+    >>> [column.tolist() for column in columns[:3]], (columns[3] - columns[3][0]).tolist()
+    ([[-1, -1, -1], [7, 7, 5], [1, 1, 9]], [0, 1, 0])
     """
-    keys = hashes.view(np.int64)
-    numbers = np.empty(len(times), dtype=np.int64)
-    order = np.lexsort((keys, times))
-    if len(order):
-        starts = np.flatnonzero(begins(times[order], keys[order]))
-        lengths = np.diff(np.append(starts, len(order)))
-        numbers[order] = np.arange(len(order)) - np.repeat(starts, lengths)
+    words = hashes.view(np.int64)
     first = np.full(len(times), FIRED, dtype=np.int64)
-    last = (zlib.crc32(operator.encode()) << _NUMBER_BITS) + numbers
-    return RowOrder((first, times, keys, last))
+    number = zlib.crc32(operator.encode()) << _ROW_BITS
+    return RowOrder((first, times, words, number + digits_of(ranks([times, words], len(times)))))
+
+
+def as_fired(operator: str, rows: Rows) -> Rows:
+    """Output that an operator's frontier makes, marked as such and in its order."""
+    assert rows.times is not None
+    assert rows.hashes is not None
+    order = fired_order(operator, rows.times, rows.hashes)
+    return replace(rows, order=order, fired=np.ones(len(rows), dtype=np.bool_))
