@@ -111,8 +111,8 @@ def time_text(assignment: TimeAssignment, columns: Sequence[str]) -> str:
     node = assignment.node
     if node.column is None:
         return CLOCK
-    column = quote(node.column)
-    time = f"unix_micros(cast({column} as timestamp))"
+    column = TIME if assignment.told else quote(node.column)
+    time = TIME if assignment.told else f"unix_micros(cast({column} as timestamp))"
     bound = f"{END_OF_TIME - 1}"
     if node.ahead_us is not None:
         bound = f"least({CLOCK} + {node.ahead_us}, {bound})"

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.messages import ReadTime
-from anabranch.operators.order.row_order import RowOrder
+from anabranch.operators.order.row_order import Int64s, RowOrder
 from anabranch.operators.rows import Rows, concat_batches
 from anabranch.plan.boundary import SOURCE_SHIFT
 from anabranch.plan.physical import Edge, SeenBy
@@ -153,12 +153,18 @@ def owned_bins(assignment: Assignment, worker: int) -> BinSet:
     return BinSet.of(b for b, owner in enumerate(assignment.workers) if owner == worker)
 
 
-def ordered(batch: pa.RecordBatch, number: int, partition: int, positions: Positions) -> Rows:
-    """Rows of a source with their order."""
+def ordered(
+    batch: pa.RecordBatch,
+    number: int,
+    partition: int,
+    positions: Positions,
+    times: Int64s | None = None,
+) -> Rows:
+    """Rows of a source with their order, and with the times that it tells."""
     size = batch.num_rows
     first = np.full(size, (number << 32) + partition, dtype=np.int64)
     order = RowOrder((first, positions, np.zeros(size, dtype=np.int64)))
-    return Rows(pa.Table.from_batches([batch]), order=order)
+    return Rows(pa.Table.from_batches([batch]), order=order, times=times)
 
 
 def _taken(edge: Edge, rows: Rows, places: Bins) -> Rows:
