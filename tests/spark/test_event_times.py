@@ -318,3 +318,14 @@ def test_a_source_may_tell_its_own_times(
     rows = sink.rows()
     assert len(rows) == STEPS * EACH
     assert all(row["time"] == micros(row["at"]) + 3600 * SECOND for row in rows)
+
+
+@pytest.mark.parametrize(("partitions", "numbers"), [(3, [0, 1, 2]), (65, [None])])
+def test_of_many_partitions_behind_sql_the_source_is_seen_as_a_whole(
+    tmp_path: Path, seen: SeenTimes, partitions: int, numbers: list[int | None]
+) -> None:
+    ran(lambda s: mapped(known(s).assign_timestamps("at")), generated(partitions), tmp_path)
+    assert all(
+        list(found) == [("rows", number) for number in numbers] for found in seen.steps.values()
+    )
+    assert seen.of("rows", numbers[-1]) == ends(partitions - 1)

@@ -129,7 +129,7 @@ class TimedPaths:
         known = node.column in (None, OWN_TIME) or self._own(node, source) is not None
         if producer is source and known and all(map(_keeps_rows, path.chain[:place])):
             return SeenBy.READER
-        # The number may grow. Who sees the times must not change with it: see ``partition_text``.
+        # If more come later, the times are known of the source as a whole from then on.
         if isinstance(source.source, PythonSource) and source.source.partitions <= MOST_PARTITIONS:
             return SeenBy.PARTITION
         return SeenBy.SOURCE

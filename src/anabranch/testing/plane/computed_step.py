@@ -87,7 +87,7 @@ class ComputedStep:
         self._recording = Recording(disk()) if recorded else None
         self._clock_us = plan.clock_ns // 1000
         known = {} if memo is None else memo.arrivals
-        self._exchange = Exchange(program, chains, self._clock_us, known)
+        self._exchange = Exchange(program, chains, plan, known)
 
     def run(self) -> tuple[list[Report], DoneStep]:
         """Run all tasks, level by level."""
