@@ -15,6 +15,7 @@ import msgspec
 from anabranch.dataflow.dead_letters import OnError
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.handles import Process
+from anabranch.dataflow.joins import JoinKind, LeftJoinKind
 from anabranch.dataflow.order_by import OrderColumn
 from anabranch.dataflow.windows import Window
 
@@ -74,10 +75,14 @@ class UnionNode(_Node, frozen=True):
 
     ``tag`` is a column that names the input of each row, and the text for each input; with it,
     columns that an input lacks are NULL in its rows. None: all inputs have the same columns.
+
+    With ``sides``, it has the two sides of the join that follows it: the column ``SIDE``, then the
+    columns of each side with the side's prefix, and the key under the names of the left one.
     """
 
     kind = "union"
     tag: tuple[str, tuple[str, ...]] | None
+    sides: bool = False
 
 
 class MapBatchesNode(_Node, frozen=True):
@@ -256,6 +261,57 @@ class ProcessNode(_Node, frozen=True):
     order_by: tuple[OrderColumn, ...] = ()
 
 
+class _TimedNode(_Node, frozen=True):
+    """An operator over event time, for which rows may come too late."""
+
+    order_by: ClassVar[tuple[OrderColumn, ...]] = ()
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return True
+
+
+class JoinNode(_TimedNode, frozen=True):
+    """Joins rows of one key: within an interval, in one window, or while they are held.
+
+    Its input is a union of ``sides``. One of ``within_us`` (lower and upper bound), ``window`` and
+    ``ttl_us`` is given, or else validation says so.
+    """
+
+    kind = "join"
+    name: str
+    how: JoinKind
+    within_us: tuple[int, int] | None = None
+    window: Window | None = None
+    ttl_us: int | None = None
+
+
+class AsOfJoinNode(_TimedNode, frozen=True):
+    """Joins each left row with the last right row of its key up to its time."""
+
+    kind = "join_as_of"
+    name: str
+    how: LeftJoinKind
+    tolerance_us: int | None = None
+
+
+class LatestJoinNode(_TimedNode, frozen=True):
+    """Joins each left row with the newest right row of its key so far."""
+
+    kind = "join_latest"
+    name: str
+    how: LeftJoinKind
+
+
+class DedupNode(_TimedNode, frozen=True):
+    """Keeps the first row of each key, and drops others that are near it in event time."""
+
+    kind = "dedup"
+    name: str
+    within_us: int
+
+
 class LateNode(_Node, frozen=True):
     """The rows that came too late for an operator, as they came, with its frontier."""
 
@@ -274,8 +330,16 @@ class SinkNode(_Node, frozen=True):
     letters: bool = False
 
 
+AnyJoinNode: TypeAlias = JoinNode | AsOfJoinNode | LatestJoinNode
 StatefulNode: TypeAlias = (
-    AggregateNode | TopNode | ApplyNode | StatefulMapNode | StatefulBatchesNode | ProcessNode
+    AggregateNode
+    | TopNode
+    | ApplyNode
+    | StatefulMapNode
+    | StatefulBatchesNode
+    | ProcessNode
+    | AnyJoinNode
+    | DedupNode
 )
 NamedNode: TypeAlias = (
     SourceNode | DistributeNode | MapBatchesNode | TransformNode | StatefulNode | SinkNode

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_args
 
 from anabranch.dataflow import graph as nodes
 from anabranch.dataflow.dead_letters import OnError
@@ -17,14 +17,15 @@ from anabranch.dataflow.durations import Duration, TimeToLive, duration_us, ttl_
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.graph import GraphNode
 from anabranch.dataflow.handles import Process
+from anabranch.dataflow.joins import JoinKind, LeftJoinKind, join_bounds
 from anabranch.dataflow.order_by import By, OrderBy, OrderColumn, by_columns, order_columns
 from anabranch.dataflow.sql.sql_text import own_name
 from anabranch.dataflow.timestamps import ARRIVAL, Arrival
+from anabranch.dataflow.windows import Window
 from anabranch.protocol.sinks import DeadLetterRows
 
 if TYPE_CHECKING:
     from anabranch.dataflow.windowed_stream import WindowedStream
-    from anabranch.dataflow.windows import Window
     from anabranch.protocol.sinks import Sink
 
 P = ParamSpec("P")
@@ -324,6 +325,77 @@ class Stream:
         by = order_columns("process", order_by)
         return self._then(nodes.ProcessNode, name, process, output, on_error, by)
 
+    def join(
+        self,
+        name: str,
+        other: Stream,
+        *,
+        region: str,
+        within: tuple[Duration, Duration] | None = None,
+        window: Window | None = None,
+        ttl: Duration | None = None,
+        how: JoinKind = "inner",
+    ) -> Stream:
+        """Join rows with those of another stream that have the same key, in a region of this name.
+
+        Both need ``key_by`` and event times. Say with one of three which rows meet: ``within=("-1
+        minute", "1 hour")``, those of the other stream that are up to a minute before or an hour
+        after; ``window=ab.tumbling("1 day")``, those in one window, once it closes; ``ttl="1
+        day"``, those no further apart. ``how`` is "inner", "left", "right" or "full": then rows
+        also come out alone, as soon as no partner can come. A row has this stream's columns with
+        the key, the other's without its key, and those of the window.
+        """
+        require_text("join", "a name", name)
+        require_join("join", how, *get_args(JoinKind))
+        if window is not None and not isinstance(window, get_args(Window)):
+            raise TypeError(f"join takes a window such as ab.tumbling(…), not {window!r}")
+        bounds = None if within is None else join_bounds(within)
+        lives = None if ttl is None else duration_us("ttl", ttl)
+        both = self._sides("join", other, region)
+        return both._then(nodes.JoinNode, name, how, bounds, window, lives)
+
+    def join_as_of(
+        self,
+        name: str,
+        other: Stream,
+        *,
+        region: str,
+        tolerance: Duration | None = None,
+        how: LeftJoinKind = "inner",
+    ) -> Stream:
+        """Join each row with the last one of another stream, of the same key, up to its time.
+
+        Both need ``key_by`` and event times. A row comes out when time has passed it. With
+        ``tolerance``, a partner is not further back than that. With ``how="left"``, rows without a
+        partner come out too. Columns are those of ``join``.
+        """
+        require_text("join_as_of", "a name", name)
+        require_join("join_as_of", how, *get_args(LeftJoinKind))
+        back = None if tolerance is None else duration_us("tolerance", tolerance, least=0)
+        both = self._sides("join_as_of", other, region)
+        return both._then(nodes.AsOfJoinNode, name, how, back)
+
+    def join_latest(
+        self, name: str, other: Stream, *, region: str, how: LeftJoinKind = "inner"
+    ) -> Stream:
+        """Join each row at once with the newest one of another stream, of the same key, so far.
+
+        Both need ``key_by``. The newest is the one with the latest event time; without event times,
+        it is the last one that came. With ``how="left"``, rows without a partner come out too.
+        Columns are those of ``join``.
+        """
+        require_text("join_latest", "a name", name)
+        require_join("join_latest", how, *get_args(LeftJoinKind))
+        return self._sides("join_latest", other, region)._then(nodes.LatestJoinNode, name, how)
+
+    def dedup(self, name: str, *, within: Duration) -> Stream:
+        """Keep the first row of each key; drop others whose event time is no further from it.
+
+        After ``within``, a row of the key is a first one again.
+        """
+        require_text("dedup", "a name", name)
+        return self._then(nodes.DedupNode, name, duration_us("within", within))
+
     @property
     def late(self) -> Stream:
         """The rows that came too late for this operator, as they came, and a column ``frontier``.
@@ -341,6 +413,11 @@ class Stream:
         require_sink("sink", sink)
         self._recorder.add(nodes.SinkNode, (self._id,), name, sink)
 
+    def _sides(self, operator: str, other: Stream, region: str) -> Stream:
+        """Both sides of a join as one stream, distributed by their key."""
+        require_text(operator, "the name of a region", region)
+        return union(self._recorder, [self, other], None, operator).distribute_by_key(region)
+
     def _then(
         self,
         kind: Callable[Concatenate[int, tuple[int, ...], P], GraphNode],
@@ -351,15 +428,30 @@ class Stream:
 
 
 def union(
-    recorder: GraphBuilder, streams: Sequence[Stream], tag: tuple[str, tuple[str, ...]] | None
+    recorder: GraphBuilder,
+    streams: Sequence[Stream],
+    tag: tuple[str, tuple[str, ...]] | None,
+    join: str | None = None,
 ) -> Stream:
-    """Record a union; ``ValueError`` if a stream belongs to another dataflow."""
+    """Record a union, or one of the sides of a join; ``ValueError`` if a stream is of another flow.
+
+    ``join`` is the method that joins them, None for none.
+    """
     for stream in streams:
         if not isinstance(stream, Stream):
-            raise TypeError(f"union takes streams, not {type(stream).__name__}")
+            raise TypeError(f"{join or 'union'} takes streams, not {type(stream).__name__}")
         if stream._recorder is not recorder:
-            raise ValueError(f"union takes streams of one dataflow: {stream} is from another")
-    return Stream(recorder, recorder.add(nodes.UnionNode, tuple(each._id for each in streams), tag))
+            what = f"{join or 'union'} takes streams of one dataflow: {stream} is from another"
+            raise ValueError(what)
+    ids = tuple(each._id for each in streams)
+    return Stream(recorder, recorder.add(nodes.UnionNode, ids, tag, join is not None))
+
+
+def require_join(operator: str, how: object, *kinds: str) -> None:
+    """Raise ``ValueError`` unless a join has one of these kinds."""
+    if how not in kinds:
+        known = ", ".join(f'"{kind}"' for kind in kinds)
+        raise ValueError(f"{operator}: how is one of {known}, not {how!r}")
 
 
 def require_operator(

@@ -13,7 +13,12 @@ import pyarrow as pa
 
 from anabranch.dataflow.graph import (
     AggregateNode,
+    AnyJoinNode,
     ApplyNode,
+    AsOfJoinNode,
+    DedupNode,
+    JoinNode,
+    LatestJoinNode,
     ProcessNode,
     StatefulBatchesNode,
     StatefulMapNode,
@@ -25,6 +30,8 @@ from anabranch.dataflow.types.typed import Typed, TypedHandle
 from anabranch.operators.aggregate import Aggregate, aggregate_columns
 from anabranch.operators.codec import AnyValue, SingleColumn, StateCodec, state_codec
 from anabranch.operators.dead_letter import RowFailure
+from anabranch.operators.dedup import Dedup
+from anabranch.operators.joins.build import AnyJoin, build_join
 from anabranch.operators.process import SAVED, HandleSpec, ProcessOperator
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
 from anabranch.operators.state_shape import StateShape
@@ -38,7 +45,14 @@ from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
 WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop | WindowApply
 StatefulOperator: TypeAlias = (
-    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | RunningTop | WindowedOperator
+    Aggregate
+    | StatefulMap
+    | StatefulBatches
+    | ProcessOperator
+    | RunningTop
+    | WindowedOperator
+    | AnyJoin
+    | Dedup
 )
 
 _NONE = pa.schema([])
@@ -60,6 +74,14 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
         case ProcessNode():
             handles = tuple(_handle(node.name, handle) for handle in typed.nodes[node.id].handles)
             return ProcessOperator(node.name, node.process, handles, _saved_spec(node), output)
+        case JoinNode() | AsOfJoinNode() | LatestJoinNode() | DedupNode():
+            return _join_or_dedup(typed, node)
+
+
+def _join_or_dedup(typed: Typed, node: AnyJoinNode | DedupNode) -> AnyJoin | Dedup:
+    if isinstance(node, DedupNode):
+        return Dedup(node.name, node.within_us)
+    return build_join(typed, node)
 
 
 def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
@@ -86,7 +108,7 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     if isinstance(operator, ProcessOperator):
         saved = () if operator.saved is None else (operator.saved,)
         return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
-    if isinstance(operator, RunningTop | WindowedOperator):
+    if isinstance(operator, RunningTop | WindowedOperator | AnyJoin | Dedup):
         return operator.shapes
     name, expires = operator.name, operator.ttl_ns is not None
     match operator:
@@ -131,7 +153,7 @@ def run_operator(
         case RunningTop():
             output, new = operator.run(rows, states[operator.name])
             return output, {} if new is None else {operator.name: new}
-        case WindowedAggregate() | WindowedTop() | WindowApply():
+        case _:
             raise AssertionError("operators over event time run by frontiers: see timed_form")
 
 

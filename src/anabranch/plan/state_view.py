@@ -53,11 +53,14 @@ class StateView(msgspec.Struct, frozen=True):
     def layout(self) -> Layout:
         """The columns of the runs."""
         shape = self.shape
-        values = parse_schema(shape.state)
+        # State with sub-keys may have no values.
+        values, subkeys = (
+            parse_schema(text) if text else pa.schema([]) for text in (shape.state, shape.subkeys)
+        )
         return Layout(
             parse_schema(shape.keys),
             values,
-            parse_schema(shape.subkeys) if shape.subkeys else pa.schema([]),
+            subkeys,
             shape.expires,
             blobs=may_be_large(values),
             dues=shape.dues,

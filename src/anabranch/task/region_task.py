@@ -288,7 +288,7 @@ class RegionTask:
         states = {shape.name: self._open(shape.name) for shape in state_shapes(stateful)}
         before = self._times.seconds[LOOKUP]
         with self._times.spent("operator"):
-            made = operator.step(rows, notes.frontiers[operator.name], self._views(states))
+            made = operator.step(rows, notes.frontier(operator.name), self._views(states))
         self._times.seconds["operator"] -= self._times.seconds[LOOKUP] - before
         self._write_all(states, made.changes)
         notes.note_pending(operator, self._due_states(stateful, states))

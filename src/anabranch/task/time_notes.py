@@ -15,8 +15,11 @@ from anabranch.messages import Advance, LateRows, Message, PendingTimes
 from anabranch.operators.aggregate import late_values
 from anabranch.operators.rows import Rows
 from anabranch.operators.timed import FrontierMove, TimedOperator
+from anabranch.records.times import EARLIEST
 from anabranch.runs.due import NEVER
 from anabranch.runs.keys import Index
+
+_NO_FRONTIER = FrontierMove(EARLIEST, EARLIEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class TimeNotes:
         """The notes of a task that got these messages."""
         moves = (m for m in messages if isinstance(m, Advance))
         return cls({move.operator: FrontierMove(move.since, move.until) for move in moves})
+
+    def frontier(self, operator: str) -> FrontierMove:
+        """An operator's frontier; one that never moves if the dataflow has no event times."""
+        return self.frontiers.get(operator, _NO_FRONTIER)
 
     def note_pending(self, operator: TimedOperator, states: Iterable[DueState]) -> None:
         """Note what falls due later, by event time and by the step's clock."""

@@ -26,8 +26,13 @@ from anabranch.dataflow.functions import (
 from anabranch.dataflow.graph import (
     AggregateNode,
     ApplyNode,
+    AsOfJoinNode,
+    DedupNode,
     GraphNode,
+    JoinNode,
+    LatestJoinNode,
     LocalNode,
+    NamedNode,
     ProcessNode,
     StatefulBatchesNode,
     StatefulMapNode,
@@ -38,6 +43,8 @@ from anabranch.dataflow.graph import (
 from anabranch.dataflow.handles import MapState, handles_of, overrides
 from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.order_by import order_findings
+from anabranch.dataflow.types.event_times import untimed_finding
+from anabranch.dataflow.types.join_type import join_states, length_findings, type_join
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.types.typed import TypedAggregate, TypedHandle, TypedNode
@@ -70,6 +77,11 @@ def type_stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> Ty
             after = _with_function(walk, node, after)
         case ProcessNode():
             after = _process(walk, node, after)
+        case JoinNode() | AsOfJoinNode() | LatestJoinNode():
+            after = type_join(walk, node, after)
+            _check_states(walk, node, join_states(node))
+        case DedupNode():
+            walk.report(node, [untimed_finding(walk, node), *length_findings(node.within_us)])
     finding = None if after.ordered else _order_finding(node, after)
     walk.report(node, [finding])
     # Operators behind it lack the same order: report it once.
@@ -223,7 +235,7 @@ def _process(walk: Validation, node: ProcessNode, after: TypedNode) -> TypedNode
             ttl = None
         walk.report(node, findings)
         handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl))
-    _check_states(walk, node, handles)
+    _check_states(walk, node, [handle.state_of(node.name) for handle in handles])
     name, has = node.process.__qualname__, partial(overrides, node.process)
     saves = has("save")
     for wrong, what, do in (
@@ -251,10 +263,9 @@ def _struct_finding(attribute: str, field: pa.Field) -> Finding | None:
     )
 
 
-def _check_states(walk: Validation, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:
-    """Report a handle whose state has the name of another operator or handle."""
-    for handle in handles:
-        name = handle.state_of(node.name)
+def _check_states(walk: Validation, node: NamedNode, names: Iterable[str]) -> None:
+    """Report a state that has the name of another operator or state."""
+    for name in names:
         earlier = walk.names.setdefault(name.lower(), node)
         if earlier is not node:
             other = label(walk.graph, earlier)

@@ -161,12 +161,12 @@ def _change(node: PlainNode, edge: Edge, schema: pa.Schema, given: pa.Schema) ->
 
 
 def _aligned(branch: UnionBranch, schema: pa.Schema, given: pa.Schema) -> list[PlainValue]:
-    """The union's columns: those of this input by name, its tag, NULL for the rest."""
-    known = {field.name.lower(): field.name for field in schema}
-    tag, tags = branch.node.tag or ("", ())
+    """The union's columns: those of this input by name, its tag or side, NULL for the rest."""
+    known = {branch.renamed(field.name).lower(): field.name for field in schema}
+    mark, value = branch.mark or ("", None)
     return [
-        _constant(tags[branch.place], field)
-        if tags and field.name.lower() == tag.lower()
+        _constant(value, field)
+        if field.name.lower() == mark.lower()
         else plain_value(schema, quote(known[field.name.lower()]))
         if field.name.lower() in known
         else _constant(None, field)
@@ -174,7 +174,7 @@ def _aligned(branch: UnionBranch, schema: pa.Schema, given: pa.Schema) -> list[P
     ]
 
 
-def _constant(value: str | None, field: pa.Field) -> PlainValue:
+def _constant(value: str | int | None, field: pa.Field) -> PlainValue:
     scalar = pa.scalar(value, field.type)
     return PlainValue(field, lambda table: pa.repeat(scalar, table.num_rows))
 
