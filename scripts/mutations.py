@@ -449,9 +449,9 @@ GENERATIONS = (
     ),
     Mutation(
         "the-clock-goes-back",
-        "coordinator/plans.py",
-        "        clock_ns=max(clock_ns, memory.journal.clock_ns),\n",
-        "        clock_ns=clock_ns,\n",
+        "coordinator/outlook.py",
+        "    return max(memory.clock_ns, memory.journal.clock_ns)\n",
+        "    return memory.clock_ns\n",
         "the clock of a step is before that of the step before it",
     ),
 )

@@ -38,7 +38,9 @@ PURE = {
     *("anabranch.protocol", "anabranch.messages", "anabranch.records", "anabranch.errors"),
     *("anabranch.runs.changes", "anabranch.runs.entries", "anabranch.runs.expiry"),
     *("anabranch.runs.keys", "anabranch.runs.compaction", "anabranch.runs.rows"),
+    "anabranch.runs.due",
     *("anabranch.runs.sorted_rows", "anabranch.runs.hash_index", "anabranch.runs.flat_columns"),
+    *("anabranch.runs.due", "anabranch.runs.sort_pairs"),
 }
 # coordinator/ is pure but for what performs the machine's decisions.
 IMPURE = {"anabranch.coordinator.driver"}

@@ -11,6 +11,7 @@ from anabranch.coordinator.closing import deadline_failure
 from anabranch.coordinator.effects import Effect, Fetch, Give, Take
 from anabranch.coordinator.events import TimePassed
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.outlook import wait_context
 from anabranch.coordinator.phases import Closing, Idle, Meeting, Opening, Stepping, Taking
 from anabranch.coordinator.triggers import next_trigger_at
 from anabranch.protocol.node import (
@@ -144,7 +145,7 @@ def wakes_at(memory: Memory) -> float | None:
         found.append(next_trigger_at(stepping.pending_input(memory), memory.settings))
     times = [time for time in found if time is not None]
     times += [time for job in memory.jobs for time in job.wakes_at(memory)]
-    times += memory.parts.wakes_at()
+    times += memory.parts.wakes_at(wait_context(memory))
     return min(times, default=None)
 
 

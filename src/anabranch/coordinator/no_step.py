@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anabranch.coordinator import phases, stepping
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.outlook import next_offer
 from anabranch.coordinator.triggers import next_trigger_at
 from anabranch.protocol.node import Offer
 from anabranch.protocol.status import NoStep, NoStepReason
@@ -62,7 +63,7 @@ def _between_steps(memory: Memory, now: float) -> NoStep | None:
         return NoStep(NoStepReason.SOURCE_FAILED, failure.what, failure.where)
     if stepping.is_complete(memory):
         return NoStep(NoStepReason.STOPPING, "All input is processed: the pipeline completes")
-    return _without_input(memory, stepping.next_offer(memory), now)
+    return _without_input(memory, next_offer(memory), now)
 
 
 def _sink_retried_in(memory: Memory, sink: str, now: float) -> float | None:

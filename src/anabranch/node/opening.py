@@ -66,10 +66,10 @@ def facts_of(program: Program, code: str, releasing: str = "") -> ProgramInfo:
             SinkInfo(name, node.sink.stage_format, takes_back(node.sink))
             for name, node in program.sinks.items()
         ),
-        endings=program.endings,
         partitions=program.partitions,
         releasing=releasing,
         graph=tuple(_node_facts(program, node) for node in program.typed.graph.nodes),
+        times=program.time_graph,
     )
 
 
@@ -104,6 +104,7 @@ def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> O
         around.clock,
         around.open_source,
         around.check_plane,
+        {given.source for given in program.time_graph.inputs if given.idle_us is not None},
     )
     return OpenPipeline(states, offers, outbox)
 
