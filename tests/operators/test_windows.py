@@ -57,6 +57,18 @@ def test_each_window_of_each_row_closes_once_whatever_way_the_frontier_goes(
     assert sorted(closed) == sorted(expected)
 
 
+@given(panes(), st.lists(TIMES, min_size=1, max_size=6), TIMES)
+def test_the_earliest_end_is_never_too_late(shape: Panes, times: list[int], frontier: int) -> None:
+    starts = shape.pane_of(np.array(times, dtype=np.int64))
+    open_ = starts[shape.last_end(starts) > frontier]
+    if len(open_):
+        least = shape.earliest_end(shape.last_end(open_).min(keepdims=True), frontier)[0]
+        _, ends = shape.closing(open_, frontier, FAR)
+        assert frontier < least <= ends.min()
+        if shape.pane == shape.every:
+            assert least == ends.min()
+
+
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(-40, 40)), max_size=30)
 
 
@@ -64,7 +76,7 @@ def sessions_of(rows: list[tuple[int, int]], gap: int) -> list[tuple[int, int, i
     """Sessions by going through the sorted rows of each key."""
     found: list[tuple[int, int, int]] = []
     for key, time in sorted(rows):
-        if found and found[-1][0] == key and time - (found[-1][2] - gap) <= gap:
+        if found and found[-1][0] == key and time < found[-1][2]:
             found[-1] = (key, found[-1][1], time + gap)
         else:
             found.append((key, time, time + gap))

@@ -104,7 +104,7 @@ class Aggregate(msgspec.Struct, frozen=True):
         results: list[pa.Array] = []
         for column in self.columns:
             function = column.make_function()
-            arguments = tuple(_take(rows.values, a, order) for a in column.arguments)
+            arguments = tuple(take_argument(rows.values, a, order) for a in column.arguments)
             where = f"operator {self.name}, column {column.name}"
             before = prior[len(state) : len(state) + len(function.fields())]
             part = function.reduce(Segments(shape, arguments, where))
@@ -175,7 +175,7 @@ def depends_on_order(column: AggregateColumn) -> bool:
     return order_matters(column.function, [argument.kind for argument in column.arguments])
 
 
-def _take(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:
+def take_argument(values: pa.Table, argument: Argument, order: Int64s) -> pa.Array:
     """A column in the order of the segments, in its state type."""
     column = one_chunk(values.column(argument.name)).take(pa.array(order))
     kind = nullable(argument.kind)

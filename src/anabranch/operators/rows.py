@@ -78,6 +78,12 @@ def concat_batches(parts: Sequence[Rows]) -> Rows:
     )
 
 
+def concat_some(parts: Sequence[Rows]) -> Rows | None:
+    """Concatenate those batches of one stream that have rows; None if none has."""
+    some = [part for part in parts if len(part)]
+    return concat_batches(some) if some else None
+
+
 def _concat_fired(parts: Sequence[Rows]) -> Mask | None:
     if all(part.fired is None for part in parts):
         return None

@@ -7,12 +7,10 @@ time-to-live; and a function from rows and states to rows and changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import (
     AggregateNode,
     ProcessNode,
@@ -27,44 +25,17 @@ from anabranch.operators.codec import AnyValue, SingleColumn, StateCodec, state_
 from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.process import SAVED, HandleSpec, ProcessOperator
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
+from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
-from anabranch.records.layout import Layout, may_be_large
+from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
-StatefulOperator: TypeAlias = Aggregate | StatefulMap | StatefulBatches | ProcessOperator
+StatefulOperator: TypeAlias = (
+    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | WindowedAggregate
+)
 
 _NONE = pa.schema([])
-
-
-@dataclass(frozen=True, slots=True)
-class StateShape:
-    """The kind and the columns of an operator's state, fixed while the state lives.
-
-    ``packed`` are the columns that hold arbitrary values as MessagePack. ``clock`` is what rows
-    expire by: the step's clock in nanoseconds, or the operator's frontier in microseconds. With
-    ``dues``, rows fall due when they expire.
-    """
-
-    name: str
-    kind: str
-    values: pa.Schema
-    subkeys: pa.Schema = field(default_factory=lambda: _NONE)
-    expires: bool = False
-    packed: tuple[str, ...] = ()
-    clock: Clock = "step"
-    dues: bool = False
-
-    def layout(self, keys: pa.Schema) -> Layout:
-        """The layout of its runs."""
-        return Layout(
-            keys,
-            self.values,
-            self.subkeys,
-            self.expires,
-            blobs=may_be_large(self.values),
-            dues=self.dues,
-        )
 
 
 def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
@@ -107,6 +78,8 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     if isinstance(operator, ProcessOperator):
         saved = () if operator.saved is None else (operator.saved,)
         return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
+    if isinstance(operator, WindowedAggregate):
+        return operator.shapes
     name, expires = operator.name, operator.ttl_ns is not None
     match operator:
         case Aggregate():
@@ -147,6 +120,8 @@ def run_operator(
         case StatefulBatches():
             output, new = operator.run(rows, states[operator.name], dead)
             return output, {} if new is None else {operator.name: new}
+        case WindowedAggregate():
+            raise AssertionError("operators over event time run by frontiers: see timed_form")
 
 
 def _of_handle(handle: HandleSpec) -> StateShape:

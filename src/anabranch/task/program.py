@@ -16,7 +16,8 @@ from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.map_batches import MapBatches
 from anabranch.operators.order.order_by import Ordering, ordering_of
-from anabranch.operators.states import StatefulOperator, StateShape, build, state_shapes, timed_form
+from anabranch.operators.state_shape import StateShape
+from anabranch.operators.states import StatefulOperator, build, state_shapes, timed_form
 from anabranch.operators.timed import TimedOperator
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower

@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from anabranch.operators.order.row_order import Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,17 @@ class Panes:
         after = panes + self.pane - self.length
         return -_floor(-after, self.every, -self.offset) + self.length
 
+    def earliest_end(self, last_ends: Int64s, frontier: int) -> Int64s:
+        """The end of the first window after the frontier that a pane with this last end may be in.
+
+        Never too late. Too early only where several panes have one last end, and the first of them
+        is missing.
+
+        >>> Panes(length=10, every=4).earliest_end(np.array([10, 14]), 3).tolist()
+        [6, 6]
+        """
+        return np.maximum(self.first_end(last_ends - self.length), self.first_end_after(frontier))
+
     def closing(self, panes: Int64s, since: int, frontier: int) -> tuple[Int64s, Int64s]:
         """The windows that close as the frontier moves from ``since`` to ``frontier``.
 
@@ -66,21 +76,34 @@ class Panes:
         >>> list(zip(places.tolist(), ends.tolist()))
         [(0, 6), (0, 10), (1, 6), (1, 10)]
         """
-        first = np.maximum(self.first_end(panes), self._first_end_after(since))
-        last = np.minimum(self.last_end(panes), self._last_end_until(frontier))
-        counts = np.maximum((last - first) // self.every + 1, 0)
+        first, counts = self._spans(panes, since, frontier)
         places = np.repeat(np.arange(len(panes), dtype=np.int64), counts)
         begun = np.repeat(np.cumsum(counts) - counts, counts)
         nth = np.arange(len(places), dtype=np.int64) - begun
         return places, first[places] + nth * self.every
 
-    def _last_end_until(self, time: int) -> int:
-        return (time - self.length - self.offset) // self.every * self.every + (
-            self.offset + self.length
-        )
+    def closing_counts(self, panes: Int64s, since: int, frontier: int) -> Int64s:
+        """For how many of the windows that then close each pane counts."""
+        return self._spans(panes, since, frontier)[1]
 
-    def _first_end_after(self, time: int) -> int:
-        return self._last_end_until(time) + self.every
+    def _spans(self, panes: Int64s, since: int, frontier: int) -> tuple[Int64s, Int64s]:
+        """The end of the first such window of each pane, and the number of windows."""
+        first = np.maximum(self.first_end(panes), self.first_end_after(since))
+        last = np.minimum(self.last_end(panes), self.last_end_until(frontier))
+        return first, np.maximum((last - first) // self.every + 1, 0)
+
+    def last_end_until(self, time: int) -> int:
+        """The end of the last window that ends at or before a time.
+
+        >>> Panes(length=10, every=4).last_end_until(13)
+        10
+        """
+        first = self.offset + self.length
+        return (time - first) // self.every * self.every + first
+
+    def first_end_after(self, time: int) -> int:
+        """The end of the first window that ends after a time."""
+        return self.last_end_until(time) + self.every
 
 
 def _floor(times: Int64s, unit: int, offset: int) -> Int64s:

@@ -1,13 +1,19 @@
-"""Session windows over arrays: intervals that touch become one."""
+"""Session windows over arrays: intervals that overlap become one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from anabranch.operators.order.row_order import Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class SessionGap:
+    """Windows that end when a key has had no row for so long."""
+
+    gap: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +31,16 @@ class Sessions:
 
 
 def merge_sessions(keys: Int64s, starts: Int64s, ends: Int64s) -> Sessions:
-    """The sessions that intervals make up; intervals of one key that meet or overlap are one.
+    """The sessions that intervals make up; intervals of one key that overlap are one.
 
-    A row at *t* is the interval from *t* to *t* plus the gap. So two rows are in one session if
-    they are no further apart than the gap, or rows between them are.
+    A row at *t* is the interval from *t* up to, not including, *t* plus the gap. So two rows are in
+    one session if they are less than the gap apart, or rows between them are. A row at the very end
+    of a session begins another: when the frontier is there, the session is closed already.
 
-    >>> found = merge_sessions(np.array([1, 1, 2, 1]), np.array([0, 9, 9, 30]),
-    ...                        np.array([10, 19, 19, 40]))
+    >>> found = merge_sessions(np.array([1, 1, 2, 1]), np.array([0, 9, 9, 19]),
+    ...                        np.array([10, 19, 19, 29]))
     >>> found.keys.tolist(), found.starts.tolist(), found.ends.tolist()
-    ([1, 1, 2], [0, 30, 9], [19, 40, 19])
+    ([1, 1, 2], [0, 19, 9], [19, 29, 19])
     >>> found.session_of.tolist()
     [0, 0, 2, 1]
     """
@@ -43,7 +50,7 @@ def merge_sessions(keys: Int64s, starts: Int64s, ends: Int64s) -> Sessions:
     by_key, start = keys[order], starts[order]
     reached = _latest_so_far(by_key, ends[order])
     opens = np.ones(len(order), dtype=np.bool_)
-    opens[1:] = (by_key[1:] != by_key[:-1]) | (start[1:] > reached[:-1])
+    opens[1:] = (by_key[1:] != by_key[:-1]) | (start[1:] >= reached[:-1])
     first = np.flatnonzero(opens)
     last = np.append(first[1:], len(order)) - 1
     session_of = np.empty(len(order), dtype=np.int64)
