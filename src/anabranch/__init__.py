@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from anabranch.coordinator.settings import Deadlines, Settings
     from anabranch.dataflow.flow import Dataflow
     from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
+    from anabranch.dataflow.timestamps import ARRIVAL
     from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
     from anabranch.pipeline import Pipeline
     from anabranch.protocol.sinks import Retry
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ARRIVAL",
     "EOF",
     "PAUSE",
     "AnabranchError",
@@ -104,6 +106,7 @@ _MODULES = {
     "MapState": "dataflow.handles",
     "Process": "dataflow.handles",
     "ValueState": "dataflow.handles",
+    "ARRIVAL": "dataflow.timestamps",
     "ArrivingState": "messages",
     "KeyRegister": "messages",
     "LeavingState": "messages",

@@ -208,6 +208,10 @@ class ReadFailed(SourceError, code="source.read_failed"):
     """A source's own code failed while reading."""
 
 
+class MissingTime(SourceError, code="source.missing_time"):
+    """A row has no event time. The step has no effect."""
+
+
 class SinkError(AnabranchError, code="sink"):
     """Output could not be published. It stays staged; nothing is lost."""
 

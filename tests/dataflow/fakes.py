@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.naming import ORD
+from anabranch.dataflow.naming import ORD, TIME
 from anabranch.dataflow.sql.ports import Transformed
 from anabranch.dataflow.stream import Stream
 from anabranch.dataflow.types.schema import parse_schema, to_ddl
@@ -72,18 +72,20 @@ class FakeAnalyzer:
         return pa.schema(fields)
 
     def transform(
-        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
+        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool, timed: bool
     ) -> Transformed | str:
-        made = function(given_to_transform(schema, ordered))
+        made = function(given_to_transform(schema, ordered, timed))
         if isinstance(made, str):
             return made
-        kept = [field for field in made if field.name != ORD]
-        return Transformed(pa.schema(kept), ORD in made.names)
+        kept = [field for field in made if field.name not in (ORD, TIME)]
+        return Transformed(pa.schema(kept), ORD in made.names, timed and TIME in made.names)
 
 
-def given_to_transform(schema: pa.Schema, ordered: bool) -> pa.Schema:
-    """What stands for the DataFrame: the columns, and ``_ord`` where rows have an order."""
-    return schema.append(pa.field(ORD, pa.int64())) if ordered else schema
+def given_to_transform(schema: pa.Schema, ordered: bool, timed: bool) -> pa.Schema:
+    """What stands for the DataFrame: the columns, and ``_ord`` and ``_time`` if rows have them."""
+    own = [pa.field(ORD, pa.int64())] if ordered else []
+    own += [pa.field(TIME, pa.timestamp("us", "UTC"))] if timed else []
+    return pa.schema([*schema, *own])
 
 
 def source(ddl: str = "customer string, amount double, at timestamp") -> Source:

@@ -35,7 +35,9 @@ def test_inputs_of_a_transform_have_an_order_of_one_length() -> None:
     boundary = Boundary(physical, physical.levels[2])
     crossing = Crossing(boundary, Seats((("r2", 0, (0,)),)))
     (outer,) = boundary.transforms
-    texts = [inflow(crossing, outer, edge, "t", by_jvm=edge.producer == 0) for edge in outer.inputs]
+    texts = [
+        inflow(crossing, outer, edge, "t", by_jvm=edge.producer == 0).text for edge in outer.inputs
+    ]
     arrays = [text.partition("array(")[2].partition(")) as _ord")[0] for text in texts]
     assert [len(array.split(", ")) for array in arrays] == [5, 5, 5]
     assert arrays[0].endswith("monotonically_increasing_id(), 0L, 0L")

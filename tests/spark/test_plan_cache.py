@@ -15,11 +15,10 @@ from pyarrow import csv, orc, parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
-from anabranch.records.plan import Plan
 from anabranch.spark.session import open_session
 from anabranch.spark.step.late_rows import AT, PAYLOAD, Blanks
 from anabranch.spark.step.plan_cache import KEPT_PLANS, PlanCache, PlanInputs, ReusablePlan
-from anabranch.spark.step.step_query import StepQueries
+from anabranch.spark.step.step_frame import StepFrame
 from tests.spark.running import completed, eventually, state_of, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -77,9 +76,9 @@ class Query:
     def run(self, plans: PlanCache, partitions: int, *numbers: int) -> DataFrame:
         found = self.found(*numbers)
         given = self.given(found, partitions)
-        frame = plans.frame("shape", given, lambda: self.frame(found, partitions))
-        assert frame is not None
-        return frame
+        planned = plans.frame("shape", given, lambda: self.frame(found, partitions))
+        assert planned is not None
+        return planned.frame
 
 
 def _write(table: pa.Table, path: Path) -> None:
@@ -260,13 +259,13 @@ def test_steps_over_files_of_both_of_sparks_ways_of_reading(tmp_path: Path, lega
 def planned(monkeypatch: pytest.MonkeyPatch) -> Counter[bool]:
     """How many queries of steps Spark has planned, of those with input and of those without."""
     found: Counter[bool] = Counter()
-    frame = StepQueries._frame
+    build = StepFrame.build
 
-    def counting(self: StepQueries, plan: Plan, *rest: Any) -> DataFrame | None:
-        found[any(given.slices for given in plan.inputs)] += 1
-        return frame(self, plan, *rest)
+    def counting(self: StepFrame) -> DataFrame | None:
+        found[any(given.slices for given in self.plan.inputs)] += 1
+        return build(self)
 
-    monkeypatch.setattr(StepQueries, "_frame", counting)
+    monkeypatch.setattr(StepFrame, "build", counting)
     return found
 
 

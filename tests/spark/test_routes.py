@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.spark.session import open_session
+from anabranch.spark.step.late_array import LateArray
 from anabranch.spark.step.plan_cache import PlanInputs, ReusablePlan
-from anabranch.spark.step.routes import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -22,7 +22,7 @@ def session() -> SparkSession:
     return open_session(None)
 
 
-def routed(session: SparkSession, table: Table) -> DataFrame:
+def routed(session: SparkSession, table: LateArray) -> DataFrame:
     """The numbers below ``SIZE``, each in the partition that the table says."""
     functions: Any = session.sparkContext._jvm.org.apache.spark.sql.functions  # type: ignore[union-attr]
     rows: Any = session.createDataFrame([(n,) for n in range(SIZE)], "n int")
@@ -31,7 +31,7 @@ def routed(session: SparkSession, table: Table) -> DataFrame:
 
 
 def test_a_planned_query_reads_what_is_written_before_it_runs(session: SparkSession) -> None:
-    table = Table(session, SIZE)
+    table = LateArray(session, SIZE)
     queries = [routed(session, table).selectExpr("n", "spark_partition_id() as p") for _ in "ab"]
     for query in queries:
         query._jdf.queryExecution().toRdd()
@@ -44,7 +44,7 @@ def test_a_planned_query_reads_what_is_written_before_it_runs(session: SparkSess
 
 
 def test_a_plan_that_is_kept_reads_what_is_written_before_each_run(session: SparkSession) -> None:
-    table = Table(session, SIZE)
+    table = LateArray(session, SIZE)
     report = routed(session, table).selectExpr("n", "spark_partition_id() as p")
     planned = ReusablePlan.of(report, PlanInputs(partitions=(4,)))
     assert planned is not None
@@ -58,7 +58,7 @@ def test_a_plan_that_is_kept_reads_what_is_written_before_each_run(session: Spar
 
 @pytest.mark.parametrize("size", [1, 2, 64, 65, 256])
 def test_a_table_may_have_any_size(session: SparkSession, size: int) -> None:
-    table = Table(session, size)
+    table = LateArray(session, size)
     values = [(7 * place + 3) % size for place in range(size)]
     table.write(values)
     numbers: Any = session.range(size)
@@ -69,4 +69,4 @@ def test_a_table_may_have_any_size(session: SparkSession, size: int) -> None:
 
 def test_every_number_is_written(session: SparkSession) -> None:
     with pytest.raises(AssertionError):
-        Table(session, SIZE).write([0] * (SIZE - 1))
+        LateArray(session, SIZE).write([0] * (SIZE - 1))

@@ -27,8 +27,10 @@ def analyzer(_started_spark: SparkSession) -> SparkAnalyzer:
     return SparkAnalyzer(open_session(None))
 
 
-def asked(analyzer: SparkAnalyzer, function: Any, *, ordered: bool = True) -> Transformed | str:
-    return analyzer.transform(SCHEMA, function, ordered=ordered)
+def asked(
+    analyzer: SparkAnalyzer, function: Any, *, ordered: bool = True, timed: bool = False
+) -> Transformed | str:
+    return analyzer.transform(SCHEMA, function, ordered=ordered, timed=timed)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,28 @@ def test_without_an_order_before_it_there_is_no_ord(analyzer: SparkAnalyzer) -> 
     assert asked(analyzer, looking, ordered=False) == Transformed(SCHEMA, False)
     assert isinstance(asked(analyzer, looking), Transformed)
     assert seen == [["id", "name", "tags"], ["id", "name", "tags", "_ord"]]
+
+
+@pytest.mark.parametrize(
+    ("function", "answer"),
+    [
+        (lambda df: df, Transformed(SCHEMA, True, True)),
+        (lambda df: df.drop("_ord"), Transformed(SCHEMA, False, True)),
+        (lambda df: df.drop("_time"), Transformed(SCHEMA, True, False)),
+        (lambda df: df.withColumn("_time", F.lit(1)), "it changed the column _time"),
+        (lambda df: df.select("*", F.col("_time")), "it changed the column _time"),
+    ],
+)
+def test_times_are_kept_if_they_are_returned(
+    analyzer: SparkAnalyzer, function: Any, answer: Any
+) -> None:
+    assert asked(analyzer, function, timed=True) == answer
+
+
+def test_without_times_a_column_of_that_name_is_the_users_own(analyzer: SparkAnalyzer) -> None:
+    answer = asked(analyzer, lambda df: df.select("_ord", F.lit(1).alias("_time")))
+    assert isinstance(answer, Transformed)
+    assert (to_ddl(answer.columns), answer.timed) == ("_time int not null", False)
 
 
 def raising(df: Any) -> Any:

@@ -108,6 +108,23 @@ class WithColumnsNode(_Node, frozen=True):
     columns: tuple[tuple[str, str], ...]
 
 
+class TimestampsNode(_Node, frozen=True):
+    """Gives rows their event times: those in a column, or, with None, the step's clock.
+
+    Durations are in microseconds. ``lateness_us`` is how far rows may be behind the latest one of
+    their partition. ``idle_us`` is after how long without rows a partition holds nothing back, and
+    ``ahead_us`` how far rows may be ahead of the step's clock; None is never, and any distance.
+    ``on_error`` is what happens to rows without a time.
+    """
+
+    kind = "assign_timestamps"
+    column: str | None
+    lateness_us: int = 0
+    idle_us: int | None = None
+    ahead_us: int | None = None
+    on_error: OnError = "fail"
+
+
 class KeyByNode(_Node, frozen=True):
     """Computes a key beside the row: (name, SQL expression). Does not move rows.
 
@@ -210,6 +227,7 @@ GraphNode: TypeAlias = (
     | UnionNode
     | SelectNode
     | WithColumnsNode
+    | TimestampsNode
     | KeyByNode
     | LocalNode
     | LateNode
@@ -278,6 +296,8 @@ def _text(node: GraphNode) -> str:
             text = ", ".join(f'"{expression}"' for expression in node.expressions)
         case WithColumnsNode():
             text = ", ".join(f'{name}="{expression}"' for name, expression in node.columns)
+        case TimestampsNode():
+            text = "ARRIVAL" if node.column is None else f'"{node.column}"'
         case KeyByNode():
             text = ", ".join(f'"{expression}"' for _, expression in node.keys)
         case _:

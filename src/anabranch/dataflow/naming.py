@@ -14,6 +14,8 @@ from anabranch.errors import InvalidSchema
 RESERVED_PREFIX = "_ab_"
 #: Names the input row of each output row, for functions over batches.
 ORD = "_ord"
+#: The event time of each row, for the user's Spark code.
+TIME = "_time"
 #: Name the key of each row, and the keys to forget, for stateful functions over batches.
 KEY = "_key"
 FORGET = "_forget"

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from anabranch.dataflow import graph as nodes
 from anabranch.dataflow.dead_letters import OnError
-from anabranch.dataflow.durations import TimeToLive, ttl_ns
+from anabranch.dataflow.durations import Duration, TimeToLive, duration_us, ttl_ns
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.graph import GraphNode
 from anabranch.dataflow.handles import Process
 from anabranch.dataflow.order_by import OrderBy, order_columns
 from anabranch.dataflow.sql.sql_text import own_name
+from anabranch.dataflow.timestamps import ARRIVAL, Arrival
 
 if TYPE_CHECKING:
     from anabranch.protocol.sinks import Sink
@@ -130,6 +131,36 @@ class Stream:
         require_text("transform", "a name", name)
         require_function("transform", function)
         return self._then(nodes.TransformNode, name, DriverFunction.of(function))
+
+    def assign_timestamps(
+        self,
+        column: str | Arrival,
+        *,
+        lateness: Duration = "0 seconds",
+        idle: Duration | None = None,
+        ahead: Duration | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Give rows their event times: those in a timestamp column, or ``ab.ARRIVAL``.
+
+        It stands between a source and the first distribution. Every row that gets here counts as
+        progress of time, also if a later operator drops it. ``lateness`` is how far a row may be
+        behind the latest one of its partition. A partition without rows holds everybody back,
+        unless it was silent for ``idle``. A row that is further than ``ahead`` before the clock of
+        its step is late everywhere and moves nothing. A row without a time fails the step, or with
+        ``on_error="dead-letter"`` goes to ``Dataflow.dead_letters``.
+        """
+        if column is not ARRIVAL:
+            require_text("assign_timestamps", "a column, or ARRIVAL,", column)
+        require_on_error("assign_timestamps", on_error)
+        return self._then(
+            nodes.TimestampsNode,
+            None if column is ARRIVAL else column,
+            duration_us("lateness", lateness, least=0),
+            None if idle is None else duration_us("idle", idle),
+            None if ahead is None else duration_us("ahead", ahead, least=0),
+            on_error,
+        )
 
     def key_by(self, /, *columns: str, **named: str) -> Stream:
         """Give rows a key: columns, or named expressions such as ``day="date(at)"``.
@@ -299,6 +330,11 @@ def require_operator(
     require_text(operator, "a name", name)
     require_function(operator, function)
     require_text(operator, "an output schema", output)
+    require_on_error(operator, on_error)
+
+
+def require_on_error(operator: str, on_error: object) -> None:
+    """Raise ``ValueError`` unless this says what happens to rows that cannot be processed."""
     if on_error not in ("fail", "dead-letter"):
         raise ValueError(f'{operator}: on_error is "fail" or "dead-letter", not {on_error!r}')
 

@@ -24,6 +24,7 @@ from anabranch.dataflow.graph import Graph, GraphNode, NamedNode, StatefulNode, 
 from anabranch.dataflow.naming import (
     FRONTIER,
     ORD,
+    TIME,
     column_findings,
     distinct_row,
     name_finding,
@@ -32,6 +33,7 @@ from anabranch.dataflow.naming import (
 from anabranch.dataflow.sql.ports import Analyzer
 from anabranch.dataflow.sql.resolve import Resolver
 from anabranch.dataflow.sql.sql_text import quote
+from anabranch.dataflow.types.event_times import keeps_times, type_timestamps, union_times
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.types.stateful_types import type_stateful
@@ -130,10 +132,10 @@ def _type_single_input(walk: Validation, node: GraphNode) -> TypedNode:
             after = _map_batches(walk, node, after)
         case nodes.TransformNode():
             after = _transform(walk, node, after)
-        case nodes.SelectNode():
-            after = replace(after, row=_select_row(walk, node, before.row))
-        case nodes.WithColumnsNode():
-            after = replace(after, row=_with_columns_row(walk, node, before.row))
+        case nodes.SelectNode() | nodes.WithColumnsNode():
+            after = replace(after, row=_columns_row(walk, node, before.row))
+        case nodes.TimestampsNode():
+            after = type_timestamps(walk, node, after)
         case nodes.KeyByNode():
             after = replace(after, next_key=_key(walk, node, before.row))
         case nodes.DistributeNode():
@@ -171,7 +173,7 @@ def _late(walk: Validation, node: nodes.LateNode) -> TypedNode:
         return replace(given, node=node)
     frontier = Column(FRONTIER, pa.field(FRONTIER, pa.timestamp("us", "UTC")))
     row = RowType((*given.row.columns, frontier), open=given.row.open)
-    return replace(given, node=node, row=row)
+    return replace(given, node=node, row=row, timed=False)
 
 
 def _source_row(walk: Validation, node: nodes.SourceNode) -> RowType:
@@ -200,6 +202,14 @@ def _refusal(node: nodes.SinkNode, row: RowType) -> Finding | None:
     return Finding(
         f"it cannot take these rows: {text}", "Change the columns with .select before it."
     )
+
+
+def _columns_row(
+    walk: Validation, node: nodes.SelectNode | nodes.WithColumnsNode, row: RowType
+) -> RowType:
+    if isinstance(node, nodes.SelectNode):
+        return _select_row(walk, node, row)
+    return _with_columns_row(walk, node, row)
 
 
 def _select_row(walk: Validation, node: nodes.SelectNode, row: RowType) -> RowType:
@@ -275,7 +285,9 @@ def _union(walk: Validation, node: nodes.UnionNode) -> TypedNode:
     walk.report(node, column_findings(tagged))
     after, findings = union_key(inputs, TypedNode(node, row))
     walk.report(node, findings)
-    return after
+    timed, findings = union_times(inputs)
+    walk.report(node, findings)
+    return replace(after, timed=timed)
 
 
 def _map_batches(walk: Validation, node: nodes.MapBatchesNode, after: TypedNode) -> TypedNode:
@@ -293,20 +305,29 @@ def _transform(walk: Validation, node: nodes.TransformNode, after: TypedNode) ->
     assert function is not None
     outside = replace(after, key=None, next_key=None, region=None, row=UNKNOWN_ROW)
     wrong = function_finding(function, TRANSFORM_SIGNATURE)
-    walk.report(node, [_early_key(after), wrong])
-    if after.row.find(ORD) is not None:
-        walk.report(node, [Finding(f'column "{ORD}" names the input row there', "Rename it.")])
-        return outside
+    taken = _taken_names(after)
+    walk.report(node, [_early_key(after), wrong, *taken])
     schema, analyzer = after.row.schema(), walk.resolver.analyzer
-    if wrong is not None or schema is None or analyzer is None:
+    if wrong is not None or taken or schema is None or analyzer is None:
         return outside
-    answer = analyzer.transform(schema, function, ordered=after.ordered)
+    answer = analyzer.transform(schema, function, ordered=after.ordered, timed=after.timed)
     if isinstance(answer, str):
         what = f"function {describe_function(function)} cannot be used: {answer}"
         walk.report(node, [Finding(what, "Correct the function: it gets a step's rows.")])
         return outside
     row = new_row(walk, node, RowType.of(answer.columns).columns, after.row)
-    return replace(outside, row=row, ordered=answer.ordered)
+    timed = keeps_times(walk, node, answer)
+    return replace(outside, row=row, ordered=answer.ordered, timed=timed)
+
+
+def _taken_names(given: TypedNode) -> list[Finding]:
+    """The columns whose names a transform's own columns have."""
+    findings = []
+    if given.row.find(ORD) is not None:
+        findings.append(Finding(f'column "{ORD}" names the input row there', "Rename it."))
+    if given.timed and given.row.find(TIME) is not None:
+        findings.append(Finding(f'column "{TIME}" is the event time there', "Rename it."))
+    return findings
 
 
 def _early_key(after: TypedNode) -> Finding | None:

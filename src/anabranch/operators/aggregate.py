@@ -8,9 +8,11 @@ and their state are in ``operators/aggregates``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.rules import carried_columns, order_matters
@@ -26,6 +28,8 @@ from anabranch.records.layout import nullable
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_chunk
 from anabranch.runs.rows import Groups, group_keys
+
+T = TypeVar("T", np.int64, np.bool_)
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -66,7 +70,8 @@ class Aggregate(msgspec.Struct, frozen=True):
     """The operator: its columns and its output schema.
 
     If rows carry their order, functions see them in that order, and an output row has the smallest
-    order of its group.
+    order of its group. It has the latest of their event times, and counts as made by notifications
+    if all of them were.
     """
 
     name: str
@@ -129,7 +134,18 @@ class Aggregate(msgspec.Struct, frozen=True):
         if rows.order is not None:
             order = rows.order.smallest(groups.order, groups.starts)
         keys = pa.Table.from_batches([groups.keys])
-        return Rows(pa.Table.from_arrays(columns, schema=self.output), groups.hashes, keys, order)
+        values = pa.Table.from_arrays(columns, schema=self.output)
+        times = None if rows.times is None else _by_group(np.maximum, rows.times, groups)
+        fired = None if rows.fired is None else _by_group(np.logical_and, rows.fired, groups)
+        return Rows(values, groups.hashes, keys, order, times, fired)
+
+
+def _by_group(function: np.ufunc, column: npt.NDArray[T], groups: Groups) -> npt.NDArray[T]:
+    """The rows of each group reduced to one value."""
+    if not len(groups):
+        return column[:0]
+    reduced: npt.NDArray[T] = function.reduceat(column[groups.order], groups.starts)
+    return reduced
 
 
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:

@@ -12,13 +12,17 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
+from anabranch.dataflow.types.schema import type_to_ddl
 from anabranch.operators.order.row_order import READER_COLUMNS
-from anabranch.plan.physical import Edge, Level, Physical, Transform
+from anabranch.plan.physical import Edge, Level, Physical, SeenBy, TimeAssignment, Transform
 from anabranch.records.plan import Plan
 from anabranch.records.shares import seat_numbers
 
 PREFIX = "_ab_"
 PART, TO, FROM, HASH, NOTE = (PREFIX + name for name in ("part", "to", "from", "hash", "note"))
+TIME, FIRED, CLOCK = (PREFIX + name for name in ("time", "fired", "clock"))
+"""Event time in microseconds, whether notifications made the row, and the step's clock."""
+_TIME_TYPES = {TIME: pa.int64(), FIRED: pa.bool_()}
 NOTE_MARK = 0
 """The value of ``to`` and ``from`` in rows that carry a note."""
 SOURCE_SHIFT = 32
@@ -87,7 +91,30 @@ class Boundary(msgspec.Struct, frozen=True):
         needed = [t.given for t in self.transforms if t.given is not None]
         if self.digits is not None:
             needed.append(self.digits)
+        if any(each.seen_by is SeenBy.PARTITION for each in self.assignments()):
+            needed.append(0)
         return order_names(max(needed)) if needed else []
+
+    @property
+    def times(self) -> list[str]:
+        """The columns of event time that rows for the level have."""
+        return _time_columns(self.edges)
+
+    def made_times(self, producers: Sequence[int]) -> list[str]:
+        """The columns of event time that rows of these producers have as they leave Python."""
+        given = [e for e in self._every_edge() if e.producer in producers and e.assignment is None]
+        return _time_columns(given)
+
+    def assignments(self, producer: int | None = None) -> list[TimeAssignment]:
+        """Where rows get their times here, all of them or those of one producer."""
+        every = self._every_edge()
+        edges = every if producer is None else [e for e in every if e.producer == producer]
+        found = [edge.assignment for edge in edges if edge.assignment is not None]
+        return list(dict.fromkeys(found))
+
+    def _every_edge(self) -> list[Edge]:
+        """The edges that cross here, and those to transforms before the level."""
+        return [*self.edges, *(edge for each in self.transforms for edge in each.inputs)]
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -132,7 +159,7 @@ class Boundary(msgspec.Struct, frozen=True):
 
     def arriving_schema(self) -> pa.Schema:
         """The schema of the rows that the level's tasks get."""
-        fields = [pa.field(PART, pa.int32()), *_reserved(TO, self.order)]
+        fields = [pa.field(PART, pa.int32()), *_reserved(TO, self.order, self.times)]
         for edge in self.edges:
             fields += [pa.field(key_name(edge, i), c.type) for i, c in enumerate(edge.keys)]
             fields += [pa.field(value_name(edge, i), c.type) for i, c in enumerate(edge.columns)]
@@ -144,7 +171,8 @@ class Boundary(msgspec.Struct, frozen=True):
 
     def emitted_schema(self, producers: Sequence[int]) -> pa.Schema:
         """The schema in which Python tasks emit the rows of these producers."""
-        fields = [pa.field(PART, pa.int32()), *_reserved(FROM, self.made_order)]
+        times = self.made_times(producers)
+        fields = [pa.field(PART, pa.int32()), *_reserved(FROM, self.made_order, times)]
         for producer in producers:
             keys = self.carried_keys(producer)
             fields += [pa.field(made_key_name(producer, i), c.type) for i, c in enumerate(keys)]
@@ -193,11 +221,22 @@ def _is_fixed(kind: pa.DataType) -> bool:
     return any(is_such(kind) for is_such in fixed)
 
 
-def _reserved(mark: str, order: Sequence[str]) -> list[pa.Field]:
+def null_time(column: str) -> str:
+    """SQL for the column of event time of rows that have none."""
+    return f"cast(null as {type_to_ddl(_TIME_TYPES[column])}) as {column}"
+
+
+def _time_columns(edges: Sequence[Edge]) -> list[str]:
+    wanted = {TIME: any(e.timed for e in edges), FIRED: any(e.fired for e in edges)}
+    return [name for name, is_wanted in wanted.items() if is_wanted]
+
+
+def _reserved(mark: str, order: Sequence[str], times: Sequence[str]) -> list[pa.Field]:
     return [
         pa.field(mark, pa.int32()),
         pa.field(HASH, pa.int64()),
         *(pa.field(name, pa.int64()) for name in order),
+        *(pa.field(name, _TIME_TYPES[name]) for name in times),
         pa.field(NOTE, pa.binary()),
     ]
 

@@ -34,6 +34,7 @@ from anabranch.plan.physical import (
     Relay,
     Transform,
 )
+from anabranch.plan.timed_paths import TimedPaths
 
 UNKEYED = "-unkeyed"
 """The group of operators without a region; it is not a valid region name."""
@@ -49,6 +50,7 @@ class _Lowering:
         self._typed = typed
         self._graph = typed.graph
         self._row_paths = RowPaths(typed.graph, lambda node: typed.region(node) is not None)
+        self._times = TimedPaths(typed, self._row_paths)
         self._needs_order: dict[int, bool] = {}
 
     def physical(self) -> Physical:
@@ -100,27 +102,32 @@ class _Lowering:
             tuple(self._inflow(node, place, path) for place, path in paths),
             self._input_digits(id) if self._typed.ordered(node.inputs[0]) else None,
             self._typed.ordered(id),
+            self._typed.timed(id),
         )
 
     def _inflow(self, transform: TransformNode, place: int, path: RowPath) -> Edge:
+        timed = self._times.timed(transform.id)
         return Edge(
             id=place,
             producer=path.producer,
             consumer=transform.id,
-            chain=path.chain,
+            chain=self._times.chain(path),
             columns=self._typed.schema(transform.inputs[0]),
             ordered=self._typed.ordered(transform.inputs[0]),
             digits=self._output_digits(path.producer),
+            timed=timed,
+            fired=timed and self._times.fired(path.producer),
         )
 
     def _edge(self, number: int, consumer: int, place: int, path: RowPath) -> Edge:
         ordered = self._ordered(consumer)
         earlier = self._row_paths.paths[consumer][:place]
+        timed = self._times.timed(consumer)
         return Edge(
             id=number,
             producer=path.producer,
             consumer=consumer,
-            chain=path.chain,
+            chain=self._times.chain(path),
             region=self._region_name(consumer),
             distributes=path.distribution is not None,
             columns=self._columns(consumer, path),
@@ -129,6 +136,8 @@ class _Lowering:
             ordered=ordered,
             digits=self._output_digits(path.producer) if ordered else 0,
             way=sum(other.producer == path.producer for other in earlier),
+            timed=timed,
+            fired=timed and self._times.fired(path.producer),
         )
 
     def _columns(self, consumer: int, path: RowPath) -> pa.Schema:
@@ -187,6 +196,7 @@ class _Lowering:
             else:
                 after = self._row_paths.after(consumer)
                 needed = self._uses_order(consumer) or any(map(self._ordered, after))
+                needed = needed or self._times.told_apart(consumer)
             self._needs_order[consumer] = needed
         return self._needs_order[consumer]
 

@@ -27,19 +27,25 @@ from anabranch.dataflow.graph import (
     SourceNode,
     SplitNode,
     StatefulNode,
+    TimestampsNode,
     TransformNode,
     UnionNode,
     WhereNode,
     WithColumnsNode,
 )
-from anabranch.plan.physical import ChainNode, Relay, TaskNode, UnionBranch
+from anabranch.plan.physical import Relay, TaskNode, UnionBranch
+
+PathNode = (
+    WhereNode | SplitNode | SelectNode | WithColumnsNode | TimestampsNode | KeyByNode | UnionBranch
+)
+"""What is on the way between two tasks."""
 
 
 class RowPath(msgspec.Struct, frozen=True):
     """The path from a producer to a consumer: its Catalyst chain and its distribution, if any."""
 
     producer: int
-    chain: tuple[ChainNode, ...] = ()
+    chain: tuple[PathNode, ...] = ()
     distribution: int | None = None
 
 
@@ -153,7 +159,7 @@ class RowPaths:
                     path = replace(path, distribution=node.id)
             case LocalNode():
                 pass
-            case WhereNode() | SplitNode() | SelectNode() | WithColumnsNode():
+            case WhereNode() | SplitNode() | SelectNode() | WithColumnsNode() | TimestampsNode():
                 path = replace(path, chain=(node, *path.chain))
             case KeyByNode():
                 if path.distribution is not None and not keyed:

@@ -10,6 +10,7 @@ from sources, tasks and other transforms, and produces rows for edges as a sourc
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import ClassVar
 
 import msgspec
@@ -34,6 +35,37 @@ class UnionBranch(msgspec.Struct, frozen=True):
         return self.node.id
 
 
+class SeenBy(Enum):
+    """Who sees how far the event times of an input have come."""
+
+    READER = "reader"
+    """Python's read tasks: the times are those of the source's own rows."""
+    PARTITION = "partition"
+    """Spark, for each partition of the source."""
+    SOURCE = "source"
+    """Spark, for the source as a whole."""
+
+
+class TimeAssignment(msgspec.Struct, frozen=True):
+    """An ``assign_timestamps`` on the way of one source's rows, and the name of that input."""
+
+    kind: ClassVar[str] = "assign_timestamps"
+    node: nodes.TimestampsNode
+    input: str
+    source: str
+    seen_by: SeenBy
+
+    @property
+    def id(self) -> int:
+        """The id of the ``assign_timestamps``."""
+        return self.node.id
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether times depend on the clock of the step."""
+        return self.node.column is None or self.node.ahead_us is not None
+
+
 class Relay(msgspec.Struct, frozen=True):
     """Passes rows to a deeper level, for a union whose inputs differ in depth."""
 
@@ -47,6 +79,7 @@ ChainNode = (
     | nodes.WithColumnsNode
     | nodes.KeyByNode
     | UnionBranch
+    | TimeAssignment
 )
 """What Catalyst runs between two tasks."""
 
@@ -60,7 +93,8 @@ class Edge(msgspec.Struct, frozen=True):
     ``columns`` are the value columns on arrival. ``keys`` is empty if the consumer needs no key.
     ``arguments`` is a final projection (column name, SQL) for consumers that take values computed
     from the row; None for others. ``digits`` is the number of order digits that rows carry. ``way``
-    numbers the edges between the same two operators.
+    numbers the edges between the same two operators. ``timed``: rows bring their event times along;
+    ``fired``: some of them may be made by notifications.
     """
 
     id: int
@@ -75,12 +109,20 @@ class Edge(msgspec.Struct, frozen=True):
     keys: pa.Schema = NO_COLUMNS
     arguments: tuple[tuple[str, str], ...] | None = None
     way: int = 0
+    timed: bool = False
+    fired: bool = False
 
     @property
     def place(self) -> str:
         """The name under which its rows are counted."""
         further = f".{self.way}" if self.way else ""
         return f"edge {self.producer}-{self.consumer}{further}"
+
+    @property
+    def assignment(self) -> TimeAssignment | None:
+        """Where its rows get the times that they bring along; None if they have them before."""
+        found = (node for node in self.chain if isinstance(node, TimeAssignment))
+        return next(found, None) if self.timed else None
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -105,7 +147,7 @@ class Transform(msgspec.Struct, frozen=True):
 
     It merges its ``inputs``, whose consumer it is. ``given`` is the number of order digits in the
     ``_ord`` that the function gets, None if it gets none. ``ordered``: the function returns
-    ``_ord``, and its rows have one digit more.
+    ``_ord``, and its rows have one digit more. ``timed``: it returns ``_time``.
     """
 
     id: int
@@ -113,6 +155,12 @@ class Transform(msgspec.Struct, frozen=True):
     inputs: tuple[Edge, ...]
     given: int | None
     ordered: bool
+    timed: bool = False
+
+    @property
+    def fired(self) -> bool:
+        """Whether notifications may have made some of its rows."""
+        return self.timed and any(edge.fired for edge in self.inputs)
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -153,6 +201,13 @@ class Physical(msgspec.Struct, frozen=True):
     def region(self, name: str) -> Region:
         """The region of that name."""
         return next(region for region in self.regions if region.name == name)
+
+    def assignments(self) -> tuple[TimeAssignment, ...]:
+        """Where rows get event times that somebody uses."""
+        edges = [edge for level in self.levels for edge in level.inputs]
+        edges += [edge for transform in self.transforms for edge in transform.inputs]
+        found = [edge.assignment for edge in edges if edge.assignment is not None]
+        return tuple(dict.fromkeys(found))
 
     def leaving(self, level: int) -> tuple[Edge, ...]:
         """The edges from this level to the next; none for the last level."""

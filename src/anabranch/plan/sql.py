@@ -22,22 +22,26 @@ from anabranch.dataflow.sql.sql_text import (
 )
 from anabranch.dataflow.types.schema import type_to_ddl
 from anabranch.plan.boundary import (
+    FIRED,
     FROM,
     HASH,
     NOTE,
     NOTE_MARK,
     PART,
+    TIME,
     TO,
     Boundary,
     Seats,
     key_name,
     made_key_name,
     made_value_name,
+    null_time,
     order_names,
     producer_mark,
     value_name,
 )
-from anabranch.plan.physical import ChainNode, Edge, UnionBranch
+from anabranch.plan.physical import ChainNode, Edge, SeenBy, TimeAssignment, Transform, UnionBranch
+from anabranch.plan.time_sql import CutQuery, Cuts, time_text
 from anabranch.records.bins import HASH_BITS, bin_bits
 
 _KEY = "_ab_key{}"
@@ -49,31 +53,39 @@ def bin_text(bins: int) -> str:
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """A boundary with the seats of one placement, which together determine the SQL."""
+    """A boundary with the seats of one placement, which together determine the SQL.
+
+    ``partitions`` is the number of partitions of sources whose times Spark tells apart.
+    """
 
     boundary: Boundary
     seats: Seats
+    partitions: dict[str, int] = {}
 
-    def from_source(self, source: int, table: str) -> str:
+    def from_source(self, source: int, table: str) -> CutQuery:
         """Select the rows of a JVM source for the first level."""
         boundary = self.boundary
         edges = boundary.producers()[source]
         raw = boundary.physical.schemas[source].names
-        reader = boundary.order[:2]
+        reader, times = boundary.order[:2], boundary.times
         columns = {name: name for name in raw}
         if len(edges) == 1:
-            rows = f"(select *, {edges[0].id} as {TO} from {table})"
+            added = ", ".join([f"{edges[0].id} as {TO}", *map(null_time, times)])
+            rows = f"(select *, {added} from {table})"
         else:
             columns = {name: made_value_name(source, i) for i, name in enumerate(raw)}
             renamed = [f"{quote(name)} as {made}" for name, made in columns.items()]
             numbers = ", ".join(str(edge.id) for edge in edges)
-            copied = ", ".join([*reader, *renamed, f"explode(array({numbers})) as {TO}"])
+            to = f"explode(array({numbers})) as {TO}"
+            copied = ", ".join([*reader, *renamed, to, *map(null_time, times)])
             rows = f"(select {copied} from {table})"
-        rows, packed = self._run_chains(rows, edges, columns, reader)
+        cuts = Cuts(self.partitions)
+        rows, packed = self._run_chains(rows, edges, columns, [*reader, *times], cuts)
         made = {boundary.order[2]: "monotonically_increasing_id()"} if reader else {}
-        return self._select_arriving(rows, [*packed, *reader], made)
+        text = self._select_arriving(rows, [*packed, *reader, *times], made)
+        return CutQuery(text, tuple(cuts.made))
 
-    def from_transform(self, transform: int, table: str) -> str:
+    def from_transform(self, transform: int, table: str) -> CutQuery:
         """Select the rows of a transform for the level after it."""
         boundary = self.boundary
         edges = boundary.producers()[transform]
@@ -84,46 +96,56 @@ class Crossing(msgspec.Struct, frozen=True):
         if physical.transform(transform).ordered:
             own = order_names(physical.digits[transform])
             order = [name for name in boundary.order if name in own]
+        given = transformed_times(physical.transform(transform))
+        missing = [null_time(name) for name in boundary.times if name not in given]
         numbers = ", ".join(str(edge.id) for edge in edges)
         to = numbers if len(edges) == 1 else f"explode(array({numbers}))"
-        rows = f"(select *, {to} as {TO} from {table})"
-        rows, packed = self._run_chains(rows, edges, columns, order)
-        return self._select_arriving(rows, [*packed, *order], {})
+        rows = f"(select *, {', '.join([f'{to} as {TO}', *missing])} from {table})"
+        cuts, kept = Cuts(self.partitions), [*order, *boundary.times]
+        rows, packed = self._run_chains(rows, edges, columns, kept, cuts)
+        text = self._select_arriving(rows, [*packed, *kept], {})
+        return CutQuery(text, tuple(cuts.made))
 
     def _run_chains(
-        self, rows: str, edges: Sequence[Edge], columns: dict[str, str], order: list[str]
+        self, rows: str, edges: Sequence[Edge], columns: dict[str, str], kept: list[str], cuts: Cuts
     ) -> tuple[str, list[str]]:
         """Run the chains of all edges of one table; returns the rows and their columns."""
         packed: list[str] = []
         for edge in edges:
             later = [] if edge is edges[-1] else list(columns.values())
-            kept = [TO, *order, *packed, *later]
-            rows = self.run_chain(rows, edge, columns, kept, guarded=len(edges) > 1)
+            beside = [TO, *kept, *packed, *later]
+            rows = self.run_chain(rows, edge, columns, beside, cuts, guarded=len(edges) > 1)
             packed += _packed_names(edge)
         return rows, packed
 
-    def from_tasks(self, producers: Sequence[int], table: str) -> str:
+    def from_tasks(self, emitted: Sequence[int], table: str) -> CutQuery:
         """Select the rows that Python tasks emitted for the next level.
 
-        ``producers`` are those whose rows the level gets. Rows for a transform alone are left out;
-        notes are kept.
+        ``emitted`` are the producers in the table. Rows for a transform alone are left out; notes
+        are kept.
         """
         boundary = self.boundary
+        producers = [producer for producer in emitted if producer in boundary.producers()]
         if any(producer not in producers for producer in boundary.transform_producers()):
             marks = ", ".join(map(str, [NOTE_MARK, *map(producer_mark, producers)]))
             table = f"(select * from {table} where {FROM} in ({marks}))"
-        reserved = [PART, HASH, *boundary.order, NOTE]
-        rows = f"(select *, {self._destination(producers)} as {TO} from {table})"
+        given = boundary.made_times(emitted)
+        missing = [null_time(name) for name in boundary.times if name not in given]
+        reserved = [PART, HASH, *boundary.order, *boundary.times, NOTE]
+        added = ", ".join([f"{self._destination(producers)} as {TO}", *missing])
+        rows = f"(select *, {added} from {table})"
         edges = [e for producer in producers for e in boundary.producers()[producer]]
-        packed: list[str] = []
+        apart = partition_columns(edges, boundary.order)
+        cuts, packed = Cuts(self.partitions), list[str]()
         for place, edge in enumerate(edges):
             names = boundary.physical.schemas[edge.producer].names
             columns = {name: made_value_name(edge.producer, i) for i, name in enumerate(names)}
             later = dict.fromkeys(e.producer for e in edges[place + 1 :])
-            kept = [TO, *reserved, *packed, *self._made_data(list(later))]
-            rows = self.run_chain(rows, edge, columns, kept, guarded=True)
+            kept = [TO, *reserved, *apart, *packed, *self._made_data(list(later))]
+            rows = self.run_chain(rows, edge, columns, kept, cuts, guarded=True)
             packed += _packed_names(edge)
-        return self._select_arriving(rows, [*packed, *reserved], {})
+        text = self._select_arriving(rows, [*packed, *reserved], {})
+        return CutQuery(text, tuple(cuts.made))
 
     def controls(self, table: str, part: str, message: str) -> str:
         """Select the messages of a table as notes, each with its partition."""
@@ -210,7 +232,14 @@ class Crossing(msgspec.Struct, frozen=True):
         return names
 
     def run_chain(
-        self, rows: str, edge: Edge, columns: dict[str, str], kept: list[str], *, guarded: bool
+        self,
+        rows: str,
+        edge: Edge,
+        columns: dict[str, str],
+        kept: list[str],
+        cuts: Cuts,
+        *,
+        guarded: bool,
     ) -> str:
         """Run an edge's chain, which puts the result into the edge's own columns.
 
@@ -218,7 +247,7 @@ class Crossing(msgspec.Struct, frozen=True):
         through; all others are dropped. ``guarded``: the table holds rows of other edges too.
         """
         keys = self.boundary.carried_keys(edge.producer)
-        chain = _Chain(rows, edge, kept, guarded, columns, keys)
+        chain = _Chain(rows, edge, kept, guarded, columns, keys, cuts)
         for node in edge.chain:
             chain.run(node, self.boundary.physical.schemas[node.id])
         return chain.close()
@@ -235,9 +264,11 @@ class _Chain:
         guarded: bool,
         columns: dict[str, str],
         carried_keys: pa.Schema,
+        cuts: Cuts,
     ) -> None:
         """Bring the producer's columns into scope under the user's names."""
         self._rows, self._edge, self._kept, self._guarded = rows, edge, kept, guarded
+        self._cuts = cuts
         self._keys: list[str] = []
         self._names, self._source = list(columns), columns
         if not edge.distributes and len(edge.keys):
@@ -270,6 +301,8 @@ class _Chain:
                 self._select(dict(zip(schema.names, values, strict=True)))
             case KeyByNode():
                 self._key(node)
+            case TimeAssignment():
+                self._assign(node)
 
     def close(self) -> str:
         """Put the result into the edge's own columns."""
@@ -334,6 +367,37 @@ class _Chain:
             made.append(f"cast({value} as {type_to_ddl(column.type)}) as {_KEY.format(place)}")
         self._replace([*(quote(self._source[name]) for name in self._names), *made])
         self._keys = [_KEY.format(i) for i in range(len(made))]
+
+    def _assign(self, assignment: TimeAssignment) -> None:
+        """Give rows their times, if anybody uses them, and have them watched."""
+        column = assignment.node.column
+        if column is not None and assignment.node.on_error == "dead-letter":
+            self._where(f"{quote(column)} is not null")
+        if not self._edge.timed:
+            return
+        if assignment.needs_clock:
+            self._rows = self._cuts.with_clock(self._edge, assignment, self._rows)
+        time = time_text(assignment, self._names)
+        if self._guarded:
+            time = f"case when {TO} = {self._edge.id} then {time} else {TIME} end"
+        fixed = dict.fromkeys([*self._kept, *self._keys])
+        beside = [f"{time} as {TIME}" if name == TIME else name for name in fixed]
+        columns = [quote(self._source[name]) for name in self._names]
+        rows = f"(select {', '.join([*beside, *columns])} from {self._rows})"
+        self._rows = self._cuts.watched(self._edge, assignment, rows, guarded=self._guarded)
+
+
+def transformed_times(transform: Transform) -> list[str]:
+    """The columns of event time that a transform's rows have."""
+    return [TIME, *([FIRED] if transform.fired else [])] if transform.timed else []
+
+
+def partition_columns(edges: Sequence[Edge], there: Sequence[str]) -> list[str]:
+    """The column that tells partitions apart, if some edge needs it and it is not there."""
+    found = (edge.assignment for edge in edges)
+    needed = any(each is not None and each.seen_by is SeenBy.PARTITION for each in found)
+    name = order_names(0)[0]
+    return [name] if needed and name not in there else []
 
 
 def _value(text: str, kind: pa.DataType) -> str:

@@ -1,8 +1,9 @@
-"""The SQL around a transform: its input with ``_ord``, its output without.
+"""The SQL around a transform: its input with ``_ord`` and ``_time``, its output without.
 
 The user's function sees a row's order columns as one opaque value. The value it returns with each
 row is split into columns again, and a hash of the row's content is added as one more digit. So the
-order of rows with equal ``_ord`` depends only on the rows (R9).
+order of rows with equal ``_ord`` depends only on the rows (R9). ``_ord`` also says whether
+notifications made the row.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from __future__ import annotations
 import pyarrow as pa
 
 from anabranch.dataflow.naming import ORD
+from anabranch.dataflow.naming import TIME as USER_TIME
 from anabranch.dataflow.sql.sql_text import quote, sql_literal
 from anabranch.dataflow.types.schema import COLLATION
 from anabranch.operators.order.row_order import READER_COLUMNS
 from anabranch.plan.boundary import (
+    FIRED,
     FROM,
     SOURCE_SHIFT,
+    TIME,
     UNNUMBERED,
     made_value_name,
+    null_time,
     order_names,
     producer_mark,
     value_name,
 )
 from anabranch.plan.physical import Edge, Physical, Transform
-from anabranch.plan.sql import Crossing
+from anabranch.plan.sql import Crossing, partition_columns, transformed_times
+from anabranch.plan.time_sql import CutQuery, Cuts
 
 ORD_TYPE = pa.struct([("at", pa.list_(pa.int64()))])
 """The type of ``_ord``, which no column of the user's has by accident."""
@@ -32,13 +38,17 @@ _NULL_ORD = (
     f"transform {{}}: a row has NULL in {ORD}: return each row with the {ORD} of its input row, "
     f"or drop the column {ORD} to give up the order"
 )
+_NULL_TIME = (
+    f"transform {{}}: a row has NULL in {USER_TIME}: return each row with the {USER_TIME} of its "
+    f"input row, or drop the column {USER_TIME} to give up event times"
+)
 _MICROSECONDS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 
 
 def inflow(
     crossing: Crossing, transform: Transform, edge: Edge, table: str, *, by_jvm: bool
-) -> str:
-    """Select the rows of one input of a transform, under the user's names, with ``_ord``.
+) -> CutQuery:
+    """Select the rows of one input of a transform, under the user's names, with our columns.
 
     ``by_jvm``: the table is a source that the JVM reads.
     """
@@ -54,31 +64,46 @@ def inflow(
         parts = _file_order(physical, edge, order)
     else:
         rows = f"(select * from {table} where {FROM} = {producer_mark(edge.producer)})"
-    made = crossing.run_chain(rows, edge, columns, order, guarded=False)
+    if edge.assignment is not None:
+        rows = f"(select *, {null_time(TIME)} from {rows})"
+    times = [name for name, is_there in ((TIME, edge.timed), (FIRED, edge.fired)) if is_there]
+    cuts, kept = Cuts(crossing.partitions), [*order, *times, *partition_columns([edge], order)]
+    made = crossing.run_chain(rows, edge, columns, kept, cuts, guarded=False)
     given = [
         f"{value_name(edge, i)} as {quote(column.name)}" for i, column in enumerate(edge.columns)
     ]
     if transform.given is not None:
         parts = [*parts, *["0L"] * (transform.given - edge.digits)]
+        if transform.fired:
+            parts.append(f"if({FIRED}, 1L, 0L)" if edge.fired else "0L")
         given.append(f"named_struct('at', array({', '.join(parts)})) as {ORD}")
-    return f"select {', '.join(given)} from {made}"
+    if edge.timed:
+        given.append(f"timestamp_micros({TIME}) as {USER_TIME}")
+    return CutQuery(f"select {', '.join(given)} from {made}", tuple(cuts.made))
 
 
 def outflow(physical: Physical, transform: Transform, table: str) -> str:
     """Select the output of the user's function as rows of a producer."""
     schema = physical.schemas[transform.id]
+    name = getattr(physical.node(transform.id), "name", "")
     made = [
         f"{quote(name)} as {made_value_name(transform.id, i)}"
         for i, name in enumerate(schema.names)
     ]
+    before: list[str] = []
     if transform.ordered:
         assert transform.given is not None
-        name = getattr(physical.node(transform.id), "name", "")
         complaint = sql_literal(_NULL_ORD.format(name))
         *before, last = order_names(transform.given + 1)
         kept = f"coalesce({ORD}, raise_error({complaint}))"
         made += [f"{kept}.at[{i}] as {column}" for i, column in enumerate(before)]
         made.append(f"{content_hash(schema)} as {last}")
+    times = transformed_times(transform)
+    if TIME in times:
+        complaint = sql_literal(_NULL_TIME.format(name))
+        made.append(f"unix_micros(coalesce({USER_TIME}, raise_error({complaint}))) as {TIME}")
+    if FIRED in times:
+        made.append(f"{ORD}.at[{len(before)}] = 1 as {FIRED}")
     return f"select {', '.join(made)} from {table}"
 
 

@@ -9,6 +9,9 @@ from anabranch.messages import Report
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 
+WATCHED = "-watched"
+"""The group of the report on event times that no task saw; it is not a valid region name."""
+
 
 class RetryStep(Exception):
     """A step failed through no fault of its own: a retry may succeed."""
@@ -20,6 +23,7 @@ class DataPlane(Protocol):
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step and return the reports of all its tasks. A failed step has no effect.
 
+        If the plane itself saw event times of the step, there is one more report, of ``WATCHED``.
         Raises the cause of a failure, or ``RetryStep``.
         """
 

@@ -82,7 +82,8 @@ def to_rows(
         *([pa.nulls(len(changed), DUE_ORDER_TYPE)] if layout.dues else []),
     ]
     rows = pa.RecordBatch.from_arrays(columns, schema=layout.schema)
-    return rows if is_ascending(changed.hashes) else rows.take(pa.array(order))
+    in_order = np.array_equal(order, np.arange(len(order)))
+    return rows if in_order else rows.take(pa.array(order))
 
 
 def _optional(layout: Layout, changed: KeyChanges, blob: pa.Array | None) -> list[pa.Array]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from anabranch.records.bins import Mask
 from anabranch.records.layout import Layout
 from anabranch.runs.keys import Index
+from anabranch.runs.sort_pairs import sort_pairs
 from anabranch.runs.sorted_rows import SortedRows
 
 NEVER = np.iinfo(np.int64).max
@@ -24,7 +25,7 @@ def with_due_order(layout: Layout, rows: pa.RecordBatch, offsets: Index) -> pa.R
     """The rows with their due order; ``offsets`` is where each bin begins among them."""
     times = _times(rows.column(layout.expiry_column))
     bins = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    order = np.lexsort((times, bins)) - offsets[bins]
+    order = sort_pairs(bins, times) - offsets[bins]
     columns = list(rows.columns)
     columns[layout.due_column] = pa.array(order.astype(np.int32))
     return pa.RecordBatch.from_arrays(columns, schema=layout.schema)

@@ -217,6 +217,8 @@ def _order_by_hash(hashes: Hashes) -> Index:
     the lowest bits of the hash. Few rows differ only in those bits; a second sort corrects them
     and costs next to nothing on almost sorted rows.
     """
+    if np.all(hashes[1:] >= hashes[:-1]):
+        return np.arange(len(hashes))
     low = np.uint64((1 << max(len(hashes) - 1, 0).bit_length()) - 1)
     packed = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
     packed.sort()

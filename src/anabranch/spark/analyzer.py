@@ -17,7 +17,7 @@ from anabranch.dataflow.types.schema import to_ddl
 from anabranch.spark.failure import quietly, sentence
 from anabranch.spark.jvm import TREE_PATTERN, class_name, java_class
 from anabranch.spark.step.assembly import empty_frame
-from anabranch.spark.step.transforms import ORD_FIELD, analyze_transform, carried_schema
+from anabranch.spark.step.transforms import ORD_FIELD, TIME_FIELD, analyze_transform, carried_schema
 
 _CURRENT_TIME = re.compile(
     r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE
@@ -56,12 +56,13 @@ class SparkAnalyzer:
         return self._objection(asked, texts) or _output_schema(asked, schema, texts)
 
     def transform(
-        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
+        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool, timed: bool
     ) -> Transformed | str:
         """What a function returns for a DataFrame of these columns, or why it cannot be used."""
+        own = [field for field, given in ((ORD_FIELD, ordered), (TIME_FIELD, timed)) if given]
         with quietly():
-            given = self._table(schema.append(ORD_FIELD) if ordered else schema)
-            return analyze_transform(given, function)
+            given = self._table(pa.schema([*schema, *own]))
+            return analyze_transform(given, function, timed=timed)
 
     def _table(self, schema: pa.Schema) -> DataFrame:
         text = to_ddl(schema)

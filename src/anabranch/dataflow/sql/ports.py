@@ -10,10 +10,11 @@ import pyarrow as pa
 
 
 class Transformed(msgspec.Struct, frozen=True):
-    """The result of a transform: its columns, and whether rows keep their ``_ord``."""
+    """The result of a transform: its columns, and whether rows keep ``_ord`` and ``_time``."""
 
     columns: pa.Schema
     ordered: bool
+    timed: bool = False
 
 
 class Analyzer(Protocol):
@@ -40,10 +41,10 @@ class Analyzer(Protocol):
         ...
 
     def transform(
-        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
+        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool, timed: bool
     ) -> Transformed | str:
         """The result of a function over a DataFrame of these columns, or why it cannot be used.
 
-        ``ordered``: the DataFrame also has the column ``_ord``.
+        ``ordered`` and ``timed``: the DataFrame also has the column ``_ord``, or ``_time``.
         """
         ...

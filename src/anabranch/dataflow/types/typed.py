@@ -48,7 +48,7 @@ class TypedNode(msgspec.Struct, frozen=True):
     opened the region; both are None outside a region. ``next_key`` is a key from ``key_by`` that no
     distribution has used yet. ``value`` is the state schema of a ``stateful_map``, None for any
     value. ``aggregates`` are the columns of an ``aggregate``, ``handles`` those of a ``process``.
-    ``ordered``: the order of its rows is known.
+    ``ordered``: the order of its rows is known. ``timed``: its rows have event times.
     """
 
     node: GraphNode
@@ -60,6 +60,7 @@ class TypedNode(msgspec.Struct, frozen=True):
     aggregates: tuple[TypedAggregate, ...] = ()
     handles: tuple[TypedHandle, ...] = ()
     ordered: bool = True
+    timed: bool = False
 
 
 class Typed(msgspec.Struct, frozen=True):
@@ -84,6 +85,10 @@ class Typed(msgspec.Struct, frozen=True):
     def ordered(self, id: int) -> bool:
         """Whether the order of a node's output is known."""
         return self.nodes[id].ordered
+
+    def timed(self, id: int) -> bool:
+        """Whether the rows of a node's output have event times."""
+        return self.nodes[id].timed
 
     def _known(self, id: int, row: RowType) -> pa.Schema:
         schema = row.schema()

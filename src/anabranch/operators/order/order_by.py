@@ -7,6 +7,7 @@ every worker, and rows can be compared with others anywhere downstream (R9).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -47,7 +48,7 @@ class Ordering(msgspec.Struct, frozen=True):
         else:
             columns.append(_content(rows))
             columns.append(digits_of(ranks(columns, len(rows))))  # identical rows
-        return Rows(rows.values, rows.hashes, rows.keys, RowOrder(tuple(columns)))
+        return replace(rows, order=RowOrder(tuple(columns)))
 
 
 def ordering_of(typed: Typed, node: StatefulNode) -> Ordering | None:

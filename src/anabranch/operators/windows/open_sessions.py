@@ -19,10 +19,13 @@ from anabranch.operators.windows.contents import (
 )
 from anabranch.operators.windows.sessions import Sessions, merge_sessions
 from anabranch.operators.windows.shares import KeptRows
-from anabranch.operators.windows.slots import sort_pairs
 from anabranch.records.bins import Mask
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import Groups
+from anabranch.runs.sort_pairs import sort_pairs
+
+NEW = -1
+"""The origin of a session that none of the held ones has become."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +49,8 @@ class SessionRows:
 class OpenSessions:
     """Sessions sorted by key and start; ``touched`` says which of them the step has changed.
 
-    ``keys`` are numbers of keys among those that the step touches.
+    ``keys`` are numbers of keys among those that the step touches. ``origins`` are the places of
+    the held sessions with the same key and start, ``NEW`` for sessions without one.
     """
 
     keys: Int64s
@@ -54,6 +58,7 @@ class OpenSessions:
     ends: Int64s
     state: State
     touched: Mask
+    origins: Int64s
 
     def __len__(self) -> int:
         """The number of sessions."""
@@ -70,6 +75,7 @@ class OpenSessions:
             held.expiry.to_numpy(zero_copy_only=False),
             held.values.columns,
             np.zeros(count, dtype=np.bool_),
+            np.arange(count),
         )
 
     def take(self, chosen: Mask) -> OpenSessions:
@@ -83,6 +89,7 @@ class OpenSessions:
             self.ends[places],
             take_contents(self.state, places),
             self.touched[places],
+            self.origins[places],
         )
 
     def absorb(
@@ -102,6 +109,7 @@ class OpenSessions:
         count, held = len(merged), len(self)
         before = no_contents(contents.state, count)
         touched = np.zeros(count, dtype=np.bool_)
+        origins = np.full(count, NEW)
         if held:
             # Both lists are sorted by key and start, so this does not descend.
             into = merged.session_of[:held]
@@ -109,7 +117,9 @@ class OpenSessions:
             before = put_contents(
                 before, into[first], fold_contents(contents, self.state, first, held)
             )
-            np.logical_or.at(touched, into, self.touched)
+            touched[into[self.touched]] = True
+            same = self.starts[first] == merged.starts[into[first]]
+            origins[into[first[same]]] = self.origins[first[same]]
         into = merged.session_of[held:]
         order = sort_pairs(into, np.arange(len(into)))
         first = np.flatnonzero(begins(into[order]))
@@ -118,7 +128,8 @@ class OpenSessions:
         after = contents.merge(take_contents(before, grown), added)
         touched[grown] = True
         state = put_contents(before, grown, after)
-        return OpenSessions(merged.keys, merged.starts, merged.ends, state, touched), late
+        sessions = OpenSessions(merged.keys, merged.starts, merged.ends, state, touched, origins)
+        return sessions, late
 
     def _ended(self, gap: int, rows: SessionRows, frontier: int) -> Mask:
         """Which rows would be in a session that has ended."""
@@ -144,13 +155,3 @@ class OpenSessions:
             self.ends,
             self.state,
         )
-
-    def among(self, others: OpenSessions) -> Mask:
-        """Which sessions have the key and start of one of the others."""
-        keys = np.concatenate([others.keys, self.keys])
-        starts = np.concatenate([others.starts, self.starts])
-        order = sort_pairs(keys, starts)
-        # Neither list has duplicates, and the order is stable: one of these follows one of others.
-        known = np.zeros(len(order), dtype=np.bool_)
-        known[order] = ~begins(keys[order], starts[order])
-        return known[len(others) :]

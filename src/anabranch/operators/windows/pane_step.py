@@ -31,8 +31,9 @@ from anabranch.operators.windows.contents import (
 from anabranch.operators.windows.pane_table import PaneTable, Touched, all_panes, touched_panes
 from anabranch.operators.windows.panes import Panes
 from anabranch.operators.windows.shares import KeptRows, due_shares, replace_rows
-from anabranch.operators.windows.slots import key_numbers, slots_of, sort_pairs
+from anabranch.operators.windows.slots import key_numbers, slots_of
 from anabranch.operators.windows.window_rows import changed_rows, closed_rows
+from anabranch.runs.sort_pairs import sort_pairs
 
 MERGED_PANES = 500_000
 """About how many panes of closing windows are merged at a time."""
@@ -92,10 +93,9 @@ class PaneStep:
         A changed sliding window needs its other panes too.
         """
         slots = slots_of(rows, self.panes.pane_of(times_of(rows)))
-        since = self.frontier.since
         if self.emits_changes and self.panes.every < self.panes.length:
-            return all_panes(slots, self.state, self.contents.state, since)
-        return touched_panes(slots, self.state, since)
+            return all_panes(slots, self.state, self.contents.state, self.frontier.since)
+        return touched_panes(slots, self.state, self.frontier.since)
 
     def _closing(self, table: PaneTable, touched: Touched) -> Int64s:
         """Those of the touched panes that count for a window that closes in this step."""

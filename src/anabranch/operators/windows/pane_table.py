@@ -23,9 +23,10 @@ from anabranch.operators.windows.contents import (
 )
 from anabranch.operators.windows.panes import Panes
 from anabranch.operators.windows.shares import KeptRows
-from anabranch.operators.windows.slots import RowSlots, sort_pairs
+from anabranch.operators.windows.slots import RowSlots
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges, identity
+from anabranch.runs.sort_pairs import sort_pairs
 
 START = "start"
 

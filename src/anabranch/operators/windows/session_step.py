@@ -23,7 +23,7 @@ from anabranch.operators.windows.arrivals import (
     too_far,
 )
 from anabranch.operators.windows.contents import Contents, KeyedWindows, time_column
-from anabranch.operators.windows.open_sessions import OpenSessions, SessionRows
+from anabranch.operators.windows.open_sessions import NEW, OpenSessions, SessionRows
 from anabranch.operators.windows.sessions import SessionGap
 from anabranch.operators.windows.shares import KeptRows, concat_kept, due_shares, replace_rows
 from anabranch.operators.windows.window_rows import closed_rows
@@ -113,7 +113,9 @@ class SessionStep:
         """The changes from the sessions before the step to those after it."""
         touched = sessions.take(sessions.touched)
         # What ended by the frontier is gone by itself.
-        absorbed = held.take((held.ends > self.frontier.until) & ~held.among(sessions))
+        is_absorbed = held.ends > self.frontier.until
+        is_absorbed[sessions.origins[sessions.origins != NEW]] = False
+        absorbed = held.take(is_absorbed)
         if not len(touched) and not len(absorbed):
             return None
         rows = concat_kept(touched.rows(groups), absorbed.rows(groups))
@@ -126,15 +128,15 @@ class SessionStep:
             pa.RecordBatch.from_arrays([time_column(rows.starts)], names=[START]),
             pa.array(rows.dues),
         )
-        return StateChanges(changed, np.append(self._present(groups, held, touched), gone[gone]))
+        return StateChanges(changed, np.append(self._present(groups, touched), gone[gone]))
 
-    def _present(self, groups: Groups, held: OpenSessions, touched: OpenSessions) -> Mask:
+    def _present(self, groups: Groups, touched: OpenSessions) -> Mask:
         """Which sessions have a row in the state, under their key and start.
 
         That of a session that has closed may still be there. It has the start of a new one only if
         a row came after its own time had ended, for a session that others keep open.
         """
-        present = touched.among(held)
+        present: Mask = touched.origins != NEW
         ended = touched.starts + self.sessions.gap <= self.frontier.until
         unsure = np.flatnonzero(ended & ~present)
         if len(unsure):

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.operators.order.row_order import Int64s
+from anabranch.operators.order.row_order import Int64s, begins
+from anabranch.runs.sort_pairs import sort_pairs
+
+_LARGEST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def merge_sessions(keys: Int64s, starts: Int64s, ends: Int64s) -> Sessions:
     """
     if not len(keys):
         return Sessions(keys, starts, ends, keys)
-    order = np.lexsort((starts, keys))
+    order = sort_pairs(keys, starts)
     by_key, start = keys[order], starts[order]
     reached = _latest_so_far(by_key, ends[order])
     opens = np.ones(len(order), dtype=np.bool_)
@@ -62,10 +65,15 @@ def _latest_so_far(keys: Int64s, ends: Int64s) -> Int64s:
     """The latest end up to each place, of the same key; the keys are sorted.
 
     Later keys are made to count for more than any end of an earlier one, so that one running
-    maximum serves all. Ends are ranked first: sums of times could overflow.
+    maximum serves all. If sums of ends would overflow, their ranks are taken.
     """
+    groups = np.cumsum(begins(keys)) - 1
+    least, span = int(ends.min()), int(ends.max()) - int(ends.min()) + 1
+    if int(groups[-1] + 1) * span < _LARGEST:
+        latest = np.maximum.accumulate(groups * span + (ends - least))
+        so_far: Int64s = latest - groups * span + least
+        return so_far
     values, ranks = np.unique(ends, return_inverse=True)
-    _, groups = np.unique(keys, return_inverse=True)
     latest = np.maximum.accumulate(groups * len(values) + ranks)
     found: Int64s = values[latest % len(values)]
     return found

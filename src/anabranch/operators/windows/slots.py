@@ -12,8 +12,7 @@ from anabranch.operators.rows import Rows
 from anabranch.records.bins import Hashes, Mask
 from anabranch.runs.keys import same_keys
 from anabranch.runs.rows import Groups, group_keys
-
-_BITS = 63
+from anabranch.runs.sort_pairs import sort_pairs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,30 +66,6 @@ def slots_of(rows: Rows, panes: Int64s) -> RowSlots:
         starts = np.flatnonzero(begins(groups.group_of_row[order], panes[order]))
     leaders = order[starts]
     return RowSlots(groups, order, starts, groups.group_of_row[leaders], panes[leaders])
-
-
-def sort_pairs(major: Int64s, minor: Int64s) -> Int64s:
-    """The stable order by two numbers.
-
-    Sorting plain numbers is several times faster than sorting an index. So if both numbers and the
-    place fit into one word, that is sorted.
-
-    >>> sort_pairs(np.array([1, 0, 1, 0]), np.array([5, 9, 4, 9])).tolist()
-    [1, 3, 2, 0]
-    """
-    if not len(major):
-        return np.empty(0, dtype=np.int64)
-    low, high = int(minor.min()), int(minor.max())
-    first, last = int(major.min()), int(major.max())
-    place_bits = (len(major) - 1).bit_length()
-    minor_bits = (high - low).bit_length()
-    if (last - first).bit_length() + minor_bits + place_bits > _BITS:
-        return np.lexsort((minor, major)).astype(np.int64, copy=False)
-    packed = ((major - first) << (minor_bits + place_bits)) | ((minor - low) << place_bits)
-    packed |= np.arange(len(packed))
-    packed.sort()
-    order: Int64s = packed & ((1 << place_bits) - 1)
-    return order
 
 
 def key_numbers(hashes: Hashes, keys: pa.RecordBatch) -> Int64s:

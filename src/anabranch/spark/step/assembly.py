@@ -76,6 +76,16 @@ class Assembly:
             self._selected[texts] = scala_seq(self.spark, texts)
         return self._frame(df._jdf.selectExpr(self._selected[texts]))
 
+    def with_column(self, df: DataFrame, name: str, column: Java) -> DataFrame:
+        """The rows with a column of the JVM."""
+        return self._frame(df._jdf.withColumn(name, column))
+
+    def observe(self, df: DataFrame, name: str, aggregates: Sequence[tuple[str, str]]) -> DataFrame:
+        """The rows, over which aggregates, given as SQL and a name, are computed as they pass."""
+        functions = java_class(self._jvm, _FUNCTIONS)
+        first, *rest = (functions.expr(text).alias(alias) for text, alias in aggregates)
+        return self._frame(df._jdf.observe(name, first, scala_seq(self.spark, rest)))
+
     def repartition(self, df: DataFrame, partitions: int, column: Java) -> DataFrame:
         """The rows in the partitions that a column of the JVM names."""
         return self._frame(df._jdf.repartitionById(partitions, column))

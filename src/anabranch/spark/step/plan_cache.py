@@ -18,10 +18,12 @@ from anabranch.spark.jvm import Java, class_name, java_class, scala_items, scala
 from anabranch.spark.session import use_session
 from anabranch.spark.step.assembly import frame_over
 
+COLLECTOR = "CollectMetricsExec"
 EXCHANGE = "ShuffleExchangeExec"
 ROUTED = "ShufflePartitionIdPassThrough"
 KNOWN = frozenset(
     {
+        COLLECTOR,
         EXCHANGE,
         "ColumnarToRowExec",
         "FileSourceScanExec",
@@ -99,6 +101,14 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class _Collector:
+    """Collects what an ``observe`` computes, in every step for itself."""
+
+    node: Java
+    child: _Part
+
+
+@dataclass(frozen=True, slots=True)
 class _Inner:
     """Any other node above an input."""
 
@@ -106,7 +116,15 @@ class _Inner:
     children: tuple[_Part, ...]
 
 
-_Part = _Shared | _Exchange | _Scan | _Rows | _Inner
+_Part = _Shared | _Exchange | _Scan | _Rows | _Collector | _Inner
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFrame:
+    """A query over a copy of a cached plan, with the copy's collectors; None if it has no copy."""
+
+    frame: DataFrame
+    collectors: tuple[Java, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +150,15 @@ class ReusablePlan:
 
     def over(self, given: PlanInputs) -> DataFrame:
         """The same query over other inputs."""
+        return self.planned_over(given).frame
+
+    def planned_over(self, given: PlanInputs) -> PlannedFrame:
+        """The same query over other inputs, with its collectors."""
         # A new node takes its settings from the active session.
         use_session(self.spark)
-        rows = _copy(self.root, self.spark, given).execute()
-        return frame_over(self.spark, rows, self.schema)
+        copy = _Copy(self.spark, given)
+        rows = copy.of(self.root).execute()
+        return PlannedFrame(frame_over(self.spark, rows, self.schema), tuple(copy.collectors))
 
 
 class PlanCache:
@@ -146,36 +169,40 @@ class PlanCache:
 
     def frame(
         self, shape: Hashable, given: PlanInputs | None, make: Callable[[], DataFrame | None]
-    ) -> DataFrame | None:
+    ) -> PlannedFrame | None:
         """The query of this shape over these inputs, from a cached plan or from ``make``.
 
         A plan is cached when its shape comes for the second time: reading it costs as much as
         planning. ``given`` is None if the inputs are not all known.
         """
         if given is None:
-            return make()
+            return _unplanned(make())
         # Spark plans an exchange to a single partition differently.
         shape = (shape, tuple(number == 1 for number in given.partitions))
         kept = self._kept.get(shape, _ShapeState.NEW)
         if isinstance(kept, ReusablePlan):
             self._kept.move_to_end(shape)
-            return kept.over(given)
+            return kept.planned_over(given)
         made = make()
         if kept is _ShapeState.REFUSED or made is None:
-            return made
+            return _unplanned(made)
         if kept is _ShapeState.NEW:
             self._keep(shape, _ShapeState.SEEN)
-            return made
+            return _unplanned(made)
         planned = ReusablePlan.of(made, given)
         self._keep(shape, planned or _ShapeState.REFUSED)
         # The cached plan never runs itself: it would hold on to the results of that run.
-        return made if planned is None else planned.over(given)
+        return _unplanned(made) if planned is None else planned.planned_over(given)
 
     def _keep(self, shape: Hashable, what: ReusablePlan | _ShapeState) -> None:
         self._kept[shape] = what
         self._kept.move_to_end(shape)
         while len(self._kept) > KEPT_PLANS:
             self._kept.popitem(last=False)
+
+
+def _unplanned(frame: DataFrame | None) -> PlannedFrame | None:
+    return None if frame is None else PlannedFrame(frame)
 
 
 class _ShapeState(Enum):
@@ -218,6 +245,8 @@ class _PlanReader:
             parts.append(part)
         if kind == EXCHANGE:
             return self._exchange(node, parts[0], depth)
+        if kind == COLLECTOR:
+            return _Collector(node, parts[0])
         if all(isinstance(part, _Shared) for part in parts):
             return _Shared(node)
         return _Inner(node, tuple(parts))
@@ -258,27 +287,40 @@ class _PlanReader:
         return int(self._identity_of(index))
 
 
-def _copy(part: _Part, spark: SparkSession, given: PlanInputs) -> Java:
-    """Copy a plan over other inputs."""
-    match part:
-        case _Shared(node):
-            return node
-        case _Exchange(node, child, depth, arguments, routes):
-            arguments[0] = _partitioning(routes, given.partitions[depth])
-            arguments[1] = _copy(child, spark, given)
-            return node.makeCopy(arguments)
-        case _Scan(node, (relation, rest), arguments, place):
-            arguments[0] = relation.copy(given.files[place], *rest)
-            return node.makeCopy(arguments)
-        case _Rows(node, arguments, place):
-            arguments[1] = given.rows[place]
-            return node.makeCopy(arguments)
-        # Not ``withNewChildren``, which returns the node itself if the children are equal.
-        case _Inner(node, (child,)):
-            return node.withNewChildInternal(_copy(child, spark, given))
-        case _Inner(node, children):
-            copies = scala_seq(spark, [_copy(child, spark, given) for child in children])
-            return node.withNewChildrenInternal(copies.toIndexedSeq())
+class _Copy:
+    """A copy of a plan over other inputs, and the collectors in it."""
+
+    def __init__(self, spark: SparkSession, given: PlanInputs) -> None:
+        self._spark = spark
+        self._given = given
+        self.collectors: list[Java] = []
+
+    def of(self, part: _Part) -> Java:
+        """Copy a part."""
+        given = self._given
+        copied: Java
+        match part:
+            case _Shared(node):
+                copied = node
+            case _Exchange(node, child, depth, arguments, routes):
+                arguments[0] = _partitioning(routes, given.partitions[depth])
+                arguments[1] = self.of(child)
+                copied = node.makeCopy(arguments)
+            case _Scan(node, (relation, rest), arguments, place):
+                arguments[0] = relation.copy(given.files[place], *rest)
+                copied = node.makeCopy(arguments)
+            case _Rows(node, arguments, place):
+                arguments[1] = given.rows[place]
+                copied = node.makeCopy(arguments)
+            # Not ``withNewChildren``, which returns the node itself if the children are equal.
+            case _Collector(node, child) | _Inner(node, (child,)):
+                copied = node.withNewChildInternal(self.of(child))
+            case _Inner(node, children):
+                copies = scala_seq(self._spark, [self.of(child) for child in children])
+                copied = node.withNewChildrenInternal(copies.toIndexedSeq())
+        if isinstance(part, _Collector):
+            self.collectors.append(copied)
+        return copied
 
 
 def _partitioning(routes: dict[int, Java], partitions: int) -> Java:

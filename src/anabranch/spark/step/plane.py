@@ -19,8 +19,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from anabranch.messages import Report
-from anabranch.protocol.data_plane import RetryStep
+from anabranch.messages import Attempt, ReadTime, Report
+from anabranch.protocol.data_plane import WATCHED, RetryStep
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.shares import members
@@ -90,6 +90,7 @@ class SparkPlane:
             built = time.perf_counter()
             with quietly():
                 rows = query.frame.collect()
+                times = query.watchers.times()
         except (PySparkException, Py4JError) as error:
             if INDETERMINATE in str(error):
                 raise RetryStep("an executor was lost between two shuffles") from error
@@ -98,7 +99,8 @@ class SparkPlane:
         self.timings = {"build": built - started, "job": finished - built}
         if moves is not None and moves.shutdown:
             self._fit(members(plan.placement))
-        return [_decode_report(bytes(row[0])) for row in rows]
+        reports = [_decode_report(bytes(row[0])) for row in rows]
+        return [*reports, times_report(times)] if times else reports
 
     def check_alive(self) -> None:
         """Raise ``JvmDied`` unless Spark's JVM answers."""
@@ -167,3 +169,8 @@ class SparkPlane:
         with contextlib.suppress(Py4JError, OSError):
             if self.spark.sparkContext._jsc is not None:
                 self.spark.sparkContext.cancelJobGroup(self._group)
+
+
+def times_report(times: tuple[ReadTime, ...]) -> Report:
+    """What Spark saw of event times: the same whichever attempts of tasks are used."""
+    return Report(Attempt(0, WATCHED, 0, secrets.token_hex(16)), (), (), (), (), {}, times=times)

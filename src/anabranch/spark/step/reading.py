@@ -18,6 +18,7 @@ from anabranch.operators.control.messaging import Passage
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import PREFIX, Boundary
 from anabranch.plan.controls import messages_for
+from anabranch.plan.physical import SeenBy, TimeAssignment
 from anabranch.protocol.sources import PythonSource, Source, read_by_spark
 from anabranch.records.plan import Plan
 from anabranch.records.slices import Slice
@@ -29,6 +30,7 @@ from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.rows import batches, pack_notes, pack_rows, reader_order
 from anabranch.spark.step.task import TaskSpec
 from anabranch.spark.worker_memory import freeze_long_lived
+from anabranch.task.event_times import LatestTimes
 from anabranch.task.reader import Positions, with_positions
 
 _FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
@@ -50,6 +52,11 @@ class ReadPart(msgspec.Struct, frozen=True):
         return None if isinstance(self.given, bytes) else self.given.first
 
     @property
+    def numbered(self) -> int | None:
+        """The number of its partition; None if that names another partition in every step."""
+        return None if isinstance(self.given, bytes) else self.partition
+
+    @property
     def place(self) -> str:
         """What to call it in an error."""
         place = f"partition {self.partition}"
@@ -69,7 +76,8 @@ class ReadPart(msgspec.Struct, frozen=True):
 class ReadOrder(msgspec.Struct, frozen=True):
     """The order of one read task: which parts of one source to read, and its messages.
 
-    ``next_partitions`` is the number of partitions that hear of its attempt.
+    ``next_partitions`` is the number of partitions that hear of its attempt. ``clock_us`` is the
+    clock of the step, for the times of rows.
     """
 
     producer: int
@@ -78,6 +86,7 @@ class ReadOrder(msgspec.Struct, frozen=True):
     parts: tuple[ReadPart, ...]
     messages: tuple[Message, ...] = ()
     next_partitions: int = 1
+    clock_us: int = 0
 
 
 READ_ORDER = "read_order"
@@ -144,6 +153,7 @@ def read_orders(
             tuple(each),
             messages_for(plan, node.name, worker, ()),
             next_partitions,
+            plan.clock_ns // 1000,
         )
         for worker, each in sorted(dealt.items())
     ]
@@ -165,9 +175,10 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
             attempt = spec.attempt(node.name, order.worker)
             passage = Passage(node.name, order.messages, {node.id: 1})
             read: list[PartitionRead] = []
+            times = LatestTimes(read_assignments(boundary, node.id), order.clock_us)
             for part in order.parts:
                 rows = 0
-                for table in _read(boundary, producers, node, order, part):
+                for table in _read(boundary, producers, node, order, part, times):
                     rows += table.num_rows
                     yield from batches(table)
                 read.append(PartitionRead(node.name, part.partition, rows, part.first))
@@ -175,7 +186,17 @@ def read_task(spec: TaskSpec, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa
                 pass  # Positions are in the plan: a source has no state to take or leave.
             seconds = {"read": time.perf_counter() - started}
             passed = passage.passed({node.id: node.name})
-            report = Report(attempt, (), (), (), (), seconds, passed=passed, read=tuple(read))
+            report = Report(
+                attempt,
+                (),
+                (),
+                (),
+                (),
+                seconds,
+                passed=passed,
+                read=tuple(read),
+                times=times.found(),
+            )
             heard = ((part, encode(attempt)) for part in range(order.next_partitions))
             notes = [(0, encode(report)), *heard]
             yield from batches(pack_notes(boundary, producers, notes))
@@ -191,12 +212,24 @@ def python_producers(boundary: Boundary) -> list[int]:
     ]
 
 
+def read_assignments(boundary: Boundary, source: int) -> list[TimeAssignment]:
+    """Where rows get times that the read tasks of a source see."""
+    found = boundary.assignments(source)
+    return [each for each in found if each.seen_by is SeenBy.READER]
+
+
 def _read(
-    boundary: Boundary, producers: Sequence[int], node: SourceNode, order: ReadOrder, part: ReadPart
+    boundary: Boundary,
+    producers: Sequence[int],
+    node: SourceNode,
+    order: ReadOrder,
+    part: ReadPart,
+    times: LatestTimes,
 ) -> Iterator[pa.Table]:
     advice = "Fix the source and run the pipeline again: it continues with this step."
     with blaming_source(node.name, part.place, advice):
         for batch, positions in part.read(node.source):
             row_order = reader_order(order.number, part.partition, positions)
             values = pa.Table.from_batches([batch])
+            times.see(values, part.numbered)
             yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order))

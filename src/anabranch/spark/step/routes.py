@@ -1,8 +1,6 @@
 """Route rows by bin, with tables that are written after the queries over them are planned.
 
-The owners of bins change with every round of a rescale. In the text of a query, they would make
-Spark plan and compile each of those steps again. So the tables are literals whose content is
-written just before a step runs, like blanks: Spark reads it when it sends out the tasks.
+The owners of bins change with every round of a rescale, and a query outlives them.
 """
 
 from __future__ import annotations
@@ -10,60 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from pyspark.sql import SparkSession
 
 from anabranch.plan.boundary import PART, TO, Boundary, Seats
 from anabranch.plan.sql import bin_text
 from anabranch.records.placed import Assignment
 from anabranch.spark.jvm import Java, java_class
+from anabranch.spark.step.late_array import LateArray
 from anabranch.task.program import Program
-
-_CATALYST = "org.apache.spark.sql.catalyst"
-_COLUMNS = "org.apache.spark.sql.classic.ExpressionUtils"
-
-
-class Table:
-    """A number for each bin, as a column that is the same for every row.
-
-    Only one job at a time may read it: a task that is sent out again takes its current content.
-    """
-
-    def __init__(self, spark: SparkSession, size: int) -> None:
-        jvm: Java = spark._jvm
-        self._begins: int = java_class(jvm, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET
-        self._data: Java = java_class(jvm, f"{_CATALYST}.expressions.UnsafeArrayData")()
-        self._written: list[int] = []
-        self.write([0] * size)
-        kind = java_class(jvm, "org.apache.spark.sql.types.DataType").fromDDL("array<int>")
-        # The literal does not copy the data, so it sees later writes.
-        literal = java_class(jvm, f"{_CATALYST}.expressions.Literal")(self._data, kind)
-        self.column: Java = java_class(jvm, _COLUMNS).column(literal)
-
-    def write(self, values: Sequence[int]) -> None:
-        """Write all numbers with one call: in a rescale many bins change."""
-        assert not self._written or len(values) == len(self._written)
-        if list(values) == self._written:
-            return
-        data = pack_array(values)
-        self._data.pointTo(data, self._begins, len(data))
-        self._written = list(values)
-
-
-def pack_array(values: Sequence[int]) -> bytearray:
-    """Numbers in the memory layout of Spark's ``UnsafeArrayData``.
-
-    The count in 64 bits, a null bit for each number, and the numbers in 32 bits each, padded to
-    words of 64 bits.
-
-    >>> list(pack_array([7, 8, 9]).hex("_", 4).split("_")[-4:])
-    ['07000000', '08000000', '09000000', '00000000']
-    """
-    words = -(-len(values) // 64)
-    count = np.array([len(values)], dtype=np.int64)
-    numbers = np.zeros(len(values) + len(values) % 2, dtype=np.int32)
-    numbers[: len(values)] = values
-    return bytearray(count.tobytes() + bytes(8 * words) + numbers.tobytes())
 
 
 @dataclass
@@ -72,7 +24,7 @@ class Routes:
 
     spark: SparkSession
     program: Program
-    _tables: dict[tuple[int, str], Table] = field(default_factory=dict)
+    _tables: dict[tuple[int, str], LateArray] = field(default_factory=dict)
     _columns: dict[int, Java] = field(default_factory=dict)
 
     def column(self, boundary: Boundary) -> Java:
@@ -99,7 +51,7 @@ class Routes:
         number = functions.expr(bin_text(self.program.bins))
         cases: Java = functions
         for group, edges in boundary.keyed_edges().items():
-            table = Table(self.spark, self.program.bins)
+            table = LateArray(self.spark, self.program.bins)
             self._tables[boundary.level.number, group] = table
             theirs = functions.expr(f"{TO} in ({', '.join(map(str, edges))})")
             cases = cases.when(theirs, table.column.getItem(number))

@@ -15,12 +15,14 @@ from anabranch.messages import Attempt, Control, Report, decode
 from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows
 from anabranch.plan.boundary import (
+    FIRED,
     FROM,
     HASH,
     NOTE,
     NOTE_MARK,
     PART,
     SOURCE_SHIFT,
+    TIME,
     TO,
     UNNUMBERED,
     Boundary,
@@ -65,18 +67,22 @@ def unpack_edge(table: pa.Table, edge: Edge) -> Rows:
     rows = pa.table({"_": pa.nulls(some.num_rows)})
     if values:
         rows = pa.Table.from_arrays(values, schema=_nullable(edge.columns))
-    order = None
+    order, times, fired = None, None, None
     if edge.ordered:
         order = RowOrder(tuple(some.column(n).to_numpy() for n in order_names(edge.digits)))
+    if edge.timed:
+        times = some.column(TIME).to_numpy()
+    if edge.fired:
+        fired = pc.fill_null(some.column(FIRED), False).to_numpy()
     if edge.region is None:
-        return Rows(rows, order=order)
+        return Rows(rows, order=order, times=times, fired=fired)
     hashes = some.column(HASH).to_numpy().view(np.uint64)
     if not len(edge.keys):
-        return Rows(rows, hashes, order=order)
+        return Rows(rows, hashes, order=order, times=times, fired=fired)
     keys = pa.Table.from_arrays(
         [some.column(key_name(edge, i)) for i in range(len(edge.keys))], schema=_nullable(edge.keys)
     )
-    return Rows(rows, hashes, keys, order)
+    return Rows(rows, hashes, keys, order, times, fired)
 
 
 def number_files(order: RowOrder, source: int, tags: Sequence[int]) -> RowOrder:
@@ -96,7 +102,8 @@ def number_files(order: RowOrder, source: int, tags: Sequence[int]) -> RowOrder:
 def number_transformed(order: RowOrder, tags: Mapping[int, Sequence[int]]) -> RowOrder:
     """Like ``number_files``, for rows of a transform: their tags also name the source."""
     first = order.columns[0].copy()
-    left = (first & UNNUMBERED) != 0
+    # What notifications made has a negative order, and comes from no file.
+    left = (first >= 0) & ((first & UNNUMBERED) != 0)
     if not left.any():
         return order
     source_of = (first ^ UNNUMBERED) >> SOURCE_SHIFT
@@ -121,6 +128,10 @@ def pack_rows(boundary: Boundary, producers: Sequence[int], producer: int, rows:
     if rows.order is not None:
         names = boundary.made_order
         given |= {n: pa.array(c) for n, c in zip(names, rows.order.columns, strict=False)}
+    if rows.times is not None:
+        given[TIME] = pa.array(rows.times)
+    if rows.fired is not None:
+        given[FIRED] = pa.array(rows.fired)
     for place in range(len(boundary.carried_keys(producer))):
         assert rows.keys is not None
         given[made_key_name(producer, place)] = rows.keys.column(place)

@@ -14,13 +14,14 @@ from pyspark.sql import functions as F
 
 from anabranch.dataflow.functions import describe_function
 from anabranch.dataflow.graph import SourceNode, TransformNode
-from anabranch.dataflow.naming import ORD
+from anabranch.dataflow.naming import ORD, TIME
 from anabranch.dataflow.sql.ports import Transformed
 from anabranch.dataflow.types.schema import parse_schema
 from anabranch.errors import InvalidSchema, UserFunctionFailed
 from anabranch.operators.error_text import failing_line
 from anabranch.plan.physical import Edge, Transform
 from anabranch.plan.sql import Crossing
+from anabranch.plan.time_sql import CutQuery
 from anabranch.plan.transform_sql import ORD_TYPE, inflow, outflow
 from anabranch.protocol.sources import read_by_spark
 from anabranch.spark.failure import sentence
@@ -37,7 +38,8 @@ from anabranch.spark.step.actions import ActionRefused, refusing_actions
 from anabranch.spark.step.assembly import frame_over
 
 ORD_FIELD = pa.field(ORD, ORD_TYPE)
-_ORD_TEXT = "struct<at:array<bigint>>"
+TIME_FIELD = pa.field(TIME, pa.timestamp("us", "UTC"))
+_OWN_TYPES = {ORD: "struct<at:array<bigint>>", TIME: "timestamp"}
 _AT = "_ab_at"
 _UNORDERED = {
     "GlobalLimit": "limit",
@@ -49,34 +51,45 @@ _UNORDERED = {
 _PICKS = {"First": "first", "Last": "last", "AnyValue": "any_value"}
 
 
-def analyze_transform(given: DataFrame, function: Callable[[Any], Any]) -> Transformed | str:
-    """What a function returns for a DataFrame, or why it cannot be used. Starts no job."""
+def analyze_transform(
+    given: DataFrame, function: Callable[[Any], Any], *, timed: bool
+) -> Transformed | str:
+    """What a function returns for a DataFrame, or why it cannot be used. Starts no job.
+
+    ``timed``: the DataFrame has the column ``_time``; else such a column is the user's own.
+    """
     try:
         with _keep_active_session(given.sparkSession), refusing_actions():
             made = function(given)
     except Exception as error:
         return f"it {_raised(error)}"
-    return _wrong_result(given, made) or _nondeterminism(made) or _columns(made)
+    own = (ORD, TIME) if timed else (ORD,)
+    return _wrong_result(given, made) or _nondeterminism(made) or _columns(made, own)
 
 
-def shared_table(df: DataFrame, partitions: int) -> DataFrame:
+def shared_table(df: DataFrame, partitions: int) -> tuple[DataFrame, Java]:
     """The rows of tasks as a table that any number of queries in one job may read.
 
     The tasks run once: their rows are behind an exchange, and to Catalyst the table is opaque, so
-    that it cannot push a query below the exchange and thereby duplicate it.
+    that it cannot push a query below the exchange and thereby duplicate it. Also gives the
+    execution of what is behind the table.
     """
     at = F.expr(f"cast(pmod(spark_partition_id(), {partitions}) as int)").alias(_AT)
     spread = df.select("*", at).repartitionById(partitions, _AT)
-    rows = spread._jdf.queryExecution().toRdd()
-    return frame_over(df.sparkSession, rows, spread._jdf.schema())
+    execution = spread._jdf.queryExecution()
+    return frame_over(df.sparkSession, execution.toRdd(), spread._jdf.schema()), execution
 
 
 def run_transforms(
-    spark: SparkSession, crossing: Crossing, tables: dict[int, str]
+    spark: SparkSession,
+    crossing: Crossing,
+    tables: dict[int, str],
+    open_cuts: Callable[[CutQuery], str],
 ) -> dict[int, str]:
     """Call the functions of one boundary; the view of each transform that has rows, by its id.
 
-    ``tables`` names the views of the other producers that have rows in this step.
+    ``tables`` names the views of the other producers that have rows in this step. ``open_cuts``
+    makes a query ready and gives its text.
     """
     physical = crossing.boundary.physical
     known = dict(tables)
@@ -84,17 +97,17 @@ def run_transforms(
         fed = [edge for edge in transform.inputs if edge.producer in known]
         if not fed:
             continue
-        texts = [_inflow(crossing, transform, edge, known[edge.producer]) for edge in fed]
+        given = [_inflow(crossing, transform, edge, known[edge.producer]) for edge in fed]
         node = cast("TransformNode", physical.node(transform.id))
         raw, view = f"_ab_given_{transform.id}", f"_ab_transform_{transform.id}"
-        made = _call(node, spark.sql(" union all ".join(texts)))
+        made = _call(node, spark.sql(" union all ".join(map(open_cuts, given))))
         made.createOrReplaceTempView(raw)
         spark.sql(outflow(physical, transform, raw)).createOrReplaceTempView(view)
         known[transform.id] = view
     return {id: view for id, view in known.items() if id not in tables}
 
 
-def _inflow(crossing: Crossing, transform: Transform, edge: Edge, table: str) -> str:
+def _inflow(crossing: Crossing, transform: Transform, edge: Edge, table: str) -> CutQuery:
     node = crossing.boundary.physical.node(edge.producer)
     by_jvm = isinstance(node, SourceNode) and read_by_spark(node.source)
     return inflow(crossing, transform, edge, table, by_jvm=by_jvm)
@@ -178,15 +191,20 @@ def _nondeterminism(made: DataFrame) -> str | None:
     return None
 
 
-def _columns(made: DataFrame) -> Transformed | str:
+def _columns(made: DataFrame, own: Iterable[str]) -> Transformed | str:
+    """What it returned: the user's columns, and which of our ``own`` are among them."""
     names = [name.lower() for name in made.columns]
-    orders = [f.dataType.simpleString() for f in made.schema.fields if f.name.lower() == ORD]
-    if orders not in ([], [_ORD_TEXT]):
-        return f"it changed the column {ORD}"
-    schema = carried_schema(made, [place for place, name in enumerate(names) if name != ORD])
+    kept = {name: names.count(name) for name in own if name in names}
+    for field in made.schema.fields:
+        name = field.name.lower()
+        if name in kept and (kept[name], field.dataType.simpleString()) != (1, _OWN_TYPES[name]):
+            return f"it changed the column {name}"
+    schema = carried_schema(made, [place for place, name in enumerate(names) if name not in kept])
     if isinstance(schema, str):
         return schema
-    return Transformed(schema, bool(orders)) if len(schema) else "it returned no columns"
+    return (
+        Transformed(schema, ORD in kept, TIME in kept) if len(schema) else "it returned no columns"
+    )
 
 
 def carried_schema(df: DataFrame, places: Iterable[int]) -> pa.Schema | str:

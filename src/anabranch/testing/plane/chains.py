@@ -26,7 +26,8 @@ from anabranch.dataflow.graph import (
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.errors import InvalidDataflow, Problem
 from anabranch.operators.rows import Rows
-from anabranch.plan.physical import ChainNode, Edge, Physical, UnionBranch
+from anabranch.plan.physical import Edge, Physical, TimeAssignment, UnionBranch
+from anabranch.task.event_times import has_time, row_times
 from anabranch.task.program import Program
 from anabranch.testing.plane.outside_sources import refused_source
 from anabranch.testing.plane.plain_columns import plain_columns
@@ -38,14 +39,20 @@ from anabranch.testing.plane.plain_sql import (
     plain_value,
 )
 
+PlainNode: TypeAlias = (
+    WhereNode | SplitNode | SelectNode | WithColumnsNode | KeyByNode | UnionBranch
+)
 Change: TypeAlias = Callable[[Rows], Rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """The changes on every edge of a program, by its place, in their order."""
+    """The changes on every edge of a program, by its place, in their order.
 
-    changes: dict[str, tuple[Change, ...]]
+    Event times are not among the changes: they may depend on the clock of a step.
+    """
+
+    changes: dict[str, tuple[Change | TimeAssignment, ...]]
 
     @classmethod
     def of(cls, program: Program) -> Chains:
@@ -67,10 +74,18 @@ class Chains:
             raise InvalidDataflow(physical.graph.name, list(problems.values()))
         return cls(read)
 
-    def run(self, edge: Edge, rows: Rows) -> Rows:
+    def run(self, edge: Edge, rows: Rows, clock_us: int) -> Rows:
         """The rows of an edge's producer as they come to its consumer."""
         for change in self.changes[edge.place]:
-            rows = change(rows)
+            rows = _changed(change, edge, rows, clock_us)
+        return rows
+
+    def timed(self, edge: Edge, rows: Rows, clock_us: int) -> Rows:
+        """The rows of an edge's producer right where they get their times."""
+        for change in self.changes[edge.place]:
+            rows = _changed(change, edge, rows, clock_us)
+            if isinstance(change, TimeAssignment):
+                break
         return rows
 
 
@@ -84,9 +99,22 @@ def hashes_of(keys: pa.Table) -> np.ndarray[Any, Any]:
     return (np.array(small, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
 
 
-def _changes(physical: Physical, edge: Edge, problems: dict[str, Problem]) -> Iterator[Change]:
+def _changed(change: Change | TimeAssignment, edge: Edge, rows: Rows, clock_us: int) -> Rows:
+    if not isinstance(change, TimeAssignment):
+        return change(rows)
+    if change.node.on_error == "dead-letter":
+        rows = rows.take(np.flatnonzero(has_time(change, rows.values)))
+    return replace(rows, times=row_times(change, rows.values, clock_us)) if edge.timed else rows
+
+
+def _changes(
+    physical: Physical, edge: Edge, problems: dict[str, Problem]
+) -> Iterator[Change | TimeAssignment]:
     schema = physical.schemas[edge.producer]
     for node in edge.chain:
+        if isinstance(node, TimeAssignment):
+            yield node
+            continue
         given = schema if isinstance(node, KeyByNode) else physical.schemas[node.id]
         plain = node.node if isinstance(node, UnionBranch) else node
         try:
@@ -108,7 +136,7 @@ def _refuse(
     problems[operator] = Problem(operator, f'"{error.text}" cannot be used: {error}', _ADVICE)
 
 
-def _change(node: ChainNode, edge: Edge, schema: pa.Schema, given: pa.Schema) -> Change:
+def _change(node: PlainNode, edge: Edge, schema: pa.Schema, given: pa.Schema) -> Change:
     """What one operator does to rows of ``schema``, which have the columns ``given`` after it."""
     match node:
         case WhereNode():

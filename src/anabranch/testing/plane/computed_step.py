@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ from anabranch.messages import Attempt, Control, Load, PartitionRead, Report
 from anabranch.operators.rows import Rows
 from anabranch.operators.states import state_shapes
 from anabranch.plan.controls import messages_for
-from anabranch.plan.physical import Group, Level
+from anabranch.plan.physical import Group, Level, SeenBy, TimeAssignment
+from anabranch.protocol.data_plane import WATCHED
 from anabranch.protocol.sources import PythonSource
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import OperatorState
@@ -21,6 +23,7 @@ from anabranch.records.plan import Plan
 from anabranch.records.slices import FileSlice, OffsetSlice, Slice
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.store.disk import Disk, disk, use_disk
+from anabranch.task.event_times import LatestTimes
 from anabranch.task.program import Program
 from anabranch.task.reader import with_positions
 from anabranch.task.region_task import RegionTask, TaskPlace
@@ -36,6 +39,19 @@ from anabranch.testing.plane.step_memo import (
     Role,
     StepMemo,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a slice in one partition; ``numbered`` is its number if it has that in every step."""
+
+    node: SourceNode
+    number: int
+    partition: int
+    part: Slice
+    batches: Iterable[pa.RecordBatch]
+    numbered: int | None = None
+    first: int | None = None
 
 
 class ComputedStep:
@@ -69,7 +85,9 @@ class ComputedStep:
         self._memo = memo
         # Other threads of a pipeline write too, so nothing is recorded that nobody asks for.
         self._recording = Recording(disk()) if recorded else None
-        self._exchange = Exchange(program, chains, {} if memo is None else memo.arrivals)
+        self._clock_us = plan.clock_ns // 1000
+        known = {} if memo is None else memo.arrivals
+        self._exchange = Exchange(program, chains, self._clock_us, known)
 
     def run(self) -> tuple[list[Report], DoneStep]:
         """Run all tasks, level by level."""
@@ -88,7 +106,17 @@ class ComputedStep:
                 token = task if self._memo is not None and task.is_repeatable else None
                 for producer, rows in task.emitted.items():
                     self._exchange.put(producer, rows, token)
-        return reports, DoneStep(tuple(roles), sources)
+        watched = self._watched()
+        return [*reports, *watched], DoneStep(tuple(roles), (*sources, *watched))
+
+    def _watched(self) -> tuple[Report, ...]:
+        """What Spark would see of event times; nothing if there is nothing to see."""
+        edges = [edge for level in self._program.physical.levels for edge in level.inputs]
+        seen = [e for e in edges if e.assignment and e.assignment.seen_by is not SeenBy.READER]
+        times = tuple([time for edge in seen for time in self._exchange.latest(edge)])
+        if not times:
+            return ()
+        return (Report(self._attempts(0, WATCHED, 0), (), (), (), (), {}, times=times),)
 
     def _read(self) -> tuple[Report, ...]:
         """Each partition is read by the worker that it is assigned to."""
@@ -96,46 +124,51 @@ class ComputedStep:
         slices = {given.source: given.slices for given in self._plan.inputs}
         for number, node in enumerate(self._program.physical.sources()):
             read: dict[int, list[PartitionRead]] = {}
+            times: dict[int, LatestTimes] = {}
+            assigned = self._read_assignments(node)
             for place, part in enumerate(slices.get(node.name, ())):
-                for done in self._read_slice(node, number, place, part):
-                    read.setdefault(self._plan.reader(node.name, done.partition), []).append(done)
+                for piece in self._pieces(node, number, place, part):
+                    worker = self._plan.reader(node.name, piece.partition)
+                    seen = times.setdefault(worker, LatestTimes(assigned, self._clock_us))
+                    size = self._put(piece, seen)
+                    # Of files that Spark would read nobody reports anything.
+                    if not isinstance(part, FileSlice):
+                        done = PartitionRead(node.name, piece.partition, size, piece.first)
+                        read.setdefault(worker, []).append(done)
             for worker in sorted(read) or [self._plan.reader(node.name, 0)]:
                 attempt = self._attempts(0, node.name, worker)
                 mine = tuple(read.get(worker, ()))
-                reports.append(Report(attempt, (), (), (), (), {}, read=mine))
+                found = times[worker].found() if worker in times else ()
+                reports.append(Report(attempt, (), (), (), (), {}, read=mine, times=found))
         return tuple(reports)
 
-    def _read_slice(
-        self, node: SourceNode, number: int, place: int, part: Slice
-    ) -> Iterator[PartitionRead]:
-        """Read a slice; of files that Spark would read nobody reports anything."""
+    def _read_assignments(self, node: SourceNode) -> list[TimeAssignment]:
+        """Where rows get times that the read tasks of a source see."""
+        levels = range(1, len(self._program.physical.levels))
+        every = [a for n in levels for a in self._program.boundary(n).assignments(node.id)]
+        return [each for each in dict.fromkeys(every) if each.seen_by is SeenBy.READER]
+
+    def _pieces(self, node: SourceNode, number: int, place: int, part: Slice) -> Iterator[Piece]:
+        """What is read of a slice, partition by partition."""
         if isinstance(part, FileSlice):
-            self._put(node, number, place, part, [read_input_file(node.source, part)])
+            yield Piece(node, number, place, part, [read_input_file(node.source, part)])
         elif isinstance(part, OffsetSlice):
             source = cast("PythonDataSource", node.source)
             for partition, batches in read_offsets_between(node.name, source, part):
-                size = self._put(node, number, partition, part, batches)
-                yield PartitionRead(node.name, partition, size, None)
+                yield Piece(node, number, partition, part, batches)
         else:
             read = cast("PythonSource[Any]", node.source).read
-            size = self._put(node, number, part.partition, part, read(part))
-            yield PartitionRead(node.name, part.partition, size, part.first)
+            yield Piece(node, number, part.partition, part, read(part), part.partition, part.first)
 
-    def _put(
-        self,
-        node: SourceNode,
-        number: int,
-        partition: int,
-        part: Slice,
-        batches: Iterable[pa.RecordBatch],
-    ) -> int:
+    def _put(self, piece: Piece, times: LatestTimes) -> int:
         """Give rows to the exchange, in their order; says how many."""
-        size = 0
-        read = with_positions(batches, node.source.schema, part.first or 0, part.past)
+        size, node, part = 0, piece.node, piece.part
+        read = with_positions(piece.batches, node.source.schema, part.first or 0, part.past)
         for place, (batch, positions) in enumerate(read):
             size += batch.num_rows
-            rows = ordered(batch, number, partition, positions)
-            self._exchange.put(node.id, rows, (node.name, part, partition, place))
+            times.see(batch, piece.numbered)
+            rows = ordered(batch, piece.number, piece.partition, positions)
+            self._exchange.put(node.id, rows, (node.name, part, piece.partition, place))
         return size
 
     def _task(self, level: Level, group: Group, worker: int) -> tuple[DoneTask, Report]:

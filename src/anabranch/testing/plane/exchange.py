@@ -7,21 +7,26 @@ the same ways again and again, so ways that were gone before are remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from anabranch.messages import ReadTime
 from anabranch.operators.order.row_order import RowOrder
 from anabranch.operators.rows import Rows, concat_batches
-from anabranch.plan.physical import Edge
+from anabranch.plan.boundary import SOURCE_SHIFT
+from anabranch.plan.physical import Edge, SeenBy
+from anabranch.plan.timed_paths import MOST_PARTITIONS
 from anabranch.records.bins import BinSet, bin_of
 from anabranch.records.placed import Assignment
+from anabranch.records.times import END_OF_TIME
 from anabranch.task.program import Program
 from anabranch.task.reader import Positions
 from anabranch.testing.plane.chains import Chains
 
+_PARTITION = (1 << SOURCE_SHIFT) - 1
 Bins = np.ndarray[Any, Any]
 T = TypeVar("T")
 
@@ -66,6 +71,7 @@ class Exchange:
 
     program: Program
     chains: Chains
+    clock_us: int
     known: dict[Hashable, Any] = field(default_factory=dict)
     limit: int = 30_000
     _made: dict[int, list[tuple[Rows, Hashable]]] = field(default_factory=dict)
@@ -77,20 +83,50 @@ class Exchange:
     def arriving(self, edge: Edge, share: TaskShare) -> Arrived:
         """The rows that come over an edge to a task."""
         pieces = self._made.get(edge.producer, [])
-        tokens = tuple([token for _, token in pieces])
-        whole = None if None in tokens else (edge.place, tokens)
+        whole = self._name(edge)
 
         def arrived() -> Arrived:
             rows, bins = self._once(whole, lambda: self._all(edge, [rows for rows, _ in pieces]))
             places = share.places(None if share.owned is None else bins, len(rows))
-            mine = _taken(rows, places, ordered=edge.ordered)
+            mine = _taken(edge, rows, places)
             return Arrived(mine, _content(mine))
 
-        return self._once(None if whole is None else (*whole, share.name), arrived)
+        return self._once(None if whole is None else (whole, share.name), arrived)
+
+    def latest(self, edge: Edge) -> Sequence[ReadTime]:
+        """The latest times of an edge's rows where they get them, as Spark would see them."""
+        name = self._name(edge)
+        return self._once(None if name is None else ("latest", name), lambda: self._latest(edge))
+
+    def _latest(self, edge: Edge) -> list[ReadTime]:
+        assignment, pieces = (
+            edge.assignment,
+            [rows for rows, _ in self._made.get(edge.producer, [])],
+        )
+        assert assignment is not None
+        rows = self.chains.timed(edge, self._joined(edge, pieces), self.clock_us)
+        assert rows.times is not None
+        counts = rows.times < END_OF_TIME
+        times = rows.times[counts]
+        if assignment.seen_by is SeenBy.SOURCE or rows.order is None:
+            return [ReadTime(assignment.input, None, int(times.max()))] if len(times) else []
+        numbers = np.minimum(rows.order.columns[0][counts] & _PARTITION, MOST_PARTITIONS - 1)
+        return [
+            ReadTime(assignment.input, int(number), int(times[numbers == number].max()))
+            for number in np.unique(numbers)
+        ]
+
+    def _name(self, edge: Edge) -> Hashable:
+        """What tells the rows of an edge from all others; None if that is not known."""
+        tokens = tuple([token for _, token in self._made.get(edge.producer, [])])
+        if None in tokens:
+            return None
+        timed = edge.assignment is not None and edge.assignment.needs_clock
+        return edge.place, tokens, self.clock_us if timed else None
 
     def _all(self, edge: Edge, pieces: Sequence[Rows]) -> tuple[Rows, Bins | None]:
         """All rows of an edge as its consumer gets them, and their bins."""
-        rows = self.chains.run(edge, self._joined(edge, pieces))
+        rows = self.chains.run(edge, self._joined(edge, pieces), self.clock_us)
         return rows, None if rows.hashes is None else bin_of(rows.hashes, self.program.bins)
 
     def _joined(self, edge: Edge, pieces: Sequence[Rows]) -> Rows:
@@ -98,7 +134,8 @@ class Exchange:
         if not pieces:
             schema = self.program.physical.schemas[edge.producer]
             keys = edge.keys.empty_table() if len(edge.keys) else None
-            return Rows(schema.empty_table(), np.empty(0, dtype=np.uint64), keys)
+            times = np.empty(0, dtype=np.int64) if edge.timed else None
+            return Rows(schema.empty_table(), np.empty(0, dtype=np.uint64), keys, times=times)
         return concat_batches(pieces)
 
     def _once(self, name: Hashable, make: Callable[[], T]) -> T:
@@ -124,14 +161,15 @@ def ordered(batch: pa.RecordBatch, number: int, partition: int, positions: Posit
     return Rows(pa.Table.from_batches([batch]), order=order)
 
 
-def _taken(rows: Rows, places: Bins, *, ordered: bool) -> Rows:
-    numbers = pa.array(places)
-    return Rows(
-        rows.values.take(numbers),
-        None if rows.hashes is None else rows.hashes[places],
-        None if rows.keys is None else rows.keys.take(numbers),
-        None if rows.order is None or not ordered else rows.order.take(places),
+def _taken(edge: Edge, rows: Rows, places: Bins) -> Rows:
+    """The rows at these places, with what an edge carries of them."""
+    carried = replace(
+        rows,
+        order=rows.order if edge.ordered else None,
+        times=rows.times if edge.timed else None,
+        fired=rows.fired if edge.fired else None,
     )
+    return carried.take(places)
 
 
 def _content(rows: Rows) -> Hashable:
@@ -140,4 +178,6 @@ def _content(rows: Rows) -> Hashable:
         tuple([repr(column.to_pylist()) for column in rows.values.columns]),
         None if rows.hashes is None else rows.hashes.tobytes(),
         None if rows.order is None else tuple([part.tobytes() for part in rows.order.columns]),
+        None if rows.times is None else rows.times.tobytes(),
+        None if rows.fired is None else rows.fired.tobytes(),
     )

@@ -39,7 +39,7 @@ class PlainColumns:
         return pa.schema(found)
 
     def transform(
-        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool
+        self, schema: pa.Schema, function: Callable[[Any], Any], *, ordered: bool, timed: bool
     ) -> Transformed | str:
         """Refuse: there is no DataFrame."""
         return "transform needs Spark"

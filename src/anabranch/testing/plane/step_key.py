@@ -41,8 +41,9 @@ class StepKeys:
         """Look at what the operators of a program do."""
         operators = program.operators.values()
         return cls(
-            # Only a time-to-live asks for the time: user's code is not told it.
-            clock=any(layout.expires for layout in program.layouts.values()),
+            # Only a time-to-live and event times ask for the time: user's code is not told it.
+            clock=any(layout.expires for layout in program.layouts.values())
+            or any(each.needs_clock for each in program.physical.assignments()),
             heard=any(isinstance(o, ProcessOperator) and o.handles_messages for o in operators),
         )
 

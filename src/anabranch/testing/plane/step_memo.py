@@ -95,6 +95,9 @@ class DoneTask:
             ),
             report.tallies,
             {},
+            pending=report.pending,
+            wakes=report.wakes,
+            late=report.late,
         )
 
 

@@ -1,0 +1,38 @@
+"""How event time travels through a dataflow: from its sources to every stateful operator."""
+
+from __future__ import annotations
+
+from anabranch.dataflow.graph import NamedNode, ProcessNode, StatefulNode, TimestampsNode
+from anabranch.dataflow.handles import overrides
+from anabranch.dataflow.timestamps import inputs_before, timed_inputs
+from anabranch.dataflow.types.typed import Typed
+from anabranch.protocol.time_graph import GraphOperator, TimeGraph
+
+
+def time_graph(typed: Typed) -> TimeGraph:
+    """The inputs of event time and the operators that it reaches.
+
+    Empty if no rows have times and no operator handles the end: such a dataflow has no frontiers.
+    """
+    graph = typed.graph
+    timed = any(isinstance(node, TimestampsNode) for node in graph.nodes)
+    if not timed and not any(map(_handles_end, graph.stateful())):
+        return TimeGraph()
+    return TimeGraph(
+        timed_inputs(graph),
+        tuple(
+            GraphOperator(node.name, _region(typed, node), inputs_before(graph, node.id))
+            for node in graph.stateful()
+        ),
+    )
+
+
+def _handles_end(node: StatefulNode) -> bool:
+    return isinstance(node, ProcessNode) and overrides(node.process, "on_end")
+
+
+def _region(typed: Typed, node: StatefulNode) -> str:
+    region = typed.region(node.id)
+    opened = None if region is None else typed.graph.node(region)
+    assert isinstance(opened, NamedNode), "a stateful operator is in a region"
+    return opened.name

@@ -1,0 +1,166 @@
+"""Event times on Spark: rows keep theirs, and each step tells how far they have come."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import anabranch as ab
+from anabranch.dataflow.stream import Stream
+from anabranch.protocol.data_plane import WATCHED
+from tests.spark.running import completed, state_of
+from tests.spark.seen_times import SeenTimes, micros
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+ROW = "name string, value bigint, at timestamp"
+SECOND = 1_000_000
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+STEPS = 4
+EACH = 10
+
+Build = Callable[[Stream], Stream]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> SeenTimes:
+    return SeenTimes(monkeypatch)
+
+
+def at(second: float) -> dt.datetime:
+    return START + dt.timedelta(seconds=second)
+
+
+def page(partition: int, start: int, end: int) -> dict[str, Any]:
+    """A row a second; partitions are an hour apart, and rows out of order within ten."""
+    numbers = [start + (3 * (n - start)) % (end - start) for n in range(start, end)]
+    return {
+        "name": [f"n{n % 3}" for n in numbers],
+        "value": numbers,
+        "at": pa.array([at(3600 * partition + n) for n in numbers], pa.timestamp("us", "UTC")),
+    }
+
+
+def generated(partitions: int = 2) -> ab.GeneratorSource:
+    count = partitions * EACH
+    return ab.GeneratorSource(
+        page, ROW, partitions=partitions, rows_per_step=count, rows=STEPS * count
+    )
+
+
+def files(directory: Path, format: str = "parquet", schema: str = ROW) -> ab.FileSource:
+    """One file a step."""
+    directory.mkdir()
+    for step in range(STEPS):
+        table = pa.table(page(0, step * EACH, (step + 1) * EACH))
+        path = directory / f"{step}.{format}"
+        if format == "parquet":
+            pq.write_table(table, path)
+        else:
+            rows = [{**row, "at": row["at"].isoformat()} for row in table.to_pylist()]
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return ab.FileSource(directory, format=format, schema=schema, watch=False, max_files_per_step=1)
+
+
+def total(key: Any, row: Any, state: Any) -> Any:
+    return (key.name, row.value, row.at), (state or 0) + row.value
+
+
+def mapped(stream: Stream, name: str = "total") -> Stream:
+    keyed = stream.key_distribute(f"by-{name}", "name")
+    return keyed.stateful_map(name, total, state="n bigint", output=ROW)
+
+
+def ran(build: Build, source: Any, directory: Path) -> tuple[ab.Pipeline, ab.MemorySink]:
+    flow, sink = ab.Dataflow("times"), ab.MemorySink()
+    build(flow.source("rows", source)).sink("out", sink)
+    return completed(flow, directory / "state"), sink
+
+
+def ends(partition: int = 0) -> list[int | None]:
+    """The latest time of each step."""
+    return [micros(at(3600 * partition + EACH * (n + 1) - 1)) for n in range(STEPS)]
+
+
+def same(df: DataFrame) -> DataFrame:
+    return df
+
+
+def shown(df: DataFrame) -> DataFrame:
+    """The event times as a column."""
+    return df.withColumn("time", F.col("_time"))
+
+
+def known(stream: Stream) -> Stream:
+    """The rows after SQL that keeps all."""
+    return stream.where("value >= 0")
+
+
+def batches(stream: Stream) -> Stream:
+    return stream.map_batches("same", lambda table: table, output=ROW)
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_of_files_spark_sees_the_latest_time_of_each_step(
+    tmp_path: Path, seen: SeenTimes, format: str
+) -> None:
+    source = files(tmp_path / "in", format)
+    pipeline, _ = ran(lambda s: mapped(s.assign_timestamps("at")), source, tmp_path)
+    assert seen.of("rows") == ends()
+    assert seen.groups == {WATCHED}
+    assert sum(state_of(pipeline, "total").values()) == sum(range(STEPS * EACH))
+
+
+@pytest.mark.parametrize(
+    ("build", "group"),
+    [
+        (lambda s: mapped(s.assign_timestamps("at")), "rows"),
+        (lambda s: mapped(s.union(s).assign_timestamps("at")), "rows"),
+        (lambda s: mapped(known(s).assign_timestamps("at")), WATCHED),
+        (lambda s: mapped(batches(s).assign_timestamps("at")), WATCHED),
+        (lambda s: mapped(known(s).assign_timestamps("at").transform("t", same)), WATCHED),
+    ],
+)
+def test_of_what_python_reads_each_partition_is_seen(
+    tmp_path: Path, seen: SeenTimes, build: Build, group: str
+) -> None:
+    ran(build, generated(), tmp_path)
+    assert (seen.of("rows", 0), seen.of("rows", 1)) == (ends(0), ends(1))
+    assert seen.groups == {group}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: mapped(s.transform("t", same).assign_timestamps("at")),
+        lambda s: mapped(s.assign_timestamps("at").transform("t", same)),
+        lambda s: mapped(s.assign_timestamps("at")).transform("t", shown),
+    ],
+)
+def test_beside_transforms_files_are_seen_too(
+    tmp_path: Path, seen: SeenTimes, build: Build
+) -> None:
+    ran(build, files(tmp_path / "in"), tmp_path)
+    assert seen.of("rows") == ends()
+
+
+def test_rows_keep_their_times_through_regions(tmp_path: Path, seen: SeenTimes) -> None:
+    """A transform shows the times that region tasks got, and gave on."""
+
+    def build(stream: Stream) -> Stream:
+        first = mapped(stream.assign_timestamps("at").where("value % 2 = 0"))
+        return mapped(batches(first), "again").transform("shown", shown)
+
+    _, sink = ran(build, generated(), tmp_path)
+    rows = sink.rows()
+    assert len(rows) == STEPS * EACH
+    assert all(row["time"] == row["at"] for row in rows)
