@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 from anabranch.dataflow.types.schema import parse_schema
+from anabranch.records.slices import RangeSlice
 from examples.nexmark import generator as nexmark
+from examples.nexmark.events import EVENT, event_source
 from examples.nexmark.generator import (
     AUCTION,
     BID,
@@ -124,3 +126,46 @@ def test_auctions_end_after_they_begin_and_within_their_horizon() -> None:
 def test_another_seed_gives_other_events() -> None:
     events = first(is_bid, 50)
     assert bids(Nexmark(seed=1), events) != bids(Nexmark(seed=2), events)
+
+
+def read(partition: int, start: int, end: int, *, partitions: int, span: int) -> pa.Table:
+    source = event_source(240, SETTINGS, partitions=partitions, span=span)
+    return pa.Table.from_batches(source.read(RangeSlice(partition, start, end)))
+
+
+@pytest.mark.parametrize(("partitions", "span"), [(1, 1), (4, 1), (4, 10), (2, 60), (3, 80)])
+def test_every_event_is_in_one_partition(partitions: int, span: int) -> None:
+    each = 240 // partitions
+    parts = [
+        pa.concat_tables(
+            read(number, start, start + each // 2, partitions=partitions, span=span)
+            for start in (0, each // 2)
+        )
+        for number in range(partitions)
+    ]
+    for part in parts:
+        times = part["at"].cast(pa.int64()).to_numpy()
+        assert (np.diff(times) >= 0).all()
+    whole = pa.concat_tables(parts).filter(pc.field("bid").is_valid())
+    bidders = sorted(bid["auction"] for bid in whole["bid"].to_pylist())
+    assert bidders == sorted(bids(SETTINGS, first(is_bid, 240))["auction"].to_pylist())
+
+
+def test_partitions_that_are_read_alike_are_a_span_apart() -> None:
+    ahead = [read(number, 0, 1, partitions=4, span=20)["at"][0].value for number in range(4)]
+    assert np.diff(ahead).tolist() == [20 * 1_000_000 // SETTINGS.rate] * 3
+
+
+def test_an_event_is_of_one_kind() -> None:
+    made = read(0, 0, 100, partitions=1, span=1)
+    assert made.schema.types == parse_schema(EVENT).types
+    events = np.arange(100)
+    for kind, (mine, make, _) in zip(("person", "auction", "bid"), KINDS, strict=True):
+        assert made[kind].is_valid().to_pylist() == mine(events).tolist()
+        rows = make(SETTINGS, first(mine, 100)).to_pylist()
+        assert made[kind].drop_null().to_pylist() == rows
+
+
+def test_events_that_cannot_be_dealt_out_evenly_are_refused() -> None:
+    with pytest.raises(ValueError, match="100 events are not dealt out evenly"):
+        event_source(100, partitions=3, span=10)
