@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from anabranch.dataflow.flow import Dataflow
     from anabranch.dataflow.handles import ListState, MapState, Process, ValueState
     from anabranch.dataflow.timestamps import ARRIVAL
+    from anabranch.dataflow.windows import session, sliding, tumbling
     from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
     from anabranch.pipeline import Pipeline
     from anabranch.protocol.sinks import Retry
@@ -92,6 +93,9 @@ __all__ = [
     "ValueState",
     "__version__",
     "run",
+    "session",
+    "sliding",
+    "tumbling",
 ]
 
 # Every name is imported when it is first used: a command that needs none of them starts at once.
@@ -107,6 +111,9 @@ _MODULES = {
     "Process": "dataflow.handles",
     "ValueState": "dataflow.handles",
     "ARRIVAL": "dataflow.timestamps",
+    "session": "dataflow.windows",
+    "sliding": "dataflow.windows",
+    "tumbling": "dataflow.windows",
     "ArrivingState": "messages",
     "KeyRegister": "messages",
     "LeavingState": "messages",

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch import ARRIVAL
+from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.dataflow.flow import Dataflow
-from anabranch.dataflow.graph import TimestampsNode
+from anabranch.dataflow.graph import TimestampsNode, UntimedNode
 from anabranch.dataflow.naming import ORD, TIME
 from anabranch.dataflow.stream import Stream
 from anabranch.dataflow.timestamps import inputs_before, timed_inputs
@@ -293,3 +294,24 @@ def test_behind_a_union_each_source_is_an_input_of_its_own() -> None:
     second.sink("out", sink())
     assert inputs(flow) == [("orders", "orders", True), ("more", "more", True)]
     assert before(flow) == {"m": ("orders", "more"), "m2": ("m", "orders", "more")}
+
+
+def dead_letter(stream: Stream, column: str = "at") -> Stream:
+    return stream.assign_timestamps(column, on_error="dead-letter")
+
+
+def test_rows_without_a_time_have_a_way_to_the_dead_letters() -> None:
+    flow, stream = orders()
+    flow.dead_letters("letters", sink())
+    dead_letter(stream.where("amount > 0")).sink("out", sink())
+    dead_letter(stream).sink("again", sink())
+    found = validate(flow.graph(), ANALYZER)
+    untimed = [node for node in found.graph.nodes if isinstance(node, UntimedNode)]
+    assert [found.schema(node.id) for node in untimed] == [DEAD_LETTER_SCHEMA] * 2
+    letters = [each for each in found.graph.sinks() if each.letters and each.inputs]
+    assert [each.name for each in letters] == ["orders-untimed", "orders-untimed-2"]
+    assert [found.graph.node(each.inputs[0]) for each in letters] == untimed
+
+
+def test_dead_letters_must_go_somewhere() -> None:
+    assert report(chain(dead_letter), ANALYZER) == [(ASSIGN, "its dead letters go nowhere")]

@@ -2,48 +2,45 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.operators.aggregate import AggregateColumn, Argument
-from anabranch.operators.timed import TimedResult
 from anabranch.operators.windows import pane_step
 from anabranch.operators.windows.panes import Panes
 from anabranch.operators.windows.sessions import SessionGap
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
-from anabranch.runs.compaction import LIMITS, CompactionLimits
-from anabranch.runs.due import NEVER
-from tests.operators.timed_harness import TimedHarness
+from anabranch.runs.compaction import CompactionLimits
 from tests.operators.window_model import (
     KEYS,
+    Event,
     ModelWindow,
     Step,
     Windows,
-    by_repr,
     cut,
     cuts,
     in_time,
-    late_numbers,
     model_of,
-    output_tuples,
-    rows_of,
     scripts,
     some_panes,
     some_sessions,
-    with_empty_steps,
+)
+from tests.operators.window_plays import (
+    COMPACTIONS,
+    TIME,
+    WORKERS,
+    Row,
+    by_repr,
+    check_closed_windows,
+    check_empty_steps,
+    check_placement,
+    play,
 )
 
-TIME = pa.timestamp("us", tz="UTC")
 VALUE, NUMBER = Argument("v", pa.int64(), "v"), Argument("number", pa.int64(), "number")
 COLUMNS = (
     AggregateColumn("n", "count", (), (), pa.int64(), "count(*)"),
@@ -60,81 +57,31 @@ OUTPUT = pa.schema(
         ("rows", pa.list_(pa.int64())),
     ]
 )
-WORKERS = st.sampled_from([1, 2, 5])
-RESTLESS = CompactionLimits(young_bytes=0, fan_out=2, run_limit=2, small_rows=0)
-EVERY_WINDOW = st.one_of(some_panes(), some_sessions)
+ANY_WINDOWS = some_panes() | some_sessions
+CHANGES = st.booleans()
 
 
 def operator(windows: Windows, *, changes: bool = False) -> WindowedAggregate:
+    changes = changes and isinstance(windows, Panes)
     return WindowedAggregate("counts", windows, COLUMNS, KEYS, OUTPUT, changes)
 
 
-def expected(window: ModelWindow) -> tuple[Any, ...]:
+def expected(window: ModelWindow) -> list[Row]:
     values = [event.value for event in window.rows if event.value is not None]
     total = sum(values) if values else None
     numbers = tuple(event.number for event in window.rows)
-    return (window.key, window.start, window.end, len(window.rows), total, numbers)
-
-
-@dataclass
-class Played:
-    """What came out of a script: for each step, the output in its order and the late rows."""
-
-    output: list[list[tuple[Any, ...]]]
-    late: list[list[int]]
-
-    @property
-    def rows(self) -> list[tuple[Any, ...]]:
-        return [row for step in self.output for row in step]
-
-
-def play(
-    windows: Windows,
-    steps: Sequence[Step],
-    *,
-    workers: int = 1,
-    changes: bool = False,
-    shuffle: int = 0,
-    limits: CompactionLimits = LIMITS,
-) -> Played:
-    generator = np.random.default_rng(shuffle)
-    played = Played([], [])
-    with tempfile.TemporaryDirectory() as directory:
-        made = operator(windows, changes=changes)
-        harness = TimedHarness(
-            made, made.shapes, KEYS, Path(directory), workers=workers, limits=limits
-        )
-        for step in steps:
-            arrival = generator.permutation(len(step.fired) + len(step.data))
-            result = harness.step(rows_of(step, arrival.tolist()), step.until)
-            check(result, step)
-            played.output.append(output_tuples(result.output))
-            played.late.append(late_numbers(result.late))
-        assert harness.scan("counts") == [], "at the end of time nothing is left"
-        assert (harness.holds == NEVER).all()
-    return played
-
-
-def check(result: TimedResult, step: Step) -> None:
-    rows = result.output
-    if rows is not None:
-        assert rows.times is not None
-        ends = rows.values.column("window_end").cast(pa.int64()).to_numpy()
-        assert (rows.times == ends - 1).all()
-        assert rows.values.schema == OUTPUT
+    count = len(window.rows)
+    return [(window.key, window.start, window.end, count, total, numbers, window.end - 1)]
 
 
 @settings(max_examples=50)
-@given(EVERY_WINDOW, scripts(), WORKERS, st.integers(0, 99), st.sampled_from([LIMITS, RESTLESS]))
+@given(ANY_WINDOWS, scripts(), WORKERS, st.integers(0, 99), COMPACTIONS)
 def test_every_window_comes_out_once_when_it_closes(
     windows: Windows, steps: list[Step], workers: int, shuffle: int, limits: CompactionLimits
 ) -> None:
-    played = play(windows, steps, workers=workers, shuffle=shuffle, limits=limits)
-    model = model_of(windows)
-    for step, output, late in zip(steps, played.output, played.late, strict=True):
-        wanted = model.step(step)
-        assert by_repr(output) == by_repr(map(expected, wanted.closed))
-        assert late == sorted(event.number for event in wanted.late)
+    check_closed_windows(
+        operator(windows), windows, steps, expected, workers=workers, shuffle=shuffle, limits=limits
+    )
 
 
 @settings(max_examples=50)
@@ -142,76 +89,139 @@ def test_every_window_comes_out_once_when_it_closes(
 def test_changes_come_out_at_once_and_closing_windows_not_again(
     windows: Panes, steps: list[Step], workers: int, shuffle: int
 ) -> None:
-    played = play(windows, steps, workers=workers, changes=True, shuffle=shuffle)
+    played = play(operator(windows, changes=True), steps, workers=workers, shuffle=shuffle)
     model = model_of(windows)
     for step, output, late in zip(steps, played.output, played.late, strict=True):
         wanted = model.step(step)
         changed = [*wanted.changed_by_fired, *wanted.changed]
-        assert by_repr(output) == by_repr(map(expected, changed))
+        assert by_repr(output) == by_repr(row for each in changed for row in expected(each))
         assert late == sorted(event.number for event in wanted.late)
 
 
-CHANGES = st.booleans()
-
-
 @settings(max_examples=30)
-@given(EVERY_WINDOW, scripts(), WORKERS, CHANGES, st.data())
+@given(ANY_WINDOWS, scripts(), CHANGES, st.data())
 def test_r9_neither_workers_nor_arrival_nor_compaction_change_anything(
-    windows: Windows, steps: list[Step], workers: int, changes: bool, data: st.DataObject
+    windows: Windows, steps: list[Step], changes: bool, data: st.DataObject
 ) -> None:
-    changes = changes and isinstance(windows, Panes)
-    alone = play(windows, steps, changes=changes)
-    shuffle = data.draw(st.integers(0, 99))
-    limits = data.draw(st.sampled_from([LIMITS, RESTLESS]))
-    assert alone == play(
-        windows, steps, workers=workers, changes=changes, shuffle=shuffle, limits=limits
-    )
+    check_placement(operator(windows, changes=changes), steps, data)
 
 
 @settings(max_examples=30)
-@given(EVERY_WINDOW, scripts(), CHANGES, st.data())
+@given(ANY_WINDOWS, scripts(), CHANGES, st.data())
 def test_empty_steps_change_nothing_but_the_step_in_which_a_result_appears(
     windows: Windows, steps: list[Step], changes: bool, data: st.DataObject
 ) -> None:
-    changes = changes and isinstance(windows, Panes)
-    where = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
-    plain = play(windows, steps, changes=changes)
-    more = play(windows, with_empty_steps(steps, where), changes=changes)
-    assert plain.rows == more.rows
-    assert list(chain(*plain.late)) == list(chain(*more.late))
+    check_empty_steps(operator(windows, changes=changes), steps, data)
 
 
 @settings(max_examples=30)
-@given(some_panes(), in_time(), st.data())
+@given(ANY_WINDOWS, in_time(), st.data())
 def test_other_steps_give_the_same_windows_if_no_row_is_late(
-    windows: Panes, steps: list[Step], data: st.DataObject
+    windows: Windows, steps: list[Step], data: st.DataObject
 ) -> None:
     events = [event for step in steps for event in step.data]
     others = cut(events, data.draw(cuts(len(events))))
-    one, other = play(windows, steps), play(windows, others)
-    assert by_repr(one.rows) == by_repr(other.rows)
-    assert one.late == [[] for _ in steps]
-    assert other.late == [[] for _ in others]
-
-
-@settings(max_examples=30)
-@given(some_sessions, in_time(), st.data())
-def test_other_steps_give_the_same_sessions_if_no_row_is_late(
-    windows: SessionGap, steps: list[Step], data: st.DataObject
-) -> None:
-    events = [event for step in steps for event in step.data]
-    others = cut(events, data.draw(cuts(len(events))))
-    one, other = play(windows, steps), play(windows, others)
-    # In what order rows of merged sessions are seen depends on when they merge.
-    plain = [[(*row[:-1], sorted(row[-1])) for row in played.rows] for played in (one, other)]
-    assert by_repr(plain[0]) == by_repr(plain[1])
-    assert not any(one.late + other.late)
+    played = [play(operator(windows), script) for script in (steps, others)]
+    rows = [each.rows for each in played]
+    if isinstance(windows, SessionGap):
+        # In what order the rows of merged sessions are seen depends on when they merge.
+        rows = [[(*row[:5], sorted(row[5])) for row in each] for each in rows]
+    assert by_repr(rows[0]) == by_repr(rows[1])
+    assert not any(each.all_late for each in played)
 
 
 @settings(max_examples=15)
 @given(some_panes(), scripts())
 def test_panes_are_merged_some_at_a_time(windows: Panes, steps: list[Step]) -> None:
-    whole = play(windows, steps)
+    whole = play(operator(windows), steps)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pane_step, "MERGED_PANES", 3)
-        assert play(windows, steps) == whole
+        assert play(operator(windows), steps) == whole
+
+
+def row(key: str | None, time: int, number: int) -> Event:
+    return Event(key, time, number, number)
+
+
+END = 1 << 62
+
+
+def windows_of(windows: Windows, *steps: Step, changes: bool = False) -> list[list[Any]]:
+    """What each step outputs: key, start, end and rows of the windows."""
+    played = play(operator(windows, changes=changes), [*steps, Step(END)])
+    return [[(r[0], r[1], r[2], r[5]) for r in output] for output in played.output]
+
+
+def test_a_row_below_the_frontier_counts_while_its_window_is_open() -> None:
+    steps = (Step(0, (), (row("a", 1, 1),)), Step(9, (), (row("a", 2, 2),)))
+    assert windows_of(Panes(10, 10), *steps) == [[], [], [("a", 0, 10, (1, 2))]]
+
+
+def test_a_late_row_of_a_sliding_window_counts_for_those_that_are_open() -> None:
+    steps = (Step(0, (), (row("a", 1, 1),)), Step(10, (), (row("a", 2, 2),)))
+    closing = [[("a", -5, 5, (1,)), ("a", 0, 10, (1,))], []]
+    assert windows_of(Panes(10, 5), *steps) == [[], *closing]
+    steps = (Step(0, (), (row("a", 1, 1),)), Step(5, (), (row("a", 2, 2),)))
+    assert windows_of(Panes(10, 5), *steps) == [[], [("a", -5, 5, (1,))], [("a", 0, 10, (1, 2))]]
+
+
+def test_the_data_of_a_step_comes_after_its_frontier() -> None:
+    """Were it before, this row would be in the window, and an empty step would change that."""
+    step = Step(10, (), (row("a", 9, 2),))
+    made = play(operator(Panes(10, 10)), [Step(0, (), (row("a", 1, 1),)), step, Step(END)])
+    assert made.late == [[], [2], []]
+    assert [r[5] for r in made.rows] == [(1,)]
+
+
+def test_fired_rows_come_before_the_frontier_and_are_not_late() -> None:
+    steps = [Step(0, (), (row("a", 1, 1),)), Step(10, (row("a", 9, 2), row("b", 9, 3))), Step(END)]
+    made = play(operator(Panes(10, 10)), steps)
+    assert by_repr(r[5] for r in made.rows) == [(1, 2), (3,)]
+    assert made.all_late == []
+
+
+def test_a_session_that_another_has_absorbed_does_not_fire() -> None:
+    first = Step(0, (), (row("a", 0, 1), row("a", 12, 2)))
+    bridge = Step(0, (), (row("a", 6, 3),))
+    assert windows_of(SessionGap(8), first, bridge) == [[], [], [("a", 0, 20, (1, 2, 3))]]
+    # Also if a fired row bridges them in the step in which the first would close.
+    fired = Step(8, (row("a", 6, 3),))
+    assert windows_of(SessionGap(8), first, fired) == [[], [], [("a", 0, 20, (1, 2, 3))]]
+
+
+def test_a_row_at_the_end_of_a_session_begins_another() -> None:
+    """When the frontier is there, the session may be closed: no other way is always the same."""
+    together = Step(0, (), (row("a", 0, 1), row("a", 5, 2)))
+    assert windows_of(SessionGap(5), together) == [[], [("a", 0, 5, (1,)), ("a", 5, 10, (2,))]]
+    apart = (Step(0, (), (row("a", 0, 1),)), Step(5, (), (row("a", 5, 2),)))
+    assert windows_of(SessionGap(5), *apart) == [[], [("a", 0, 5, (1,))], [("a", 5, 10, (2,))]]
+
+
+def test_a_session_may_begin_where_one_that_has_closed_began() -> None:
+    steps = (
+        Step(0, (), (row("a", 0, 1),)),
+        Step(10, (), (row("a", 9, 2),)),  # opens another, beside the one that closes
+        Step(11, (), (row("a", 0, 3),)),  # its own time has ended, but that one is open
+    )
+    assert windows_of(SessionGap(10), *steps) == [
+        [],
+        [("a", 0, 10, (1,))],
+        [],
+        [("a", 0, 19, (2, 3))],
+    ]
+
+
+def test_rows_of_one_step_keep_each_other_in_time() -> None:
+    steps = [Step(10, (), (row("a", 0, 1), row("a", 5, 2), row("b", 0, 3))), Step(END)]
+    made = play(operator(SessionGap(8)), steps)
+    assert [r[5] for r in made.rows] == [(1, 2)]
+    assert made.late[0] == [3]
+
+
+def test_a_kind_names_its_windows() -> None:
+    kinds = [operator(w).shapes[0].kind for w in (Panes(10, 10, 3), Panes(10, 5), SessionGap(7))]
+    assert kinds == [
+        "aggregate(n=count(*), total=sum(v), rows=collect_list) over tumbling(10, offset=3)",
+        "aggregate(n=count(*), total=sum(v), rows=collect_list) over sliding(10, every=5)",
+        "aggregate(n=count(*), total=sum(v), rows=collect_list) over session(7)",
+    ]

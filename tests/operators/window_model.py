@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -165,8 +165,6 @@ def some_panes(draw: st.DrawFn) -> Panes:
 
 some_sessions = st.integers(1, 9).map(SessionGap)
 
-MakeEvent = Callable[[int], Event]
-
 
 @st.composite
 def scripts(draw: st.DrawFn, *, most: int = 6, fired: bool = True) -> list[Step]:
@@ -264,28 +262,3 @@ def rows_of(
         fired=fired if len(step.fired) else None,
     )
     return rows if arrival is None else rows.take(np.array(arrival, dtype=np.int64))
-
-
-def output_tuples(rows: Rows | None) -> list[tuple[Any, ...]]:
-    """Output rows in their order, with times as numbers."""
-    if rows is None:
-        return []
-    places = None if rows.order is None else rows.order.permutation()
-    table = rows.values if places is None else rows.values.take(pa.array(places))
-    columns = [
-        (c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c).to_pylist()
-        for c in table.columns
-    ]
-    return [
-        tuple(tuple(value) if isinstance(value, list) else value for value in row)
-        for row in zip(*columns, strict=True)
-    ]
-
-
-def late_numbers(rows: Rows | None) -> list[int]:
-    return [] if rows is None else sorted(rows.values.column("number").to_pylist())
-
-
-def by_repr(rows: Iterable[Any]) -> list[Any]:
-    """Rows in an order that NULL does not disturb."""
-    return sorted(rows, key=repr)

@@ -118,6 +118,14 @@ def test_a_row_without_a_time_is_named_or_left_out() -> None:
     fails = only(physical(lambda s: mapped(keyed(timed(s))), files())).cuts[0].text
     assert f"{NO_TIME}: source \\'orders\\', column \\'at\\': " in fails
     assert "'customer', `customer`" in fails
+    flow = Dataflow("shop")
+    flow.dead_letters("letters", sink())
+    rows = flow.source("orders", files()).assign_timestamps("at", on_error="dead-letter")
+    mapped(keyed(rows)).sink("out", sink())
+    found = only(lowered(flow))
+    assert NO_TIME not in found.cuts[0].text
+    assert "then `at` is not null" in found.cuts[0].text
+    assert "then `at` is null" in found.text + found.cuts[0].text
 
 
 @pytest.mark.parametrize("of", [source(ROW), files(), numbered()])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -45,6 +45,6 @@ class SeenTimes:
         return [found.get((input, partition)) for _, found in sorted(self.steps.items())]
 
 
-def micros(value: Any) -> int:
-    """A ``datetime`` in UTC as an event time."""
+def micros(value: dt.datetime) -> int:
+    """A time in UTC as an event time."""
     return round(value.timestamp() * 1_000_000)

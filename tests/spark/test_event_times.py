@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,8 +17,10 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.dataflow.stream import Stream
+from anabranch.errors import MissingTime
 from anabranch.protocol.data_plane import WATCHED
-from tests.spark.running import completed, state_of
+from anabranch.records.times import TOO_FAR
+from tests.spark.running import completed, failure, state_of
 from tests.spark.seen_times import SeenTimes, micros
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -164,3 +167,122 @@ def test_rows_keep_their_times_through_regions(tmp_path: Path, seen: SeenTimes) 
     rows = sink.rows()
     assert len(rows) == STEPS * EACH
     assert all(row["time"] == row["at"] for row in rows)
+
+
+def test_the_time_of_a_row_is_in_its_rows(tmp_path: Path) -> None:
+    """Arrival, rows too far ahead, and those at the ends of time."""
+    far = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
+    rows = [("a", 1, at(0)), ("b", 2, far)]
+
+    def times(build: Build, name: str) -> dict[str, int]:
+        source = ab.ScriptedSource(ROW, [rows, ab.EOF])
+        flow, sink = ab.Dataflow("times"), ab.MemorySink()
+        stamped = mapped(build(flow.source("rows", source)))
+        stamped.transform("shown", numbered).sink("out", sink)
+        completed(flow, tmp_path / name)
+        return {row["name"]: row["time"] for row in sink.rows()}
+
+    assert times(lambda s: s.assign_timestamps("at"), "plain") == {
+        "a": micros(at(0)),
+        "b": micros(far),
+    }
+    ahead = times(lambda s: s.assign_timestamps("at", ahead="1 hour"), "ahead")
+    assert ahead == {"a": micros(at(0)), "b": TOO_FAR}
+    before = micros(dt.datetime.now(dt.UTC))
+    arrived = times(lambda s: s.assign_timestamps(ab.ARRIVAL), "arrival")
+    assert arrived["a"] == arrived["b"]
+    assert before - 60 * SECOND < arrived["a"] < micros(dt.datetime.now(dt.UTC))
+
+
+def numbered(df: DataFrame) -> DataFrame:
+    return df.withColumn("time", F.expr("unix_micros(_time)"))
+
+
+UNTIMED = [("ann", 1, at(0)), ("bob", 2, None)]
+
+
+def untimed_files(directory: Path) -> ab.FileSource:
+    directory.mkdir()
+    columns = zip(*UNTIMED, strict=True)
+    names, values, times = (list(column) for column in columns)
+    table = pa.table(
+        {"name": names, "value": values, "at": pa.array(times, pa.timestamp("us", "UTC"))}
+    )
+    pq.write_table(table, directory / "1.parquet")
+    return ab.FileSource(directory, format="parquet", schema=ROW, watch=False)
+
+
+def untimed_script(directory: Path) -> ab.ScriptedSource:
+    return ab.ScriptedSource(ROW, [UNTIMED, ab.EOF])
+
+
+@pytest.mark.parametrize("source", [untimed_files, untimed_script])
+@pytest.mark.parametrize("build", [lambda s: s, known])
+def test_a_row_without_a_time_fails_the_step_and_is_named(
+    tmp_path: Path, source: Callable[[Path], Any], build: Build
+) -> None:
+    flow = ab.Dataflow("times")
+    rows = build(flow.source("rows", source(tmp_path / "in")))
+    mapped(rows.assign_timestamps("at")).sink("out", ab.MemorySink())
+    error = failure(flow, tmp_path / "state")
+    assert isinstance(error, MissingTime)
+    assert "'rows'" in error.what
+    assert "bob" in error.what
+    assert "'at'" in (error.where or "")
+
+
+@pytest.mark.parametrize("source", [untimed_files, untimed_script])
+def test_a_row_without_a_time_may_become_a_dead_letter(
+    tmp_path: Path, seen: SeenTimes, source: Callable[[Path], Any]
+) -> None:
+    flow, letters, sink = ab.Dataflow("times"), ab.MemorySink(), ab.MemorySink()
+    flow.dead_letters("letters", letters)
+    rows = flow.source("rows", source(tmp_path / "in"))
+    mapped(rows.assign_timestamps("at", on_error="dead-letter")).sink("out", sink)
+    completed(flow, tmp_path / "state")
+    assert [row["name"] for row in sink.rows()] == ["ann"]
+    (letter,) = letters.rows()
+    kept = {key: letter[key] for key in ("operator", "kind", "error", "step")}
+    assert kept == {"operator": "rows", "kind": "untimed", "error": "column at is NULL", "step": 1}
+    assert json.loads(letter["row"])["name"] == "bob"
+    assert [set(found.values()) for found in seen.steps.values()] == [{micros(at(0))}]
+
+
+RARE = 100_000
+
+
+def rare(partition: int, start: int, end: int) -> dict[str, Any]:
+    """A row each millisecond; of a hundred thousand one is big."""
+    numbers = np.arange(start, end)
+    return {
+        "name": np.where(numbers % 2 == 0, "even", "odd"),
+        "value": np.where(numbers == 7, 1, 0),
+        "at": pa.array(numbers * 1000 + micros(START)).cast(pa.timestamp("us", "UTC")),
+    }
+
+
+def rare_files(directory: Path) -> ab.FileSource:
+    directory.mkdir()
+    for step in range(4):
+        table = pa.table(rare(0, step * RARE // 4, (step + 1) * RARE // 4))
+        pq.write_table(table, directory / f"{step}.parquet")
+    return ab.FileSource(directory, format="parquet", schema=ROW, watch=False, max_files_per_step=1)
+
+
+def rare_rows(directory: Path) -> ab.GeneratorSource:
+    return ab.GeneratorSource(rare, ROW, rows_per_step=RARE // 4, rows=RARE)
+
+
+@pytest.mark.parametrize(
+    ("source", "partition"), [(rare_files, None), (rare_rows, 0)], ids=["jvm", "python"]
+)
+def test_time_goes_on_though_a_where_keeps_one_row_in_a_hundred_thousand(
+    tmp_path: Path, seen: SeenTimes, source: Callable[[Path], Any], partition: int | None
+) -> None:
+    flow = ab.Dataflow("rare")
+    rows = flow.source("rows", source(tmp_path / "in")).assign_timestamps("at").where("value = 1")
+    mapped(rows).sink("out", sink := ab.MemorySink())
+    completed(flow, tmp_path / "state")
+    assert [row["name"] for row in sink.rows()] == ["odd"]
+    ends = [micros(START) + 1000 * (step * RARE // 4 - 1) for step in range(1, 5)]
+    assert seen.of("rows", partition) == ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.slices import RangeSlice
 from anabranch.task.region_task import RegionTask
-from anabranch.testing import MemoryPlane, Scenario, Simulation
+from anabranch.testing import MemoryPlane, Outcome, Scenario, Simulation
+from anabranch.testing.cluster.rule_broken import RuleBroken
 
 ROW = "customer string, amount bigint, at timestamp"
 SECOND = 1_000_000
@@ -186,3 +188,46 @@ def test_files_are_seen_as_a_whole(watch: Watch, tmp_path: Path) -> None:
     found = [seen for _, seen in sorted(watch.seen.items()) if seen]
     assert found == [{("orders", None): n * SECOND} for n in (1, 11, 21)]
     assert watch.groups == {WATCHED}
+
+
+def test_rows_without_a_time_become_dead_letters() -> None:
+    rows = [("ann", 1, dt.datetime(2026, 1, 1, tzinfo=dt.UTC)), ("bob", 2, None)]
+    found: dict[str, list[tuple[Any, ...]]] = {}
+
+    def make(directory: Path) -> Dataflow:
+        flow = Dataflow("times")
+        flow.dead_letters("letters", ab.MemorySink())
+        stream = flow.source("orders", ab.ScriptedSource(ROW, [rows, ab.EOF]))
+        mapped(stream.assign_timestamps("at", on_error="dead-letter")).sink("out", ab.MemorySink())
+        return flow
+
+    def keep(outcome: Outcome) -> None:
+        for sink, steps in outcome.output.items():
+            found[sink] = [row for each in steps.values() for row in each]
+
+    with Simulation(Scenario(make, keep)) as simulation:
+        simulation.run(0)
+    assert [row[0] for row in found["out"]] == ["ann"]
+    (letter,) = found["letters"]
+    assert letter[:6] == (
+        "orders",
+        "untimed",
+        None,
+        '{"customer":"bob","amount":2,"at":null}',
+        None,
+        "column at is NULL",
+    )
+
+
+def test_a_row_without_a_time_fails_the_step() -> None:
+    def make(directory: Path) -> Dataflow:
+        flow = Dataflow("times")
+        stream = flow.source("orders", ab.ScriptedSource(ROW, [[("bob", 2, None)], ab.EOF]))
+        mapped(stream.assign_timestamps("at")).sink("out", ab.MemorySink())
+        return flow
+
+    with (
+        Simulation(Scenario(make, lambda outcome: None)) as simulation,
+        pytest.raises(RuleBroken, match=r"source\.missing_time"),
+    ):
+        simulation.run(0)

@@ -8,7 +8,7 @@ and regions derived from it are in ``Typed``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from anabranch.dataflow.dead_letters import OnError
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.handles import Process
 from anabranch.dataflow.order_by import OrderColumn
+from anabranch.dataflow.windows import Window
 
 if TYPE_CHECKING:
     from anabranch.protocol.sinks import Sink
@@ -33,10 +34,13 @@ BatchFunction: TypeAlias = Callable[[Any], Any]
 
 class _Node(msgspec.Struct, frozen=True):
     kind: ClassVar[str]
-    #: whether rows may come too late for it
-    has_late_rows: ClassVar[bool] = False
     id: int
     inputs: tuple[int, ...]
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return False
 
 
 class SourceNode(_Node, frozen=True):
@@ -125,6 +129,13 @@ class TimestampsNode(_Node, frozen=True):
     on_error: OnError = "fail"
 
 
+class UntimedNode(_Node, frozen=True):
+    """The rows without a time in a column, as dead letters."""
+
+    kind = "untimed"
+    column: str
+
+
 class KeyByNode(_Node, frozen=True):
     """Computes a key beside the row: (name, SQL expression). Does not move rows.
 
@@ -149,13 +160,23 @@ class LocalNode(_Node, frozen=True):
 
 
 class AggregateNode(_Node, frozen=True):
-    """Maintains aggregates per key: (name, aggregate text)."""
+    """Maintains aggregates per key, and per window if there is one: (name, aggregate text).
+
+    ``emit`` says when a window is output: once, when it closes, or whenever it changes.
+    """
 
     kind = "aggregate"
     name: str
     columns: tuple[tuple[str, str], ...]
     ttl_ns: int | None = None
     order_by: tuple[OrderColumn, ...] = ()
+    window: Window | None = None
+    emit: Literal["final", "changes"] = "final"
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return self.window is not None
 
 
 class StatefulMapNode(_Node, frozen=True):
@@ -228,6 +249,7 @@ GraphNode: TypeAlias = (
     | SelectNode
     | WithColumnsNode
     | TimestampsNode
+    | UntimedNode
     | KeyByNode
     | LocalNode
     | LateNode

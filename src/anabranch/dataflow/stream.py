@@ -20,8 +20,11 @@ from anabranch.dataflow.handles import Process
 from anabranch.dataflow.order_by import OrderBy, order_columns
 from anabranch.dataflow.sql.sql_text import own_name
 from anabranch.dataflow.timestamps import ARRIVAL, Arrival
+from anabranch.protocol.sinks import DeadLetterRows
 
 if TYPE_CHECKING:
+    from anabranch.dataflow.windowed_stream import WindowedStream
+    from anabranch.dataflow.windows import Window
     from anabranch.protocol.sinks import Sink
 
 P = ParamSpec("P")
@@ -45,6 +48,15 @@ class GraphBuilder:
         """Record a node of this kind and return its id."""
         self.nodes.append(kind(len(self.nodes), inputs, *args, **kwargs))
         return len(self.nodes) - 1
+
+    def untimed_name(self, id: int) -> str:
+        """The name of the sink for rows of a stream without times: the nearest one before it."""
+        node = self.nodes[id]
+        while node.inputs and not isinstance(node, nodes.NamedNode):
+            node = self.nodes[node.inputs[0]]
+        name = f"{getattr(node, 'name', '')}-untimed"
+        taken = sum(isinstance(node, nodes.UntimedNode) for node in self.nodes)
+        return name if taken == 1 else f"{name}-{taken}"
 
 
 class Stream:
@@ -153,6 +165,10 @@ class Stream:
         if column is not ARRIVAL:
             require_text("assign_timestamps", "a column, or ARRIVAL,", column)
         require_on_error("assign_timestamps", on_error)
+        if column is not ARRIVAL and on_error == "dead-letter":
+            letters = self._recorder.add(nodes.UntimedNode, (self._id,), column)
+            name, sink = self._recorder.untimed_name(self._id), DeadLetterRows()
+            self._recorder.add(nodes.SinkNode, (letters,), name, sink, letters=True)
         return self._then(
             nodes.TimestampsNode,
             None if column is ARRIVAL else column,
@@ -190,6 +206,15 @@ class Stream:
     def local(self) -> Stream:
         """Leave the region: only stateless operators and sinks may follow."""
         return self._then(nodes.LocalNode)
+
+    def window(self, window: Window) -> WindowedStream:
+        """Group the rows of each key by windows of event time: ``.window(ab.tumbling("1 hour"))``.
+
+        Follow it with ``aggregate``. The rows need times from ``assign_timestamps``.
+        """
+        from anabranch.dataflow.windowed_stream import WindowedStream  # noqa: PLC0415  (a cycle)
+
+        return WindowedStream(self._recorder, self._id, window)
 
     def aggregate(
         self, name: str, /, *, ttl: TimeToLive = None, order_by: OrderBy = None, **columns: str

@@ -86,7 +86,7 @@ def _check_name(walk: Validation, node: GraphNode) -> None:
 
 
 def _check_used(walk: Validation, node: GraphNode) -> None:
-    if _has_dead_letters(node) and walk.graph.dead_letters() is None:
+    if _has_dead_letters(walk.graph, node) and walk.graph.dead_letters() is None:
         advice = 'Say where: flow.dead_letters("dead-letters", FileSink(…)).'
         walk.report(node, [Finding("its dead letters go nowhere", advice)])
     # Looking at a stream of late rows is enough to record it.
@@ -99,10 +99,12 @@ def _check_used(walk: Validation, node: GraphNode) -> None:
     )
 
 
-def _has_dead_letters(node: GraphNode) -> bool:
+def _has_dead_letters(graph: Graph, node: GraphNode) -> bool:
     """Whether rows it cannot process go to the dataflow's dead letters."""
     if isinstance(node, nodes.SinkNode):
-        return isinstance(node.sink, DeadLetterRows)
+        # Rows without times are those of an ``assign_timestamps``.
+        untimed = any(isinstance(graph.node(id), nodes.UntimedNode) for id in node.inputs)
+        return isinstance(node.sink, DeadLetterRows) and not untimed
     return getattr(node, "on_error", "fail") == "dead-letter"
 
 
@@ -134,7 +136,7 @@ def _type_single_input(walk: Validation, node: GraphNode) -> TypedNode:
             after = _transform(walk, node, after)
         case nodes.SelectNode() | nodes.WithColumnsNode():
             after = replace(after, row=_columns_row(walk, node, before.row))
-        case nodes.TimestampsNode():
+        case nodes.TimestampsNode() | nodes.UntimedNode():
             after = type_timestamps(walk, node, after)
         case nodes.KeyByNode():
             after = replace(after, next_key=_key(walk, node, before.row))

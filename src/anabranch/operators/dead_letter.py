@@ -51,8 +51,8 @@ def dead_letters(failures: Sequence[RowFailure], step: int) -> pa.Table:
     columns: dict[str, list[Any]] = {
         "operator": [failure.operator for failure in failures],
         "kind": ["function"] * len(failures),
-        "key": [_json(failure.key) for failure in failures],
-        "row": [_json(failure.row) for failure in failures],
+        "key": [as_json(failure.key) for failure in failures],
+        "row": [as_json(failure.row) for failure in failures],
         "place": [None] * len(failures),
         "error": [_clean(failure.error) for failure in failures],
         "traceback": [_clean(failure.traceback) for failure in failures],
@@ -70,7 +70,8 @@ def with_step(letters: pa.Table, step: int) -> pa.Table:
     return pa.table(columns, schema=DEAD_LETTER_SCHEMA)
 
 
-def _json(value: Any) -> str | None:
+def as_json(value: Any) -> str | None:
+    """A key or a row as a JSON object, or as text if that cannot be. Never raises."""
     if value is None:
         return None
     try:

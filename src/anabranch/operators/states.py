@@ -20,6 +20,7 @@ from anabranch.dataflow.graph import (
 )
 from anabranch.dataflow.handles import ValueState, overrides
 from anabranch.dataflow.types.typed import Typed, TypedHandle
+from anabranch.dataflow.windows import SessionWindow, SlidingWindow, TumblingWindow, Window
 from anabranch.operators.aggregate import Aggregate, aggregate_columns
 from anabranch.operators.codec import AnyValue, SingleColumn, StateCodec, state_codec
 from anabranch.operators.dead_letter import RowFailure
@@ -29,10 +30,14 @@ from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
+from anabranch.operators.windows.panes import Panes
+from anabranch.operators.windows.sessions import SessionGap
+from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
+WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop
 StatefulOperator: TypeAlias = (
-    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | WindowedAggregate
+    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | RunningTop | WindowedOperator
 )
 
 _NONE = pa.schema([])
@@ -42,8 +47,10 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
     """Build the operator of a node."""
     output, value = typed.schema(node.id), typed.nodes[node.id].value
     match node:
-        case AggregateNode():
+        case AggregateNode(window=None):
             return Aggregate(node.name, aggregate_columns(typed, node.id), output, node.ttl_ns)
+        case AggregateNode():
+            return _windowed_aggregate(typed, node)
         case StatefulMapNode():
             return StatefulMap(node.name, node.function, state_codec(value), output, node.ttl_ns)
         case StatefulBatchesNode():
@@ -52,6 +59,31 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
         case ProcessNode():
             handles = tuple(_handle(node.name, handle) for handle in typed.nodes[node.id].handles)
             return ProcessOperator(node.name, node.process, handles, _saved_spec(node), output)
+
+
+def _windowed_aggregate(typed: Typed, node: AggregateNode) -> WindowedAggregate:
+    key = typed.key(node.id)
+    assert key is not None
+    assert node.window is not None
+    return WindowedAggregate(
+        node.name,
+        window_form(node.window),
+        aggregate_columns(typed, node.id),
+        key,
+        typed.schema(node.id),
+        node.emit == "changes",
+    )
+
+
+def window_form(window: Window) -> Panes | SessionGap:
+    """Windows as operators compute with them."""
+    match window:
+        case TumblingWindow(length, offset):
+            return Panes(length, length, offset)
+        case SlidingWindow(length, every, offset):
+            return Panes(length, every, offset)
+        case SessionWindow(gap):
+            return SessionGap(gap)
 
 
 def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
@@ -78,7 +110,7 @@ def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     if isinstance(operator, ProcessOperator):
         saved = () if operator.saved is None else (operator.saved,)
         return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
-    if isinstance(operator, WindowedAggregate):
+    if isinstance(operator, RunningTop | WindowedOperator):
         return operator.shapes
     name, expires = operator.name, operator.ttl_ns is not None
     match operator:
@@ -120,7 +152,10 @@ def run_operator(
         case StatefulBatches():
             output, new = operator.run(rows, states[operator.name], dead)
             return output, {} if new is None else {operator.name: new}
-        case WindowedAggregate():
+        case RunningTop():
+            output, new = operator.run(rows, states[operator.name])
+            return output, {} if new is None else {operator.name: new}
+        case WindowedAggregate() | WindowedTop():
             raise AssertionError("operators over event time run by frontiers: see timed_form")
 
 

@@ -215,7 +215,8 @@ class _Lowering:
             return 0
         if isinstance(node, LateNode):
             return self._input_digits(node.inputs[0])
-        own = 0 if isinstance(node, AggregateNode | Relay) else 1
+        plain = isinstance(node, AggregateNode) and node.window is None
+        own = 0 if plain or isinstance(node, Relay) else 1
         given = self._input_digits(producer)
         ordering = ordering_of(self._typed, node) if isinstance(node, StatefulNode) else None
         return own + (given if ordering is None else ordering.digits(given))

@@ -30,13 +30,21 @@ from anabranch.dataflow.graph import (
     TimestampsNode,
     TransformNode,
     UnionNode,
+    UntimedNode,
     WhereNode,
     WithColumnsNode,
 )
 from anabranch.plan.physical import Relay, TaskNode, UnionBranch
 
 PathNode = (
-    WhereNode | SplitNode | SelectNode | WithColumnsNode | TimestampsNode | KeyByNode | UnionBranch
+    WhereNode
+    | SplitNode
+    | SelectNode
+    | WithColumnsNode
+    | TimestampsNode
+    | UntimedNode
+    | KeyByNode
+    | UnionBranch
 )
 """What is on the way between two tasks."""
 
@@ -159,7 +167,14 @@ class RowPaths:
                     path = replace(path, distribution=node.id)
             case LocalNode():
                 pass
-            case WhereNode() | SplitNode() | SelectNode() | WithColumnsNode() | TimestampsNode():
+            case (
+                WhereNode()
+                | SplitNode()
+                | SelectNode()
+                | WithColumnsNode()
+                | TimestampsNode()
+                | UntimedNode()
+            ):
                 path = replace(path, chain=(node, *path.chain))
             case KeyByNode():
                 if path.distribution is not None and not keyed:

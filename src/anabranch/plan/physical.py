@@ -66,6 +66,19 @@ class TimeAssignment(msgspec.Struct, frozen=True):
         return self.node.column is None or self.node.ahead_us is not None
 
 
+class UntimedRows(msgspec.Struct, frozen=True):
+    """The rows of a source without a time, on their way to the dead letters."""
+
+    kind: ClassVar[str] = "untimed"
+    node: nodes.UntimedNode
+    source: str
+
+    @property
+    def id(self) -> int:
+        """The id of the node."""
+        return self.node.id
+
+
 class Relay(msgspec.Struct, frozen=True):
     """Passes rows to a deeper level, for a union whose inputs differ in depth."""
 
@@ -80,6 +93,7 @@ ChainNode = (
     | nodes.KeyByNode
     | UnionBranch
     | TimeAssignment
+    | UntimedRows
 )
 """What Catalyst runs between two tasks."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
+from anabranch.dataflow.dead_letters import untimed_letters
 from anabranch.dataflow.graph import KeyByNode, SelectNode, SplitNode, WhereNode, WithColumnsNode
 from anabranch.dataflow.sql.sql_text import (
     identifier,
@@ -40,7 +41,15 @@ from anabranch.plan.boundary import (
     producer_mark,
     value_name,
 )
-from anabranch.plan.physical import ChainNode, Edge, SeenBy, TimeAssignment, Transform, UnionBranch
+from anabranch.plan.physical import (
+    ChainNode,
+    Edge,
+    SeenBy,
+    TimeAssignment,
+    Transform,
+    UnionBranch,
+    UntimedRows,
+)
 from anabranch.plan.time_sql import CutQuery, Cuts, time_text
 from anabranch.records.bins import HASH_BITS, bin_bits
 
@@ -303,6 +312,11 @@ class _Chain:
                 self._key(node)
             case TimeAssignment():
                 self._assign(node)
+            case UntimedRows():
+                column = node.node.column
+                self._where(f"{quote(column)} is null")
+                letters = untimed_letters(node.source, column, self._names)
+                self._select(dict(zip(schema.names, map(self._guard, letters), strict=True)))
 
     def close(self) -> str:
         """Put the result into the edge's own columns."""

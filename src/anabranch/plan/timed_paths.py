@@ -13,12 +13,20 @@ from anabranch.dataflow.graph import (
     StatefulNode,
     TimestampsNode,
     TransformNode,
+    UntimedNode,
 )
 from anabranch.dataflow.timestamps import InputKey, input_names
 from anabranch.dataflow.types.row_type import RowType
 from anabranch.dataflow.types.typed import Typed
 from anabranch.plan.paths import PathNode, RowPath, RowPaths
-from anabranch.plan.physical import ChainNode, Relay, SeenBy, TimeAssignment, UnionBranch
+from anabranch.plan.physical import (
+    ChainNode,
+    Relay,
+    SeenBy,
+    TimeAssignment,
+    UnionBranch,
+    UntimedRows,
+)
 from anabranch.protocol.sources import PythonSource, read_by_spark
 
 MOST_PARTITIONS = 64
@@ -35,10 +43,7 @@ class TimedPaths:
 
     def chain(self, path: RowPath) -> tuple[ChainNode, ...]:
         """The chain of a path, with its ``assign_timestamps`` as those of its source."""
-        return tuple(
-            self._assignment(path, place, node) if isinstance(node, TimestampsNode) else node
-            for place, node in enumerate(path.chain)
-        )
+        return tuple(self._chain_node(path, place) for place in range(len(path.chain)))
 
     def timed(self, consumer: int) -> bool:
         """Whether a consumer gets its rows with their times: it or one behind it may use them."""
@@ -83,6 +88,14 @@ class TimedPaths:
         if isinstance(node, StatefulNode | TransformNode):
             return True
         return any(self.timed(after) for after in self.paths.after(consumer))
+
+    def _chain_node(self, path: RowPath, place: int) -> ChainNode:
+        node = path.chain[place]
+        if isinstance(node, TimestampsNode):
+            return self._assignment(path, place, node)
+        if isinstance(node, UntimedNode):
+            return UntimedRows(node, self._source(path.producer).name)
+        return node
 
     @cached_property
     def _names(self) -> dict[InputKey, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from msgspec.structs import replace
 
+from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.dataflow.findings import Finding, choose_among
 from anabranch.dataflow.graph import (
     DistributeNode,
@@ -17,6 +18,7 @@ from anabranch.dataflow.graph import (
     StatefulNode,
     TimestampsNode,
     TransformNode,
+    UntimedNode,
     label,
 )
 from anabranch.dataflow.naming import ORD, TIME
@@ -29,8 +31,12 @@ from anabranch.dataflow.validation import Validation
 _ASSIGN = 'Call .assign_timestamps("column") on the source, before the first distribution.'
 
 
-def type_timestamps(walk: Validation, node: TimestampsNode, after: TypedNode) -> TypedNode:
-    """Type an ``assign_timestamps``: the same rows, with event times."""
+def type_timestamps(
+    walk: Validation, node: TimestampsNode | UntimedNode, after: TypedNode
+) -> TypedNode:
+    """Type an ``assign_timestamps``: the same rows, with event times; or those without, apart."""
+    if isinstance(node, UntimedNode):
+        return TypedNode(node, RowType.of(DEAD_LETTER_SCHEMA))
     walk.report(node, [*_place_findings(walk, node, after), _column_finding(node, after.row)])
     return replace(after, timed=True)
 

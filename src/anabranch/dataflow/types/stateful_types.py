@@ -36,12 +36,17 @@ from anabranch.dataflow.graph import (
 from anabranch.dataflow.handles import MapState, handles_of, overrides
 from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.order_by import order_findings
+from anabranch.dataflow.types.event_times import untimed_finding
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.types.typed import TypedAggregate, TypedHandle, TypedNode
 from anabranch.dataflow.validation import Validation, new_row, output_row, read_schema
+from anabranch.dataflow.windows import WINDOW_END, WINDOW_START, SessionWindow
 from anabranch.errors import InvalidAggregate
 
+WINDOW_COLUMNS = tuple(
+    Column(name, pa.field(name, pa.timestamp("us", "UTC"))) for name in (WINDOW_START, WINDOW_END)
+)
 _SAVE = "Add load and save: handles move with their keys by themselves."
 
 
@@ -122,6 +127,7 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     if not node.columns:
         walk.report(node, [Finding("it aggregates nothing", 'Name columns, e.g. n="count(*)".')])
     key = UNKNOWN_ROW if after.key is None else after.key
+    walk.report(node, _window_findings(walk, node))
     aggregates = [
         aggregate
         for name, text in node.columns
@@ -129,13 +135,32 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     ]
     names = [name for name, _ in node.columns]
     found = {aggregate.name: aggregate.field for aggregate in aggregates}
-    clashing = [name for name in names if key.find(name) is not None]
+    window = WINDOW_COLUMNS if node.window is not None else ()
+    given = RowType((*key.columns, *window), open=key.open)
+    clashing = [name for name in names if given.find(name) is not None]
     for name in clashing:
-        what = f'column "{name}" has the name of a key column, which the output already has'
+        whose = "key" if key.find(name) is not None else "window"
+        what = f'column "{name}" has the name of a {whose} column, which the output already has'
         walk.report(node, [Finding(what, "Give it another name.")])
     columns = [Column(name, found.get(name)) for name in names if name not in clashing]
-    row = new_row(walk, node, [*key.columns, *columns], key, open=key.open)
+    row = new_row(walk, node, [*given.columns, *columns], given, open=key.open)
     return replace(after, row=row, aggregates=tuple(aggregates))
+
+
+def _window_findings(walk: Validation, node: AggregateNode) -> list[Finding | None]:
+    """What is wrong with a window; nothing if there is none."""
+    if node.window is None:
+        return []
+    findings = [untimed_finding(walk, node)]
+    key = walk.typed[node.inputs[0]].key
+    for column in WINDOW_COLUMNS:
+        if key is not None and key.find(column.name) is not None:
+            what = f'the key has a column "{column.name}", which the output gets too'
+            findings.append(Finding(what, 'Name it otherwise, e.g. key_distribute("r", w="…").'))
+    if isinstance(node.window, SessionWindow) and node.emit == "changes":
+        what = "sessions cannot emit changes: those that merge would have to be taken back"
+        findings.append(Finding(what, 'Use emit="final", or a tumbling window.'))
+    return findings
 
 
 def _aggregate_column(

@@ -21,11 +21,10 @@ from anabranch.operators.rows import Rows
 from anabranch.operators.state_shape import StateShape
 from anabranch.operators.timed import FrontierMove, TimedEntries, TimedResult
 from anabranch.operators.windows.contents import KeyedWindows, fit_columns
-from anabranch.operators.windows.pane_step import PaneStep
 from anabranch.operators.windows.panes import Panes
-from anabranch.operators.windows.session_step import SessionStep
 from anabranch.operators.windows.sessions import SessionGap
 from anabranch.operators.windows.window_state import window_holds, window_shape
+from anabranch.operators.windows.window_step import window_step
 from anabranch.runs.due import NEVER
 
 
@@ -58,13 +57,16 @@ class WindowedAggregate(msgspec.Struct, frozen=True):
         self, rows: Rows | None, frontier: FrontierMove, states: Mapping[str, TimedEntries]
     ) -> TimedResult:
         """Process a step."""
-        state, keys = states[self.name], self.keys.names
-        contents, windows = self._contents, self.windows
-        if isinstance(windows, SessionGap):
-            return SessionStep(self.name, windows, contents, keys, state, frontier).run(rows)
-        return PaneStep(
-            self.name, windows, contents, keys, self.emits_changes, state, frontier
-        ).run(rows)
+        return window_step(
+            self.name,
+            self.windows,
+            self._contents,
+            self.keys.names,
+            rows,
+            frontier,
+            states[self.name],
+            emits_changes=self.emits_changes,
+        )
 
     def holds(self, state: str, dues: Int64s, frontier: int) -> Int64s:
         """The last microsecond of the next window that closes; none if closing outputs nothing."""

@@ -28,6 +28,7 @@ from anabranch.dataflow.graph import (
 )
 from anabranch.errors import AnabranchError, StepFailed
 from anabranch.operators.error_text import short
+from anabranch.plan.time_sql import NO_TIME
 from anabranch.records.plan import Plan
 from anabranch.sources.files import FileSource
 from anabranch.spark.failure import (
@@ -42,11 +43,15 @@ from anabranch.spark.session import PER_SESSION, new_session
 from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.reading import FileReader, malformed_row
 from anabranch.spark.worker_python import MODULES, wrong_python
+from anabranch.task.event_times import missing_time
 from anabranch.task.program import Program
 
 CANDIDATES = 20
 """How many rows are tried one by one."""
 
+_UNTIMED = re.compile(
+    rf"{re.escape(NO_TIME)}: source '(.*?)', column '(.*?)': (.*?)(?:\s*SQLSTATE|$)", re.MULTILINE
+)
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)'")
 _DATA_ERROR = re.compile(r"SQLSTATE: 22\w{3}")
 _CONTEXT = "== SQL ("
@@ -64,6 +69,9 @@ def explain_step_error(
     if missing is not None and missing[1] in MODULES:
         python = spark.sparkContext.pythonExec
         return wrong_python(python, f"which does not have {missing[1]}")
+    untimed = _UNTIMED.search(text)
+    if untimed is not None:
+        return missing_time(untimed[1], untimed[2], short(untimed[3]))
     found: AnabranchError | None = None
     with suppress(Exception), quietly():
         if MALFORMED in text:

@@ -16,7 +16,7 @@ from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.parts.sources import positions_of
 from anabranch.dataflow.graph import SplitNode, WhereNode
 from anabranch.messages import Report
-from anabranch.plan.physical import Physical
+from anabranch.plan.physical import ChainNode, Physical, TimeAssignment, UntimedRows
 from anabranch.records.bins import BinSet
 from anabranch.records.commit import Commit
 from anabranch.records.placed import Assignment, OperatorState
@@ -199,8 +199,7 @@ def _whole_edges(physical: Physical) -> dict[str, str]:
         edge.place: names[edge.producer]
         for level in physical.levels
         for edge in level.inputs
-        if edge.producer in names
-        and not any(isinstance(node, WhereNode | SplitNode) for node in edge.chain)
+        if edge.producer in names and not any(map(_may_drop, edge.chain))
     }
 
 
@@ -253,3 +252,10 @@ def _content(state: OperatorState) -> tuple[object, ...]:
 def _run_content(run: RunInfo) -> object:
     """What a run holds: its checksum, or what its blobs hold, since it has their names in it."""
     return [(b.bin, b.bytes, b.checksum) for b in run.blobs] if run.blobs else run.checksum
+
+
+def _may_drop(node: ChainNode) -> bool:
+    """Whether an operator may leave out rows."""
+    if isinstance(node, TimeAssignment):
+        return node.node.on_error == "dead-letter"
+    return isinstance(node, WhereNode | SplitNode | UntimedRows)

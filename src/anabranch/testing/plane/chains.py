@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.dataflow.dead_letters import DEAD_LETTER_SCHEMA, UNTIMED, untimed_reason
 from anabranch.dataflow.graph import (
     GraphNode,
     KeyByNode,
@@ -25,8 +26,9 @@ from anabranch.dataflow.graph import (
 )
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.errors import InvalidDataflow, Problem
+from anabranch.operators.dead_letter import as_json
 from anabranch.operators.rows import Rows
-from anabranch.plan.physical import Edge, Physical, TimeAssignment, UnionBranch
+from anabranch.plan.physical import Edge, Physical, TimeAssignment, UnionBranch, UntimedRows
 from anabranch.task.event_times import has_time, row_times
 from anabranch.task.program import Program
 from anabranch.testing.plane.outside_sources import refused_source
@@ -40,7 +42,7 @@ from anabranch.testing.plane.plain_sql import (
 )
 
 PlainNode: TypeAlias = (
-    WhereNode | SplitNode | SelectNode | WithColumnsNode | KeyByNode | UnionBranch
+    WhereNode | SplitNode | SelectNode | WithColumnsNode | KeyByNode | UnionBranch | UntimedRows
 )
 Change: TypeAlias = Callable[[Rows], Rows]
 
@@ -116,7 +118,7 @@ def _changes(
             yield node
             continue
         given = schema if isinstance(node, KeyByNode) else physical.schemas[node.id]
-        plain = node.node if isinstance(node, UnionBranch) else node
+        plain = node.node if isinstance(node, UnionBranch | UntimedRows) else node
         try:
             yield _change(node, edge, schema, given)
         except NotPlain as error:
@@ -139,10 +141,9 @@ def _refuse(
 def _change(node: PlainNode, edge: Edge, schema: pa.Schema, given: pa.Schema) -> Change:
     """What one operator does to rows of ``schema``, which have the columns ``given`` after it."""
     match node:
-        case WhereNode():
-            return _filtered([], plain_condition(schema, node.condition))
-        case SplitNode():
-            *before, own = [plain_condition(schema, text) for text in node.conditions]
+        case WhereNode() | SplitNode():
+            conditions = (node.condition,) if isinstance(node, WhereNode) else node.conditions
+            *before, own = [plain_condition(schema, text) for text in conditions]
             return _filtered(before, own)
         case UnionBranch():
             return _selected(_aligned(node, schema, given), given)
@@ -153,6 +154,8 @@ def _change(node: PlainNode, edge: Edge, schema: pa.Schema, given: pa.Schema) ->
             made = {name.lower(): text for name, text in node.columns}
             texts = [made.get(name.lower(), quote(name)) for name in given.names]
             return _selected([plain_value(schema, text) for text in texts], given)
+        case UntimedRows():
+            return _untimed(node, schema)
         case KeyByNode():
             return _keyed([plain_value(schema, text) for _, text in node.keys], edge.keys)
 
@@ -202,6 +205,27 @@ def _keyed(values: Sequence[PlainValue], keys: pa.Schema) -> Change:
     def change(rows: Rows) -> Rows:
         made = _table(values, rows.values, keys)
         return replace(rows, keys=made, hashes=hashes_of(made))
+
+    return change
+
+
+def _untimed(untimed: UntimedRows, schema: pa.Schema) -> Change:
+    """Keep the rows without a time, as dead letters."""
+    time = plain_value(schema, quote(untimed.node.column))
+
+    def change(rows: Rows) -> Rows:
+        kept = rows.take(np.flatnonzero(pc.is_null(time.of(rows.values))))
+        letters = [
+            dict(
+                dict.fromkeys(DEAD_LETTER_SCHEMA.names),
+                operator=untimed.source,
+                kind=UNTIMED,
+                row=as_json(row),
+                error=untimed_reason(untimed.node.column),
+            )
+            for row in kept.values.to_pylist()
+        ]
+        return replace(kept, values=pa.Table.from_pylist(letters, DEAD_LETTER_SCHEMA))
 
     return change
 
