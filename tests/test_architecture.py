@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 ROOMS = (
     *("testing", "cli", "run", "pipeline", "ui", "http", "gateway"),
     *("node", "spark", "task", "coordinator", "sinks", "sources"),
-    *("homes", "journal", "connector", "wire", "registry", "progress", "rescale"),
+    *("net", "homes", "journal", "connector", "wire", "registry", "progress", "rescale"),
     *("plan", "operators", "runs", "store", "dataflow"),
     *("protocol", "messages", "records", "errors"),
 )
@@ -39,6 +39,7 @@ PURE = {
     *("anabranch.runs.changes", "anabranch.runs.entries", "anabranch.runs.expiry"),
     *("anabranch.runs.keys", "anabranch.runs.compaction", "anabranch.runs.rows"),
     *("anabranch.runs.sorted_rows", "anabranch.runs.hash_index", "anabranch.runs.flat_columns"),
+    *("anabranch.runs.due", "anabranch.runs.sort_pairs"),
 }
 # coordinator/ is pure but for what performs the machine's decisions.
 IMPURE = {"anabranch.coordinator.driver"}

@@ -220,6 +220,10 @@ class TargetTaken(SinkError, code="sink.target_taken"):
     """The target of a sink already holds the output of another pipeline or sink."""
 
 
+class SinkUnavailable(SinkError, code="sink.unavailable"):
+    """A sink could not be opened."""
+
+
 class PublishFailed(SinkError, code="sink.publish_failed"):
     """A sink rejected the output of a committed step."""
 

@@ -20,6 +20,7 @@ from anabranch.records.home_use import HomeUse
 from anabranch.records.profiles import ProfileKind, TaskProfile
 from anabranch.records.run_list import RunList
 from anabranch.records.staged_file import StagedFile
+from anabranch.records.times import END_OF_TIME
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -59,6 +60,11 @@ class Advance(msgspec.Struct, frozen=True, tag="advance"):
     operator: str
     since: int
     until: int
+
+    @property
+    def ends(self) -> bool:
+        """Whether the operator's input has ended since the step before."""
+        return self.since < END_OF_TIME <= self.until
 
 
 class Interrogate(msgspec.Struct, frozen=True, tag="interrogate"):
@@ -117,12 +123,6 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     step: int
 
 
-class End(msgspec.Struct, frozen=True, tag="end"):
-    """The input and all operators before this one have ended: call ``on_end`` for its keys."""
-
-    operator: str
-
-
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """A worker has no bins left: this step is its last."""
 
@@ -134,7 +134,6 @@ Message: TypeAlias = (
     | Acquire
     | Hold
     | Advance
-    | End
     | Interrogate
     | ScaleUp
     | ScaleDown
@@ -148,7 +147,7 @@ Message: TypeAlias = (
 BEFORE_DATA = (Load, Acquire, Hold, Advance)
 """The messages before the first row of a step (R2)."""
 
-AFTER_DATA = (End, Interrogate, ScaleUp, ScaleDown, Collect, Prefetch, Question, Barrier, Shutdown)
+AFTER_DATA = (Interrogate, ScaleUp, ScaleDown, Collect, Prefetch, Question, Barrier, Shutdown)
 """The messages after the last row, in this order."""
 
 _ORDER: dict[type, int] = {kind: place for place, kind in enumerate((*BEFORE_DATA, *AFTER_DATA))}

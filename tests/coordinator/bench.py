@@ -58,7 +58,6 @@ FACTS = ProgramInfo(
     shapes=(),
     sources=("orders",),
     sinks=(SinkInfo("out", "parquet", True),),
-    endings=(),
 )
 IDENTITY = Identity("pipeline-1", "orders", 4)
 WITHOUT_RUNS = state_fingerprint(())
@@ -142,6 +141,7 @@ class Bench:
     """A machine, the time, and a node that says what the test lets it say."""
 
     settings: Settings = field(default_factory=Settings)
+    info: ProgramInfo = field(default_factory=lambda: FACTS)
     options: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     version: int = 0
@@ -180,7 +180,7 @@ class Bench:
             self.boot,
             "app-1",
             1,
-            FACTS,
+            self.info,
             state,
             opened=self.opened,
             branch=self.machine.memory.journal.branch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.coordinator.parts.port import CommitContext, Part, PartPlan, PlanContext
+from anabranch.coordinator.parts.port import CommitContext, Part, PartPlan, PlanContext, WaitContext
 from anabranch.messages import PartAnswer, Question
 from anabranch.records.commit import Commit
 from anabranch.records.shares import members
@@ -71,7 +71,7 @@ class CounterPart(Part[Counter, Asked]):
             file_of(context.plan.step),
         )
 
-    def pending(self, value: Counter, now: float) -> bool:
+    def pending(self, value: Counter, context: WaitContext) -> bool:
         return value.complete < PENDING_STEPS
 
     def files(self, value: Counter) -> frozenset[str]:

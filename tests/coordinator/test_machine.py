@@ -412,40 +412,6 @@ def test_a_node_whose_jvm_died_is_replaced_and_the_status_says_why() -> None:
     assert "[node.jvm_died] Spark's Java virtual machine has ended" in status.waiting_for
 
 
-def test_operators_are_told_of_the_end_one_a_step_then_all_is_over() -> None:
-    bench = Bench()
-    info = msgspec.structs.replace(FACTS, endings=("first", "second"))
-    bench.begin(journal(7))
-    bench.opened = order_of(bench.report(Closed(), info=info), OpenOrder).number
-    over = bench.offer(8, 0, ended=True)
-    bench.report(Open(7), info=info)
-    for number, ending in ((8, "first"), (9, "second")):
-        said = {"info": info, "published": {"out": number - 1}}
-        offer = msgspec.structs.replace(over, step=number)
-        assert bench.report(Open(number - 1), offer=offer, **said) == [Take(number)]
-        (written,) = bench.send(InputTaken(number, ()))
-        assert isinstance(written, WritePlan)
-        assert written.plan.ending == ending
-        bench.send(PlanWritten(written.plan))
-        bench.report(Open(number), done=Done(number, 0), **said)
-        bench.send(ResultFetched(result(number)))
-        bench.send(CommitWritten(commit(number, ending=ending), ours=True))
-    final = msgspec.structs.replace(over, step=10)
-    effects = bench.report(Open(9), offer=final, info=info, published={"out": 9})
-    assert kinds(effects) == ["CheckOrder"]
-
-
-@pytest.mark.parametrize("reads", [False, True])
-def test_a_step_behind_an_end_does_not_forget_it_unless_rows_have_come(reads: bool) -> None:
-    bench = Bench()
-    between = plan(8, inputs=read(8) if reads else ())
-    bench.open(journal(7, commit=commit(7, ending="first"), plan=between))
-    bench.report(Open(7), done=Done(8, 0))
-    (written,) = bench.send(ResultFetched(result(8)))
-    assert isinstance(written, WriteCommit)
-    assert written.commit.ending == (None if reads else "first")
-
-
 # ------------------------------------------------------------------------ failures and lost state
 
 

@@ -72,7 +72,6 @@ FACTS = ProgramInfo(
     shapes=(SHAPE,),
     sources=("numbers",),
     sinks=(SinkInfo("out", "parquet", takes_back=False),),
-    endings=(),
     graph=(
         GraphNodeInfo(0, "source", "numbers", None, ()),
         GraphNodeInfo(1, "aggregate", "totals", "by-step", (0,)),

@@ -14,11 +14,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 
-from anabranch.http import connection, feed
+from anabranch.http import feed
 from anabranch.http.app import Application
 from anabranch.http.app_context import AppContext
 from anabranch.http.callers import Callers
 from anabranch.http.server import Server
+from anabranch.net import bounded_connection as connection
 from tests.http.little import Little
 from tests.http.raw import Site, until
 
@@ -146,14 +147,15 @@ def test_a_body_that_is_no_http_is_refused(site: Site) -> None:
 def test_an_answer_that_is_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "STALLED_SECONDS", 0.2)
     body = json.dumps({"sql": LARGE, "format": "text"})
-    with Server(Application(Little().begin(), None)) as server:
-        still_open = server._server.server_state.connections
-        with connected(Site(server.address)) as raw:
-            raw.sendall(b"POST /query HTTP/1.1\r\nHost: localhost\r\n")
-            raw.sendall(f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
-            until(lambda: len(still_open) == 1)
-            until(lambda: not still_open)
-            answer = everything(raw)
+    with (
+        Server(Application(Little().begin(), None)) as server,
+        connected(Site(server.address)) as raw,
+    ):
+        raw.sendall(b"POST /query HTTP/1.1\r\nHost: localhost\r\n")
+        raw.sendall(f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        until(lambda: server.connections == 1)
+        until(lambda: server.connections == 0)
+        answer = everything(raw)
     head, _, content = answer.partition(b"\r\n\r\n")
     length = re.search(rb"content-length: (\d+)", head)
     assert length is not None

@@ -63,9 +63,10 @@ class CoreShop:
     now: float = 1000.0
     number: int = 0
     journal: list[Committed] = field(default_factory=list)
+    sink: MemorySink = field(default_factory=MemorySink)
 
     def __post_init__(self) -> None:
-        self.rows = MemorySink()
+        self.rows = self.sink
         self.program = make_program(self.directory, self.rows, self.source)
         self.store = self.directory / "state"
         self.store.mkdir(parents=True, exist_ok=True)

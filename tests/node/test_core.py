@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.errors import Fenced, NodeUnreachable
+from anabranch.errors import Fenced, NodeUnreachable, PublishFailed
 from anabranch.journal.file_directory import FileDirectory
 from anabranch.journal.leadership import Leadership
 from anabranch.protocol.data_plane import RetryStep
@@ -25,8 +25,9 @@ from anabranch.protocol.node import (
     StepOrder,
     SweepOrder,
 )
-from anabranch.protocol.sinks import Retry
+from anabranch.protocol.sinks import Retry, StagedStep
 from anabranch.records.plan import Plan
+from anabranch.sinks.memory import MemoryPublisher
 from anabranch.sources.generator import GeneratorSource
 from anabranch.store import retention
 from anabranch.store.files import remove_file
@@ -652,28 +653,34 @@ def test_a_source_that_fails_is_told_and_loses_nothing(shop: CoreShop) -> None:
     shop.check()
 
 
-def test_a_sink_that_fails_is_tried_again_and_then_told(shop: CoreShop) -> None:
+def test_a_sink_that_fails_is_tried_again_and_then_told(
+    shop: CoreShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away: list[str] = ["rows"]
+    publish = MemoryPublisher.publish
+
+    def sometimes(self: MemoryPublisher, staged: StagedStep) -> None:
+        if self.context.sink in away:
+            raise PublishFailed("The database is away")
+        publish(self, staged)
+
+    monkeypatch.setattr(MemoryPublisher, "publish", sometimes)
     shop.open()
     shop.one_step()
-    staged = [f for f in shop.journal[0].result.staged if f.sink == "rows"]
-    path = shop.store / staged[0].name
-    data = path.read_bytes()
-    path.unlink()
     shop.publish_all()
     assert shop.report.published == {"rows": 0, "counts": 1}
     assert shop.report.sink_failure is None
-    path.write_bytes(data)
+    away.clear()
     shop.now += 1
     shop.publish_all()
     assert shop.report.published == {"rows": 1, "counts": 1}
     shop.one_step()
-    staged = [f for f in shop.journal[1].result.staged if f.sink == "rows"]
-    (shop.store / staged[0].name).unlink()
+    away.append("rows")
     shop.publish_all()
     shop.now += Retry().initial / 2
     shop.publish_all()
     told = shop.report.sink_retries["rows"]
-    assert (told.failure.code, told.tries) == ("store.corrupt_staged", 1)
+    assert (told.failure.code, told.tries) == ("sink.publish_failed", 1)
     assert told.next_seconds == pytest.approx(Retry().initial / 2)
     shop.now += 599.0
     shop.publish_all()
@@ -681,7 +688,7 @@ def test_a_sink_that_fails_is_tried_again_and_then_told(shop: CoreShop) -> None:
     shop.now += 1.0
     shop.publish_all()
     assert shop.report.sink_failure is not None
-    assert shop.report.sink_failure.code == "store.corrupt_staged"
+    assert shop.report.sink_failure.code == "sink.publish_failed"
     assert shop.report.published == {"rows": 1, "counts": 2}
     assert not shop.publish_some()
 

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.errors import DiskFull, JvmDied
-from anabranch.node.outbox import MOST_AT_ONCE, Outbox
+from anabranch.node.outbox import Outbox
+from anabranch.node.sink_progress import MOST_AT_ONCE, SinkProgress
 from anabranch.protocol.node import Output
 from anabranch.protocol.sinks import Publisher, Retry, Sink, SinkContext, StagedStep, retry_of
 from anabranch.records.staged_file import StagedFile
@@ -62,6 +64,10 @@ class Remorseful(Flaky):
         self.back.append(step)
 
 
+def _same(publisher: Publisher) -> Publisher:
+    return publisher
+
+
 class Bench:
     """An outbox over some sinks, the time, and the points that it has come to."""
 
@@ -72,14 +78,19 @@ class Bench:
         outputs: Sequence[Output] = (),
         reached: Callable[[str, int], None] = lambda point, step: None,
         retry: Retry | None = None,
+        back_to: int | None = None,
     ) -> None:
         self.now = 100.0
         self.sinks = list(publishers)
         self.points: list[tuple[str, int]] = []
         self._reached = reached
         known = dict.fromkeys(publishers, 0) if done is None else done
-        retries = {} if retry is None else dict.fromkeys(publishers, retry)
-        self.outbox = Outbox(publishers, known, outputs, lambda: self.now, self._point, retries)
+        sinks = [
+            SinkProgress(name, partial(_same, each), known[name], retry or Retry(), back_to)
+            for name, each in publishers.items()
+        ]
+        self.outbox = Outbox(sinks, outputs, lambda: self.now, self._point)
+        self.outbox.open()
 
     def _point(self, point: str, step: int) -> None:
         self.points.append((point, step))
@@ -333,14 +344,10 @@ def test_a_sink_that_fails_because_spark_is_dead_is_not_to_blame() -> None:
         raise JvmDied("Spark is dead")
 
     flaky = Flaky([OSError("no answer")])
-    outbox = Outbox(
-        {"out": flaky},
-        {"out": 0},
-        [output(1, "out")],
-        lambda: 0.0,
-        lambda point, step: None,
-        check_plane=check_plane,
-    )
+    sinks = [SinkProgress("out", lambda: flaky, 0)]
+    waiting = [output(1, "out")]
+    outbox = Outbox(sinks, waiting, lambda: 0.0, lambda point, step: None, check_plane)
+    outbox.open()
     with pytest.raises(JvmDied):
         outbox.publish_next("out")
     assert outbox.retries() == {}
@@ -465,8 +472,7 @@ def test_without_sinks_nothing_waits() -> None:
 
 def test_those_that_can_take_back_do() -> None:
     able, unable = Remorseful(), Flaky()
-    bench = Bench({"able": able, "unable": unable}, {"able": 3, "unable": 3})
-    bench.outbox.take_back(3)
+    bench = Bench({"able": able, "unable": unable}, {"able": 3, "unable": 3}, back_to=3)
     assert able.back == [3]
     bench.outbox.add(output(4, "able", "unable"))
     bench.finish()

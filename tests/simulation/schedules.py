@@ -10,6 +10,7 @@ from anabranch.testing.cluster.cluster import SimulatedCluster
 from anabranch.testing.join import join
 from anabranch.testing.kinds import kinds
 from anabranch.testing.scenario import Scenario
+from anabranch.testing.scenarios import OFTEN_AWAY
 from anabranch.testing.shop import Customers, shop
 from anabranch.testing.simulation import Simulation
 
@@ -36,6 +37,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
     "shop": shop,
     "join": join,
     "kinds": kinds,
+    "away": lambda: shop(sinks_away=OFTEN_AWAY),
     "storm": lambda: shop(customers=Customers.STORM),
 }
 """What mutations are looked for in, the quickest first."""

@@ -52,9 +52,9 @@ def runs() -> Iterator[list[Ran]]:
     heard: list[tuple[int, int]] = []
     acknowledged = Rules.acknowledged
 
-    def noting(self: Rules, source: str, position: bytes) -> None:
+    def noting(self: Rules, source: str, position: bytes, opening: object) -> None:
         heard.append((_rows(position), _committed(self)))
-        acknowledged(self, source, position)
+        acknowledged(self, source, position, opening)
 
     with Simulation() as simulation, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Rules, "acknowledged", noting)

@@ -177,7 +177,6 @@ def test_what_was_prepared_is_used_once_and_only_for_the_same_step(
         pytest.param(plan(6), id="another step"),
         pytest.param(msgspec.structs.replace(plan(5), revision=1), id="another revision"),
         pytest.param(plan(5, workers=3), id="other workers"),
-        pytest.param(plan(5, ending="slowly"), id="the end of the input"),
     ],
 )
 def test_another_step_than_the_one_that_was_prepared_is_made_anew(

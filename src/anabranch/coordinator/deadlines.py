@@ -11,6 +11,7 @@ from anabranch.coordinator.closing import deadline_failure
 from anabranch.coordinator.effects import Effect, Fetch, Give, Take
 from anabranch.coordinator.events import TimePassed
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.outlook import wait_context
 from anabranch.coordinator.phases import Closing, Idle, Meeting, Opening, Stepping, Taking
 from anabranch.coordinator.triggers import next_trigger_at
 from anabranch.protocol.node import (
@@ -58,6 +59,8 @@ def _phase_deadline(memory: Memory) -> tuple[float, Callable[[], list[Effect]]] 
         case Closing(since):
             what = "The node's sources and sinks were"
             return since + limits.close, lambda: fail(what, limits.close)
+        case Opening() if memory.taking_back:
+            return None  # the sink's Retry says how long it may take
         case Opening(_, since):
             return since + limits.open, lambda: fail("State was", limits.open)
         case Taking(_, since):
@@ -142,7 +145,7 @@ def wakes_at(memory: Memory) -> float | None:
         found.append(next_trigger_at(stepping.pending_input(memory), memory.settings))
     times = [time for time in found if time is not None]
     times += [time for job in memory.jobs for time in job.wakes_at(memory)]
-    times += memory.parts.wakes_at()
+    times += memory.parts.wakes_at(wait_context(memory))
     return min(times, default=None)
 
 

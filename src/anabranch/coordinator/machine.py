@@ -35,6 +35,7 @@ from anabranch.coordinator.jobs.rescale import RescaleJob
 from anabranch.coordinator.jobs.shutdown import ShutdownJob
 from anabranch.coordinator.memory import Memory, Pace
 from anabranch.coordinator.operations import REWIND, LoadCheckpoint
+from anabranch.coordinator.outlook import next_offer
 from anabranch.coordinator.parts.parts import STANDARD, AnyPart, Parts
 from anabranch.coordinator.phases import Closing, Ended, Idle, Meeting, Opening, Stepping
 from anabranch.coordinator.settings import Settings
@@ -230,7 +231,7 @@ class Machine:
         if report.opened == memory.node.opened:
             done = min(report.published.values(), default=memory.step)
             memory.outputs = {s: o for s, o in memory.outputs.items() if s > done}
-        offer = stepping.next_offer(memory)
+        offer = next_offer(memory)
         if offer is None or not offer.rows:
             memory.pace.first_at = None
         elif memory.pace.first_at is None:
@@ -296,4 +297,6 @@ class Machine:
             if lost is not None:
                 return effects + memory.replay.begin(memory, lost)
             return effects + requests.on_idle(memory)
-        return effects + (deadlines.stop_at_once(memory) if memory.stop.at_once else [])
+        # Nothing is under way while a sink takes back: the next start goes on with it.
+        stops = memory.stop.at_once or (memory.stop.request is not None and memory.taking_back)
+        return effects + (deadlines.stop_at_once(memory) if stops else [])

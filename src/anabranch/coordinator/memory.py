@@ -18,7 +18,7 @@ from anabranch.coordinator.journal_view import JournalView
 from anabranch.coordinator.parts.parts import Parts
 from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.peers import Peer
-from anabranch.coordinator.phases import AnyPhase, Committing, NotBegun
+from anabranch.coordinator.phases import AnyPhase, Committing, NotBegun, Opening
 from anabranch.coordinator.settings import DEFAULT_WORKERS, Settings
 from anabranch.protocol.node import InputLimit, Output, ProgramInfo, SinkRetry
 from anabranch.records.home_use import HomeUse, total_use
@@ -175,7 +175,17 @@ class Memory:
     def sink_retries(self) -> dict[str, SinkRetry]:
         """The sinks that fail."""
         report, opened = self.node.report, self.node.opened
+        if isinstance(self.phase, Opening):
+            opened = self.phase.order.number
         return {} if report is None or report.opened != opened else report.sink_retries
+
+    @property
+    def taking_back(self) -> tuple[str, ...]:
+        """The sinks that have yet to take back what a rewind left behind: steps wait for them."""
+        report, phase = self.node.report, self.phase
+        if report is None or not isinstance(phase, Opening) or report.opened != phase.order.number:
+            return ()
+        return report.taking_back
 
     @property
     def slowest(self) -> str:
@@ -187,13 +197,18 @@ class Memory:
     @property
     def slowest_text(self) -> str:
         """How far the slowest sink is, and why it fails, if it does."""
-        name, retry = self.slowest, self.sink_retries.get(self.slowest)
+        name = self.slowest
         text = f"sink {name!r} has published up to step {self.published.get(name, 0)}"
+        return f"{text} and {self.failing_text(name)}" if name in self.sink_retries else text
+
+    def failing_text(self, sink: str) -> str:
+        """How often a sink has failed, and why it did last; empty if it does not fail."""
+        retry = self.sink_retries.get(sink)
         if retry is None:
-            return text
+            return ""
         times = f"{retry.tries} times in {retry.seconds:.0f} seconds"
         often = "once" if retry.tries == 1 else times
-        return f"{text} and has failed {often}: [{retry.failure.code}] {retry.failure.what}"
+        return f"has failed {often}: [{retry.failure.code}] {retry.failure.what}"
 
     @property
     def limit(self) -> InputLimit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anabranch.coordinator import phases, stepping
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.outlook import next_offer
 from anabranch.coordinator.triggers import next_trigger_at
 from anabranch.protocol.node import Offer
 from anabranch.protocol.status import NoStep, NoStepReason
@@ -29,6 +30,9 @@ def no_step(memory: Memory, now: float) -> NoStep | None:
             return None
         case phases.Branching(checkpoint):
             return NoStep(NoStepReason.LOADING, f"The pipeline goes back to step {checkpoint.step}")
+    if memory.taking_back:
+        sink, text = memory.taking_back[0], f"Waits for {waiting_for(memory)}"
+        return NoStep(NoStepReason.LOADING, text, sink, _sink_retried_in(memory, sink, now))
     if memory.replay.under_way is not None:
         to_step = memory.replay.under_way.to_step
         what = f"Lost state is recomputed: steps up to {to_step} run again"
@@ -51,7 +55,7 @@ def _between_steps(memory: Memory, now: float) -> NoStep | None:
         return NoStep(NoStepReason.PAUSED, "The pipeline is paused")
     behind = stepping.backpressure(memory)
     if behind is not None:
-        text, left = f"Backpressure: {behind}", _sink_retried_in(memory, now)
+        text, left = f"Backpressure: {behind}", _sink_retried_in(memory, memory.slowest, now)
         return NoStep(NoStepReason.BACKPRESSURE, text, memory.slowest, left)
     report = memory.node.report
     if report is not None and report.source_failure is not None:
@@ -59,12 +63,12 @@ def _between_steps(memory: Memory, now: float) -> NoStep | None:
         return NoStep(NoStepReason.SOURCE_FAILED, failure.what, failure.where)
     if stepping.is_complete(memory):
         return NoStep(NoStepReason.STOPPING, "All input is processed: the pipeline completes")
-    return _without_input(memory, stepping.next_offer(memory), now)
+    return _without_input(memory, next_offer(memory), now)
 
 
-def _sink_retried_in(memory: Memory, now: float) -> float | None:
-    """When the sink that is behind is tried again, if it fails: the node told it with a report."""
-    retry = memory.sink_retries.get(memory.slowest)
+def _sink_retried_in(memory: Memory, sink: str, now: float) -> float | None:
+    """When a sink is tried again, if it fails: the node told it with a report."""
+    retry = memory.sink_retries.get(sink)
     if retry is None or retry.next_seconds is None:
         return None
     return max(memory.node.heard + retry.next_seconds - now, 0.0)
@@ -90,6 +94,10 @@ def waiting_for(memory: Memory) -> str | None:
             lost = memory.node.lost
             why = "" if lost is None else f"; the one before was lost: [{lost.code}] {lost.what}"
             return f"the node to start{why}"
+        case phases.Opening(order) if memory.taking_back:
+            sink = memory.taking_back[0]
+            what = f"sink {sink!r} to take back what it has published after step {order.rewound}"
+            return f"{what}; it {memory.failing_text(sink)}"
         case phases.Opening(order):
             return f"the node to open step {order.step}"
         case phases.Closing():

@@ -39,10 +39,12 @@ class ShutDownPipeline(msgspec.Struct, frozen=True):
     """Finish the running step, publish, take a checkpoint, and end. Answered at the end.
 
     Fails if the checkpoint fails, or if no sink makes progress for long. ``at_once`` gives up the
-    running step and takes no checkpoint; nothing committed is lost.
+    running step and takes no checkpoint; nothing committed is lost. ``drain`` ends the input before
+    that: what is offered is read, everything pending falls due, and the pipeline is over for good.
     """
 
     at_once: bool = False
+    drain: bool = False
 
 
 class TakeCheckpoint(msgspec.Struct, frozen=True):

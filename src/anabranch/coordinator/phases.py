@@ -50,11 +50,12 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 class Taking(msgspec.Struct, frozen=True):
-    """The input of the next step is being taken."""
+    """The input of the next step is being taken. ``clock_ns`` is when that began."""
 
     step: int
     since: float
     trigger: Trigger
+    clock_ns: int = 0
 
 
 class Planning(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_fields
 from functools import partial
 
 import msgspec
@@ -9,9 +10,11 @@ from msgspec.structs import replace
 
 from anabranch.coordinator.effects import StepDone
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.outlook import partition_counts
 from anabranch.coordinator.parts.parts import Parts
 from anabranch.coordinator.parts.port import CommitContext, PlanContext
 from anabranch.coordinator.parts.sources import positions_of
+from anabranch.progress.dataflow.outlook import StepOutlook
 from anabranch.protocol.node import (
     CheckOrder,
     CommitOrder,
@@ -35,22 +38,24 @@ OPENS = 1_000_000
 """The most open orders of one leader. It keeps their numbers growing from leader to leader."""
 
 
-def new_plan(memory: Memory, inputs: tuple[Input, ...], ending: str | None, clock_ns: int) -> Plan:
-    """The plan of the next step. The clock never goes back."""
+def new_plan(
+    memory: Memory, inputs: tuple[Input, ...], clock_ns: int, outlook: StepOutlook
+) -> Plan:
+    """The plan of the next step, at this clock."""
     placed = base_placement(memory, inputs)
     plan = Plan(
         step=memory.step + 1,
         revision=0,
-        clock_ns=max(clock_ns, memory.journal.clock_ns),
+        clock_ns=clock_ns,
         code=_info(memory).code,
         inputs=inputs,
         placement=placed,
         unkeyed_workers=0,
-        ending=ending,
         started_with=memory.workers,
         profile=_profile(memory, inputs),
     )
-    return _with_parts(memory, plan, _context(memory, inputs, placed))
+    context = replace_fields(_context(memory, inputs, placed), outlook=outlook)
+    return _with_parts(memory, plan, context)
 
 
 def revise_plan(memory: Memory, plan: Plan) -> Plan:
@@ -84,7 +89,8 @@ def _context(
 ) -> PlanContext:
     recent, settings = tuple(memory.stats.recent), memory.settings
     loads = partial(current_loads, memory, placed)
-    return PlanContext(memory.step + 1, inputs, placed, loads, recent, settings, revised)
+    times = _info(memory).times
+    return PlanContext(memory.step + 1, inputs, placed, loads, recent, settings, revised, times)
 
 
 def current_loads(memory: Memory, placed: tuple[Assignment, ...]) -> Loads:
@@ -129,42 +135,9 @@ def base_placement(memory: Memory, inputs: tuple[Input, ...] = ()) -> tuple[Assi
     info, workers = _info(memory), memory.workers
     known = _committed_placement(memory)
     kept = {each.region: each for each in known}
-    sources = source_shares(_partitions(memory, inputs), workers, known)
+    sources = source_shares(partition_counts(memory, inputs), workers, known)
     made = equal_shares(info.regions, info.bins, workers, ())
     return (*(kept.get(each.region, each) for each in made), *sources)
-
-
-def _partitions(memory: Memory, inputs: tuple[Input, ...]) -> dict[str, int]:
-    """How many partitions each source has that Python reads: as it was told, and as is read."""
-    offer = None if memory.node.report is None else memory.node.report.offer
-    found = dict(_info(memory).partitions)
-    told = [] if offer is None else list(offer.partitions.items())
-    told += [(g.source, (part.partition or 0) + 1) for g in inputs for part in g.slices]
-    for source, count in told:
-        if source in found:
-            found[source] = max(found[source], count)
-    return found
-
-
-def next_ending(memory: Memory) -> str | None:
-    """The next operator to end its keys once input has ended; None after the last.
-
-    One operator per step, in graph order: the output of an ending is input to later operators.
-    """
-    info, commit = _info(memory), memory.journal.commit
-    if commit is None:
-        return None
-    endings = info.endings
-    place = endings.index(commit.ending) + 1 if commit.ending in endings else 0
-    return endings[place] if place < len(endings) else None
-
-
-def _ended(memory: Memory, plan: Plan) -> str | None:
-    """The last operator whose keys have ended; it stays so until rows are read again."""
-    before = memory.journal.commit
-    if plan.ending is not None or before is None or any(given.slices for given in plan.inputs):
-        return plan.ending
-    return before.ending
 
 
 def new_commit(memory: Memory, plan: Plan, result: StepResult, seconds: float) -> Commit:
@@ -180,7 +153,6 @@ def new_commit(memory: Memory, plan: Plan, result: StepResult, seconds: float) -
         staged=result.staged,
         counts=result.counts,
         published=dict(memory.published),
-        ending=_ended(memory, plan),
         workers=memory.workers if plan.started_with is None else plan.started_with,
         homes=result.homes,
         parts=parts.encode(),

@@ -151,7 +151,10 @@ def on_opening(memory: Memory, phase: Opening, report: NodeReport) -> list[Effec
         if report.failed_open.code in LOST_STATE:
             return memory.replay.begin(memory, report.failed_open)
         return fail_pipeline(memory, report.failed_open)
-    if not isinstance(report.state, Open):
+    if report.taking_back and report.sink_failure is not None:
+        return fail_pipeline(memory, report.sink_failure)
+    # Once the branch has a commit, nobody orders the sinks to take back any more.
+    if report.taking_back or not isinstance(report.state, Open):
         return []
     memory.node.opened = phase.order.number
     memory.journal = replace(memory.journal, published=dict(report.published))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_fields
+
 from msgspec.structs import replace
 
 from anabranch.coordinator import plans
 from anabranch.coordinator.closing import close, fail_pipeline, refuse_requests
 from anabranch.coordinator.effects import Announce, Answer, Effect, Fetch, Give, Take, WriteCommit
 from anabranch.coordinator.memory import Memory
+from anabranch.coordinator.outlook import latest_clock, next_offer, step_outlook, wait_context
 from anabranch.coordinator.parts.port import CommitContext
 from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.phases import Committing, Idle, Planning, Stepping, Taking
@@ -33,20 +36,11 @@ from anabranch.rescale.step_moves import moves_of
 SWEEP_EVERY = 16
 
 
-def next_offer(memory: Memory) -> Offer | None:
-    """The node's offer of input for the next step, if it has reported one."""
-    report = memory.node.report
-    if report is None or report.opened != memory.node.opened or report.offer is None:
-        return None
-    return report.offer if report.offer.step == memory.step + 1 else None
-
-
 def pending_input(memory: Memory) -> PendingInput:
     """What waits for a step."""
     offer = next_offer(memory)
     # Requests for a rescale wait for a commit that includes them.
-    asked = bool(memory.moving.queue) or memory.parts.pending(memory.now)
-    work = asked or (_exhausted(offer) and plans.next_ending(memory) is not None)
+    work = bool(memory.moving.queue) or memory.parts.pending(wait_context(memory))
     return PendingInput(offer, memory.pace.first_at, memory.pace.last_step_at, work)
 
 
@@ -55,8 +49,7 @@ def is_complete(memory: Memory) -> bool:
     return (
         _exhausted(next_offer(memory))
         and memory.journal.plan is None
-        and plans.next_ending(memory) is None
-        and not memory.parts.pending(memory.now)
+        and not memory.parts.pending(wait_context(memory))
     )
 
 
@@ -82,19 +75,21 @@ def take_step_if_due(memory: Memory) -> list[Effect]:
     trigger = step_trigger(pending_input(memory), memory.settings, memory.now)
     if trigger is None:
         return []
-    memory.phase = Taking(memory.step + 1, memory.now, trigger)
+    memory.phase = Taking(memory.step + 1, memory.now, trigger, memory.clock_ns)
     return [Take(memory.step + 1)]
 
 
 def on_input(memory: Memory, phase: Taking, inputs: tuple[Input, ...]) -> list[Effect]:
     """Plan a step with its input."""
-    reads = any(given.slices for given in inputs)
-    # Keys end only after all input is read and no bins are moving.
-    ends = phase.trigger is Trigger.WORK and not reads and not memory.parts.pending(memory.now)
-    ending = plans.next_ending(memory) if ends and _exhausted(next_offer(memory)) else None
-    idle = phase.trigger is Trigger.WORK and not reads
-    clock_ns = memory.journal.clock_ns if idle else memory.clock_ns
-    return start_plan(memory, plans.new_plan(memory, inputs, ending, clock_ns), phase.trigger)
+    clock_ns = latest_clock(memory)
+    outlook = step_outlook(memory, inputs, clock_ns, phase.clock_ns)
+    if phase.trigger is Trigger.WORK and not any(given.slices for given in inputs):
+        before_ns = memory.journal.clock_ns
+        context = replace_fields(wait_context(memory), outlook=outlook)
+        # Whatever is inserted between steps with input must not make time pass.
+        if not memory.parts.needs_clock(context, before_ns // 1000):
+            clock_ns, outlook = before_ns, replace_fields(outlook, clock_us=before_ns // 1000)
+    return start_plan(memory, plans.new_plan(memory, inputs, clock_ns, outlook), phase.trigger)
 
 
 def on_plan(memory: Memory, phase: Planning, plan: Plan) -> list[Effect]:

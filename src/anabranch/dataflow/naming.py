@@ -19,6 +19,8 @@ TIME = "_time"
 #: Name the key of each row, and the keys to forget, for stateful functions over batches.
 KEY = "_key"
 FORGET = "_forget"
+#: Numbers the windows in a table of their rows, for functions over windows.
+WINDOW = "_window"
 #: The frontier that a late row was late for, in a stream of late rows.
 FRONTIER = "frontier"
 #: A file name also holds step, worker and attempt, and must stay below 255 characters.

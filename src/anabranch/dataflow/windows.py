@@ -75,7 +75,7 @@ def sliding(length: Duration, *, every: Duration, offset: Duration = "0 seconds"
 def session(gap: Duration) -> SessionWindow:
     """Windows that end when a key has had no row for so long: ``session("30 minutes")``.
 
-    Rows of a key that are at most the gap apart are in one window. It ends the gap after its last
+    Rows of a key that are less than the gap apart are in one window. It ends the gap after its last
     row.
 
     >>> session("10 seconds")

@@ -20,6 +20,7 @@ from anabranch.protocol.status import (
     RescaleStatus,
     Status,
 )
+from anabranch.protocol.time_graph import TimeGraph
 from anabranch.records.placed import OperatorShape
 from anabranch.records.profiles import TaskProfile
 from anabranch.rescale.forecast import Forecast
@@ -190,7 +191,7 @@ class GraphEdge(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The running dataflow. ``code`` is its hash, ``endings`` are notified at the end of input.
+    """The running dataflow. ``code`` is its hash, ``times`` is how event time travels through it.
 
     ``nodes`` and ``edges`` are its graph as written. ``releasing`` is what happens to executors
     when workers go: ``local`` (there are none), ``dynamic`` (Spark releases them), ``kept`` (the
@@ -203,11 +204,11 @@ class Metadata(msgspec.Struct, frozen=True):
     sources: tuple[str, ...]
     regions: tuple[RegionFacts, ...]
     sinks: tuple[SinkInfo, ...]
-    endings: tuple[str, ...]
     releasing: str = ""
     source_regions: tuple[SourceRegion, ...] = ()
     nodes: tuple[GraphNodeInfo, ...] = ()
     edges: tuple[GraphEdge, ...] = ()
+    times: TimeGraph = TimeGraph()
 
 
 class Latency(msgspec.Struct, frozen=True):

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import resource
 import socket
-import threading
-import time
 from typing import Self
 
-import uvicorn
+from starlette.responses import Response
 
 from anabranch.errors import AddressTaken
 from anabranch.http.app import Application
-from anabranch.http.connection import HEAD_SECONDS, MOST_CONNECTIONS, BoundedConnection
 from anabranch.http.guard import check_access
+from anabranch.http.responses import problem_response
+from anabranch.net.bounded_connection import BoundedConnection
+from anabranch.net.http_thread import HttpThread
+from anabranch.protocol.node import Failure
 
-ACCEPTED_AT_ONCE = 32
-BACKLOG = 2048
-"""How many connections may wait to be accepted: then a flood does not delay other clients."""
-
-DESCRIPTORS = 4 * MOST_CONNECTIONS
-
-START_SECONDS = 30.0
 STOP_SECONDS = 5.0
 """How long calls in progress may take once the server stops."""
+
+
+class ProblemConnection(BoundedConnection):
+    """A connection whose errors are problem documents."""
+
+    def refusal(self, failure: Failure, place: str) -> Response:
+        """A problem document."""
+        return problem_response(failure, place)
 
 
 class Server:
@@ -37,30 +38,11 @@ class Server:
     ) -> None:
         """Bind the address; port 0 picks a free one. ``AddressTaken``; see ``check_access``."""
         check_access(host, token)
-        _allow_descriptors()
         self._app = app
         self._host = host
         self._socket = _bind(host, port)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                loop="asyncio",
-                http=BoundedConnection,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=int(HEAD_SECONDS),
-                # So many are accepted before the first is read: see ``start``.
-                backlog=ACCEPTED_AT_ONCE,
-                timeout_graceful_shutdown=int(STOP_SECONDS),
-            )
-        )
-        self._thread = threading.Thread(
-            target=lambda: self._server.run(sockets=[self._socket]),
-            name="anabranch-http",
-            daemon=True,
+        self._thread = HttpThread(
+            app, self._socket, ProblemConnection, lifespan=True, stop_seconds=STOP_SECONDS
         )
 
     @property
@@ -73,25 +55,22 @@ class Server:
 
     def start(self) -> Self:
         """Start serving; returns when the server answers calls."""
-        self._thread.start()
-        until = time.monotonic() + START_SECONDS
-        while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > until:
-                raise AddressTaken(
-                    "The HTTP server did not start", where=self.address, do="See the log."
-                )
-            time.sleep(0.005)
-        self._socket.listen(BACKLOG)
+        if not self._thread.start():
+            raise AddressTaken(
+                "The HTTP server did not start", where=self.address, do="See the log."
+            )
         return self
 
     def stop(self) -> None:
         """Accept no more calls, give those in progress a while to finish, release the address."""
         # Otherwise watchers would keep their calls open until the timeout.
         self._app.feed.close()
-        self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS + 5)
-        self._socket.close()
+        self._thread.stop()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self._thread.connections
 
     def __enter__(self) -> Self:
         """Start."""
@@ -100,15 +79,6 @@ class Server:
     def __exit__(self, *_: object) -> None:
         """Stop."""
         self.stop()
-
-
-def _allow_descriptors() -> None:
-    """Let connections not use up the process's descriptors: it has files to open as well."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    wanted = DESCRIPTORS if hard == unlimited else min(DESCRIPTORS, hard)
-    if soft != unlimited and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -38,7 +38,7 @@ from anabranch.protocol.node import (
     StepResult,
     SweepOrder,
 )
-from anabranch.protocol.sinks import Frames
+from anabranch.protocol.sinks import Frames, SinkOpener, open_sink_plainly
 from anabranch.protocol.sources import Opener, blocks
 from anabranch.records.plan import Input
 from anabranch.records.staged_file import StagedFile
@@ -61,6 +61,7 @@ class NodeCore:
         application: str = "",
         frames: Frames | None = None,
         open_source: Opener = open_plainly,
+        open_sink: SinkOpener = open_sink_plainly,
         grace_seconds: float = 120.0,
         pickled: str | None = None,
         reached: Callable[[str, int], None] = lambda point, step: None,
@@ -72,7 +73,9 @@ class NodeCore:
         """
         self._program = program
         self._plane = plane
-        self._around = Surroundings(store, frames, open_source, clock, reached, self._check_plane)
+        self._around = Surroundings(
+            store, frames, open_source, open_sink, clock, reached, self._check_plane
+        )
         self._journal = FileDirectory(store / "journal")
         self._facts = facts_of(program, code, getattr(plane, "releasing", ""))
         #: the names of the sinks, in the order of the dataflow
@@ -115,6 +118,7 @@ class NodeCore:
                 published={} if outbox is None else outbox.done(),
                 sink_retries={} if outbox is None else outbox.retries(),
                 sink_failure=None if outbox is None else outbox.failure,
+                taking_back=() if outbox is None else outbox.taking_back(),
                 checked=self._chores.checked,
                 committed=duties.committed,
                 branch=duties.branch,
@@ -277,7 +281,10 @@ class NodeCore:
         return opened is not None and opened.offers.poll(sources) and self._grown()
 
     def publish_next(self, sink: str) -> bool:
-        """Publish the next committed step to a sink, or several if it takes them."""
+        """Publish the next committed step to a sink, or several if it takes them.
+
+        A sink that was away when the pipeline was opened is opened first.
+        """
         opened = self._opened
         published = opened is not None and opened.outbox.publish_next(sink, self._is_led)
         return published and self._grown()

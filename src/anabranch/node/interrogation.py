@@ -9,11 +9,13 @@ import msgspec
 from anabranch.messages import BinCopied, PartAnswer
 from anabranch.node.step_outcome import StepOutcome
 from anabranch.plan.physical import Physical
+from anabranch.progress.dataflow.times import PART as FRONTIERS
 from anabranch.records.placed import Assignment
 from anabranch.records.plan import Plan
 from anabranch.records.worker_load import BinLoad, WorkerLoad
 from anabranch.rescale.costs import Prefetched
-from anabranch.rescale.step_moves import PART, RescaleReport
+from anabranch.rescale.step_moves import PART as RESCALE
+from anabranch.rescale.step_moves import RescaleReport
 
 
 def worker_loads(physical: Physical, plan: Plan, settled: StepOutcome) -> tuple[WorkerLoad, ...]:
@@ -52,8 +54,10 @@ def part_reports(physical: Physical, plan: Plan, settled: StepOutcome) -> dict[s
     for answer in settled.answers:
         answers.setdefault(answer.part, []).append(answer)
     found: dict[str, object] = {**answers}
-    if PART in plan.parts:
-        found[PART] = RescaleReport(prefetched(physical, settled), moving_seconds(settled))
+    if RESCALE in plan.parts:
+        found[RESCALE] = RescaleReport(prefetched(physical, settled), moving_seconds(settled))
+    if FRONTIERS in plan.parts:
+        found[FRONTIERS] = settled.times
     return {part: msgspec.Raw(msgspec.json.encode(said)) for part, said in found.items()}
 
 

@@ -42,6 +42,9 @@ from anabranch.store.retention import LOG_ROOM
 RETRY_SECONDS = 1.0
 """How long a source that failed is left alone."""
 
+TELL_SECONDS = 0.25
+"""How often it is told that a source was asked again and had nothing, where that matters."""
+
 
 def open_plainly(name: str, source: Source, position: bytes | None, log: SourceLog) -> Enumerator:
     """Open a source that needs nothing but its description."""
@@ -67,6 +70,10 @@ class _Source:
     retry_at: float = 0.0
     ended: bool = False
     partitions: int | None = None
+    #: when it was last asked and handed out all that it had; None if it may have more
+    asked_at: float | None = None
+    #: the last such moment that the coordinator was told of
+    told_at: float = 0.0
 
 
 class Offers:
@@ -83,11 +90,12 @@ class Offers:
         clock: Callable[[], float],
         open_source: Opener = open_plainly,
         check_plane: Callable[[], None] = lambda: None,
+        idling: Iterable[str] = (),
     ) -> None:
         """Open every source after ``pending``, else after ``read``, else at its beginning.
 
         ``step`` is the last committed one; ``pending`` is the input of the step after it, where
-        that is planned already.
+        that is planned already. Of the sources named in ``idling`` it is told when they were asked.
         """
         positions = {g.source: bytes(g.position) for g in (*read, *pending)}
         self._sources = {
@@ -102,7 +110,10 @@ class Offers:
         self._paused: frozenset[str] = frozenset()
         self._step = step
         self._limit = limit
+        self._idling = frozenset(idling)
         self._taken: tuple[Input, ...] | None = tuple(pending) or None
+        #: when the sources of what was taken had last been asked
+        self._taken_asked: dict[str, float] = {}
         self._taken_offer: Offer | None = None
         self._growing = Gathered()
         self._committed: tuple[Input, ...] = tuple(read)
@@ -133,7 +144,7 @@ class Offers:
             if self._taken_offer is None or running:
                 return self._told()
             if self._taken_offer.rows:
-                return self._taken_offer
+                return msgspec.structs.replace(self._taken_offer, asked={})
             return msgspec.structs.replace(self._told(), step=self._step + 1)
 
     def settled(self, step: int) -> tuple[Input, ...] | None:
@@ -158,18 +169,20 @@ class Offers:
                 return None
             if self._taken is None:
                 self._taken_offer = self._told()
+                self._taken_asked = self._asked()
                 self._taken = tuple(
                     msgspec.structs.replace(given, files=self._files_of(given))
                     for given in self._growing.inputs()
                 )
                 self._growing = Gathered()
-            return self._taken
+            return tuple(map(self._with_asked, self._taken))
 
     def commit(self, step: int, positions: tuple[Input, ...], limit: InputLimit) -> None:
         """The step that was taken is committed: what follows is for the next one."""
         with self._guard:
             self._step, self._limit = step, limit
             self._taken = self._taken_offer = None
+            self._taken_asked = {}
             self._committed = positions
 
     def replayed(self, step: int, limit: InputLimit) -> None:
@@ -287,6 +300,7 @@ class Offers:
                 self._close(each)
             with self._guard:
                 each.failure = failure_of(error)
+                each.asked_at = None
                 each.retry_at = self._clock() + RETRY_SECONDS
         else:
             with self._guard:
@@ -312,8 +326,10 @@ class Offers:
         assert each.enumerator is not None, "a source is open when it is asked"
         if room is None or (begun and each.grower is None):
             return False
+        asked_at = self._clock()
         batch = each.grower.more(room) if begun and each.grower else each.enumerator.next(room)
         with self._guard:
+            each.asked_at = None if batch.full else asked_at
             if self._growing is not asked:
                 # It was taken meanwhile: that one is full, not the one after it.
                 batch = replace(batch, full=False)
@@ -324,7 +340,16 @@ class Offers:
             each.ended |= batch.ended
             if batch.partitions is not None:
                 each.partitions = batch.partitions
-            return bool(batch.slices) or batch.ended or fuller
+            return bool(batch.slices) or batch.ended or fuller or self._is_news(each)
+
+    def _is_news(self, each: _Source) -> bool:
+        """Whether to tell again that a source was asked and had nothing."""
+        if each.name not in self._idling or each.asked_at is None:
+            return False
+        if each.asked_at < each.told_at + TELL_SECONDS:
+            return False
+        each.told_at = each.asked_at
+        return True
 
     def _room(self, each: _Source) -> Limit | None:
         """What a source may add to the offer; None for nothing. Each has its turn in every offer.
@@ -367,7 +392,24 @@ class Offers:
             full=full or growing.closed or (rows > 0 and self._no_more()),
             ended=all(each.ended for each in sources),
             partitions={s.name: s.partitions for s in sources if s.partitions is not None},
+            ended_sources=tuple(each.name for each in sources if each.ended),
+            asked={name: self._clock() - moment for name, moment in self._asked().items()},
         )
+
+    def _asked(self) -> dict[str, float]:
+        """When sources were last asked and handed out all that they had; a paused one is not."""
+        return {
+            name: self._sources[name].asked_at or 0.0
+            for name in self._idling - self._paused
+            if self._sources[name].asked_at is not None
+        }
+
+    def _with_asked(self, given: Input) -> Input:
+        """The input with how long ago its source was asked: whoever takes it later hears more."""
+        if given.source not in self._taken_asked:
+            return given
+        seconds = self._clock() - self._taken_asked[given.source]
+        return msgspec.structs.replace(given, asked_seconds=seconds)
 
     def _no_more(self) -> bool:
         """Whether no source can add anything to this offer."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from anabranch.dataflow.graph import GraphNode
 from anabranch.node.identity import check_outputs, check_sources, fitting, shapes
 from anabranch.node.offers import Offers
 from anabranch.node.outbox import Outbox
+from anabranch.node.sink_progress import SinkProgress
 from anabranch.protocol.node import GraphNodeInfo, OpenOrder, ProgramInfo, SinkInfo
-from anabranch.protocol.sinks import Frames, Publisher, SinkContext, retry_of, takes_back
+from anabranch.protocol.sinks import Frames, SinkContext, SinkOpener, retry_of, takes_back
 from anabranch.protocol.sources import Opener
 from anabranch.records.placed import OperatorState
 from anabranch.store.integrity import check_files, state_files
@@ -26,6 +28,7 @@ class Surroundings:
     store: Path
     frames: Frames | None
     open_source: Opener
+    open_sink: SinkOpener
     clock: Callable[[], float]
     reached: Callable[[str, int], None]
     #: raises if what runs the steps is dead: whatever failed then, failed by that
@@ -63,10 +66,10 @@ def facts_of(program: Program, code: str, releasing: str = "") -> ProgramInfo:
             SinkInfo(name, node.sink.stage_format, takes_back(node.sink))
             for name, node in program.sinks.items()
         ),
-        endings=program.endings,
         partitions=program.partitions,
         releasing=releasing,
         graph=tuple(_node_facts(program, node) for node in program.typed.graph.nodes),
+        times=program.time_graph,
     )
 
 
@@ -82,7 +85,10 @@ def _node_facts(program: Program, node: GraphNode) -> GraphNodeInfo:
 
 
 def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> OpenPipeline:
-    """Check that the dataflow and the files fit; then open sources and sinks, all or nothing."""
+    """Check that the dataflow and the files fit; then open sources and sinks.
+
+    All or nothing, but for a sink that is away: it is opened later, in the thread that publishes.
+    """
     states = fitting(program, order.states or (), around.store)
     check_sources(program, (*order.positions, *order.pending), around.store)
     check_outputs(program, order.outputs, order.published, around.store)
@@ -98,26 +104,30 @@ def open_pipeline(program: Program, order: OpenOrder, around: Surroundings) -> O
         around.clock,
         around.open_source,
         around.check_plane,
+        {given.source for given in program.time_graph.inputs if given.idle_us is not None},
     )
     return OpenPipeline(states, offers, outbox)
 
 
 def _opened_sinks(program: Program, order: OpenOrder, around: Surroundings) -> Outbox:
-    publishers: dict[str, Publisher] = {}
+    """The sinks, all of which were tried: those that are away now are opened later."""
+    back_to = order.rewound
+    sinks = []
     for name, node in program.sinks.items():
+        done = order.published.get(name, order.step)
         schema = program.physical.schemas[node.id]
         context = SinkContext(
             around.store, order.pipeline, name, schema, around.frames, around.reached
         )
-        publishers[name] = node.sink.open(context)
-    done = {name: order.published.get(name, order.step) for name in publishers}
-    back_to = order.rewound
-    if back_to is not None:
-        done = {name: min(step, back_to) for name, step in done.items()}
-    retries = {name: retry_of(node.sink) for name, node in program.sinks.items()}
-    outbox = Outbox(
-        publishers, done, order.outputs, around.clock, around.reached, retries, around.check_plane
-    )
-    if back_to is not None:
-        outbox.take_back(back_to)
+        sinks.append(
+            SinkProgress(
+                name,
+                partial(around.open_sink, node.sink, context),
+                done if back_to is None else min(done, back_to),
+                retry_of(node.sink),
+                back_to,
+            )
+        )
+    outbox = Outbox(sinks, order.outputs, around.clock, around.reached, around.check_plane)
+    outbox.open()
     return outbox

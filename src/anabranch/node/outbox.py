@@ -1,59 +1,22 @@
 """Committed output on its way: published in step order to each sink, whatever the others do.
 
-A sink that fails is retried with exponential back-off, as its ``Retry`` says; once that is over,
-publishing to it stops with the reason, and what is staged stays. No sink waits for another one:
-each has a thread of its own that publishes its steps.
+A sink that cannot be opened or that fails is retried with exponential back-off, as its ``Retry``
+says; once that is over, or if no retry can help, publishing to it stops with the reason, and what
+is staged stays. No sink waits for another one: each has a thread of its own that opens it again and
+publishes its steps.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
-from anabranch.errors import AnabranchError, PublishFailed, StoreError
-from anabranch.protocol.failures import failure_of
+from anabranch.errors import AnabranchError, StoreError
+from anabranch.node.sink_progress import SinkProgress, opening_error, publishing_error
 from anabranch.protocol.node import Failure, Output, SinkRetry
-from anabranch.protocol.sinks import Publisher, PublishingMany, Retry, StagedStep, TakingBack
+from anabranch.protocol.sinks import StagedStep
 from anabranch.records.staged_file import StagedFile
-
-#: how many steps a publisher that takes several is given at most
-MOST_AT_ONCE = 64
-
-
-@dataclass(slots=True, eq=False)
-class _SinkProgress:
-    """How far one sink is. ``working`` is held while it publishes."""
-
-    name: str
-    publisher: Publisher
-    retry: Retry
-    done: int
-    working: threading.Lock = field(default_factory=threading.Lock)
-    #: while it fails: since when, how often, how long it was left alone last, and why
-    since: float | None = None
-    tries: int = 0
-    delay: float | None = None
-    failure: Failure | None = None
-    not_before: float = 0.0
-    #: whether it has been given up
-    stopped: bool = False
-    #: how many steps it takes at once
-    most: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Ask once: whether an object has a protocol's methods takes long to find out."""
-        self.most = MOST_AT_ONCE if isinstance(self.publisher, PublishingMany) else 1
-
-    def publish(self, steps: Sequence[StagedStep]) -> None:
-        """Let the publisher have steps, no more than it takes at once."""
-        if isinstance(self.publisher, PublishingMany):
-            self.publisher.publish_many(steps)
-        else:
-            for staged in steps:
-                self.publisher.publish(staged)
 
 
 class Outbox:
@@ -61,23 +24,18 @@ class Outbox:
 
     def __init__(
         self,
-        publishers: Mapping[str, Publisher],
-        done: Mapping[str, int],
+        sinks: Sequence[SinkProgress],
         outputs: Sequence[Output],
         clock: Callable[[], float],
         reached: Callable[[str, int], None],
-        retries: Mapping[str, Retry] = MappingProxyType({}),
         check_plane: Callable[[], None] = lambda: None,
     ) -> None:
-        """``done`` is the last step that each sink has; ``reached`` is told of each point.
+        """No sink is open; ``reached`` is told of each point.
 
         ``check_plane`` raises where a sink failed only because Spark is dead.
         """
-        self._sinks = {
-            name: _SinkProgress(name, publisher, retries.get(name, Retry()), done[name])
-            for name, publisher in publishers.items()
-        }
-        behind = min(done.values(), default=None)
+        self._sinks = {sink.name: sink for sink in sinks}
+        behind = min((sink.done for sink in sinks), default=None)
         self._waiting = {
             output.step: output for output in outputs if behind is not None and output.step > behind
         }
@@ -86,6 +44,24 @@ class Outbox:
         self._check_plane = check_plane
         self._guard = threading.Lock()
         self._closed = False
+
+    def open(self) -> None:
+        """Open all sinks, then let them take back; those that are away are tried again later.
+
+        Raises the error of a sink that is not retried. Then nothing was taken back, unless that is
+        what failed.
+        """
+        for work in (SinkProgress.open_publisher, SinkProgress.take_back):
+            for sink in self._sinks.values():
+                if sink.failure is not None:
+                    continue
+                try:
+                    work(sink)
+                except Exception as error:
+                    told = opening_error(sink.name, error)
+                    self._failed_once(sink, told)
+                    if sink.stopped:
+                        raise told from error
 
     @property
     def failure(self) -> Failure | None:
@@ -97,16 +73,14 @@ class Outbox:
         """The sinks that fail."""
         with self._guard:
             now = self._clock()
-            return {
-                sink.name: SinkRetry(
-                    sink.failure,
-                    sink.tries,
-                    now - sink.since,
-                    None if sink.stopped else max(0.0, sink.not_before - now),
-                )
-                for sink in self._sinks.values()
-                if sink.failure is not None and sink.since is not None
-            }
+            found = {sink.name: sink.retries(now) for sink in self._sinks.values()}
+            return {name: retry for name, retry in found.items() if retry is not None}
+
+    def taking_back(self) -> tuple[str, ...]:
+        """The sinks that have yet to take back what a rewind left behind."""
+        with self._guard:
+            sinks = self._sinks.values()
+            return tuple([s.name for s in sinks if s.back_to is not None and not s.ready])
 
     def done(self) -> dict[str, int]:
         """The last step that each sink has wholly published."""
@@ -137,50 +111,32 @@ class Outbox:
             return not any(s.failure is None and self._waits_for(s) for s in self._sinks.values())
 
     def pause(self, name: str) -> float | None:
-        """How long a sink has to be left alone; None when nothing waits for it."""
+        """How long a sink has to be left alone; None when there is nothing to do for it."""
         with self._guard:
             sink = self._sinks[name]
-            return max(0.0, sink.not_before - self._clock()) if self._waits_for(sink) else None
-
-    def take_back(self, step: int) -> None:
-        """Let the sinks that can remove what they have published after a step."""
-        for sink in self._sinks.values():
-            if isinstance(sink.publisher, TakingBack):
-                with sink.working:
-                    sink.publisher.take_back(step)
+            to_open = not sink.ready and not sink.stopped
+            waits = to_open or self._waits_for(sink)
+            return max(0.0, sink.not_before - self._clock()) if waits else None
 
     def publish_next(self, name: str, is_led: Callable[[], bool] = lambda: True) -> bool:
         """Publish what comes next to a sink, if something waits and may be tried now.
 
-        Nothing is given to a sink while the node is not led: another leader may have a node that
-        takes back from the same sink.
+        A sink that was away is opened first. Nothing is given to a sink while the node is not led:
+        another leader may have a node that takes back from the same sink.
         """
         sink = self._sinks[name]
         with sink.working:
+            if not sink.ready:
+                return self._open_again(sink, is_led)
             due = self._due(sink)
             steps = [staged for staged in due if staged.files]
             if not due:
                 return False
-            if steps:
-                try:
-                    if not is_led():
-                        return False
-                except StoreError as error:
-                    self._failed_once(sink, steps, error)
-                    return True
-                for staged in steps:
-                    self._reached(f"publishing {name}", staged.step)
-                if self._closed:
-                    return False
-                try:
-                    sink.publish(steps)
-                except Exception as error:
-                    self._failed_once(sink, steps, error)
-                    return True
-            over = self._has(sink, due[-1].step)
+            given = self._give(sink, steps, is_led) if steps else True
+            over = self._has(sink, due[-1].step) if given else []
         for step in over:
             self._reached("published", step)
-        return True
+        return given is not None
 
     def close(self, seconds: float | None = None) -> None:
         """Publish nothing any more; waits for the steps that are being published.
@@ -196,10 +152,48 @@ class Outbox:
             if sink.working.acquire(timeout=left):
                 sink.working.release()
 
-    def _due(self, sink: _SinkProgress) -> list[StagedStep]:
+    def _open_again(self, sink: SinkProgress, is_led: Callable[[], bool]) -> bool:
+        """Open a sink that was away, if it may be tried now."""
+        with self._guard:
+            if sink.stopped or not self._may_try(sink):
+                return False
+        try:
+            if not is_led():
+                return False
+            sink.open_publisher()
+            sink.take_back()
+        except Exception as error:
+            self._failed_once(sink, opening_error(sink.name, error))
+            return True
+        with self._guard:
+            sink.succeeded()
+        return True
+
+    def _give(
+        self, sink: SinkProgress, steps: Sequence[StagedStep], is_led: Callable[[], bool]
+    ) -> bool | None:
+        """Whether the sink has taken steps; None if they are not to be given."""
+        try:
+            if not is_led():
+                return None
+        except StoreError as error:
+            self._failed_once(sink, error)
+            return False
+        for staged in steps:
+            self._reached(f"publishing {sink.name}", staged.step)
+        if self._closed:
+            return None
+        try:
+            sink.publish(steps)
+        except Exception as error:
+            self._failed_once(sink, publishing_error(sink.name, steps[0].step, error))
+            return False
+        return True
+
+    def _due(self, sink: SinkProgress) -> list[StagedStep]:
         """What the sink is to be given now: also steps that have no file for it."""
         with self._guard:
-            if self._closed or sink.not_before > self._clock():
+            if not self._may_try(sink):
                 return []
             outputs = [self._waiting[step] for step in self._waits_for(sink)[: sink.most]]
         return [
@@ -207,41 +201,26 @@ class Outbox:
             for each in outputs
         ]
 
-    def _waits_for(self, sink: _SinkProgress) -> list[int]:
+    def _may_try(self, sink: SinkProgress) -> bool:
+        return not self._closed and sink.not_before <= self._clock()
+
+    def _waits_for(self, sink: SinkProgress) -> list[int]:
         if sink.stopped:
             return []
         return sorted(step for step in self._waiting if step > sink.done)
 
-    def _has(self, sink: _SinkProgress, step: int) -> list[int]:
+    def _has(self, sink: SinkProgress, step: int) -> list[int]:
         """Count everything up to a step as published; the steps that all sinks have by that."""
         with self._guard:
-            sink.done, sink.tries, sink.not_before = step, 0, 0.0
-            sink.since = sink.delay = sink.failure = None
+            sink.done = step
+            sink.succeeded()
             everywhere = min(each.done for each in self._sinks.values())
             over = sorted(step for step in self._waiting if step <= everywhere)
             for each in over:
                 del self._waiting[each]
             return over
 
-    def _failed_once(
-        self, sink: _SinkProgress, steps: Sequence[StagedStep], error: Exception
-    ) -> None:
+    def _failed_once(self, sink: SinkProgress, error: AnabranchError) -> None:
         self._check_plane()
-        if not isinstance(error, AnabranchError):
-            error = PublishFailed(
-                f"Sink {sink.name!r} raised {type(error).__name__}: {error}",
-                where=f"step {steps[0].step}",
-                do="The output stays staged. Mend the sink: it is retried for as long as its "
-                "Retry says; after that, run the pipeline again.",
-            )
         with self._guard:
-            now, timeout = self._clock(), sink.retry.timeout
-            sink.since = now if sink.since is None else sink.since
-            sink.tries += 1
-            sink.failure = failure_of(error)
-            sink.delay = sink.retry.delay(sink.delay)
-            sink.not_before = now + sink.delay
-            if timeout is not None:
-                sink.stopped = now >= sink.since + timeout
-                # The last try comes when the time is over, not before.
-                sink.not_before = min(sink.not_before, sink.since + timeout)
+            sink.failed(error, self._clock())

@@ -5,7 +5,8 @@ Operations
 
 Guarantees
     Only who knows the secret is answered; it is compared in constant time. A request that is too
-    large is refused before it is read. Every error is a document with its code.
+    large is refused before it is read. Every error is a document with its code. Connections have
+    deadlines and are bounded in number: strangers who hold many do not keep the coordinator out.
 
 Failure
     Whatever is not an error of ours becomes a 500 with its type and text, and the node goes on.
@@ -26,14 +27,15 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from anabranch.errors import AnabranchError, NodeError
+from anabranch.errors import AnabranchError, NodeError, RequestTooSlow, TooManyRequests
+from anabranch.net.bounded_connection import BoundedConnection
+from anabranch.net.http_thread import HttpThread
 from anabranch.node.address import NodeAddress
 from anabranch.node.threads import ThreadedNode
 from anabranch.protocol.failures import failure_of
@@ -54,10 +56,19 @@ from anabranch.protocol.node_calls import (
 )
 
 HOST = "127.0.0.1"
-START_SECONDS = 30.0
+STOP_SECONDS = 1.0
+_STATUS = {RequestTooSlow.code: 408, TooManyRequests.code: 503}
 
 Call = TypeVar("Call", ReportCall, OrderCall, TakeCall, ResultCall, QueryCall)
 Answer: TypeAlias = Callable[[Call], object]
+
+
+class NodeConnection(BoundedConnection):
+    """A connection whose errors are documents of the node's protocol."""
+
+    def refusal(self, failure: Failure, place: str) -> Response:
+        """The failure, as every other one."""
+        return _refused(_STATUS.get(failure.code, 400), failure)
 
 
 class NodeServer:
@@ -84,31 +95,26 @@ class NodeServer:
             route("result", ResultCall, lambda c: node.result(c.leader, c.step, c.revision)),
             route("query", QueryCall, lambda c: node.query(c.sql, c.rows, c.bytes, c.seconds)),
         ]
-        config = uvicorn.Config(
+        self._thread = HttpThread(
             Starlette(routes=routes),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=600,
-            timeout_graceful_shutdown=1,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="anabranch-http", daemon=True
+            self._socket,
+            NodeConnection,
+            lifespan=False,
+            stop_seconds=STOP_SECONDS,
         )
 
     def start(self) -> None:
         """Begin to answer."""
         self._thread.start()
-        late = time.monotonic() + START_SECONDS
-        while not self._server.started and self._thread.is_alive() and time.monotonic() < late:
-            time.sleep(0.01)
 
     def stop(self) -> None:
         """Answer nobody any more."""
-        self._server.should_exit = True
-        self._thread.join(START_SECONDS)
-        self._socket.close()
+        self._thread.stop()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self._thread.connections
 
     def idle_seconds(self) -> float:
         """How long nobody who knows the secret has called."""
@@ -124,7 +130,7 @@ class NodeServer:
     async def _answered(self, request: Request, kind: type[Call], answer: Answer[Call]) -> Response:
         given = request.headers.get(SECRET, "").encode()
         if not hmac.compare_digest(given, self.address.secret.encode()):
-            return Response(status_code=401)
+            return Response(status_code=401, headers={"Connection": "close"})
         with self._guard:
             self._under_way += 1
         try:

@@ -13,12 +13,16 @@ from anabranch.records.slices import Slice
 
 @dataclass(slots=True)
 class SourceShare:
-    """What one source has given to an offer; of unknown rows, ``rows`` counts the slices."""
+    """What one source has given to an offer; of unknown rows, ``rows`` counts the slices.
+
+    ``ended``: nothing follows.
+    """
 
     slices: tuple[Slice, ...] = ()
     position: bytes = b""
     rows: int = 0
     full: bool = False
+    ended: bool = False
 
 
 @dataclass(slots=True)
@@ -45,10 +49,11 @@ class Gathered:
         share.position = batch.position
         share.rows += max(batch.rows or 0, len(batch.slices))
         share.full = batch.full
+        share.ended = batch.ended
 
     def inputs(self) -> tuple[Input, ...]:
         """The input of a step that takes it."""
         return tuple(
-            Input(name, share.slices, msgspec.Raw(share.position))
+            Input(name, share.slices, msgspec.Raw(share.position), ended=share.ended)
             for name, share in self.shares.items()
         )

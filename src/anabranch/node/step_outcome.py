@@ -18,6 +18,7 @@ from anabranch.messages import (
     Tally,
 )
 from anabranch.plan.physical import Physical
+from anabranch.progress.dataflow.times import TimesReport
 from anabranch.records.commit import RowCount
 from anabranch.records.home_use import HomeUse, total_use
 from anabranch.records.placed import OperatorState
@@ -46,7 +47,7 @@ class StepOutcome:
     long with bins that change their owner. ``registered`` and ``read`` are what operators and read
     tasks have told: keys, and rows by partition. ``copied`` are the bins that each task has copied
     to its home, ``homes`` is what all of them read and copied. ``profiles`` are those that were
-    requested, ``answers`` those to questions of parts.
+    requested, ``answers`` those to questions of parts, ``times`` what was told of event time.
     """
 
     states: tuple[OperatorState, ...]
@@ -62,6 +63,7 @@ class StepOutcome:
     moving: dict[Task, float] = field(default_factory=dict)
     profiles: tuple[TaskProfile, ...] = ()
     answers: tuple[PartAnswer, ...] = ()
+    times: TimesReport = field(default_factory=TimesReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ def step_outcome(
         _spent(chosen, MOVING),
         tuple(report.profile for report in ordered if report.profile is not None),
         tuple(answer for report in ordered for answer in report.answers),
+        _times(ordered),
     )
 
 
@@ -239,6 +242,16 @@ def _counts(tallies: Sequence[Tally]) -> tuple[RowCount, ...]:
         hashes = tuple(f"{bins[number][1]:016x}" for number in numbers)
         found.append(RowCount(place, sum(counted), numbers, counted, hashes))
     return tuple(found)
+
+
+def _times(reports: Sequence[Report]) -> TimesReport:
+    """What all tasks report of event time."""
+    return TimesReport(
+        tuple(each for report in reports for each in report.times),
+        tuple(each for report in reports for each in report.pending),
+        tuple(each for report in reports for each in report.wakes),
+        tuple(each for report in reports for each in report.late),
+    )
 
 
 def _spent(chosen: Mapping[Task, Report], parts: Iterable[str]) -> dict[Task, float]:

@@ -113,6 +113,10 @@ class BoundValue(ValueState):
         assert self._held is not None
         return StateChanges(self._context.changes(places, values, gone), self._held.present[places])
 
+    def has_state(self, place: int) -> bool:
+        """Whether the key at a place has a value."""
+        return self._load()[place] is not None
+
     def check(self, place: int) -> None:
         """Raise if the value does not fit."""
         if place in self._touched:
@@ -179,6 +183,13 @@ class BoundList(ListState):
             every, [None] * len(gone) + values, dead, concat_rows(LIST_PLACE, subkeys)
         )
         return StateChanges(changed, dead)
+
+    def has_state(self, place: int) -> bool:
+        """Whether the key at a place has any value."""
+        if self._appended.get(place) or place in self._cleared:
+            return bool(self._appended.get(place))
+        offsets = self._load().offsets
+        return bool(offsets[place] < offsets[place + 1])
 
     def check(self, place: int) -> None:
         """Raise if an appended value does not fit."""
@@ -264,6 +275,13 @@ class BoundMap(MapState):
             self._subkeys.encode([key for _, key in pairs]), schema=self._subkeys.schema
         )
         return StateChanges(self._context.changes(places, values, gone, subkeys), None)
+
+    def has_state(self, place: int) -> bool:
+        """Whether the key at a place has any entry."""
+        if place in self._maps:
+            return bool(self._maps[place])
+        offsets = self._load().offsets
+        return bool(offsets[place] < offsets[place + 1])
 
     def check(self, place: int) -> None:
         """Raise if a key or value that was set does not fit."""

@@ -124,20 +124,10 @@ class ProcessOperator(msgspec.Struct, frozen=True):
         output = calls.call_on_rows(rows, grouped, np.arange(len(grouped.groups)))
         return output, calls.changes()
 
-    def end(
-        self,
-        groups: Groups,
-        states: Mapping[str, KeyedEntries],
-        digits: int,
-        dead: list[RowFailure] | None = None,
-    ) -> tuple[Rows, dict[str, StateChanges]]:
-        """Call ``on_end`` for each of these keys; return the output and the changes.
-
-        The output comes after all rows, ordered by the hashes of the keys. Its order has as many
-        ``digits`` as that of other rows.
-        """
-        calls = ProcessCalls(self, groups, states, dead)
-        return calls.call_on_end(digits), calls.changes()
+    @property
+    def handles_end(self) -> bool:
+        """Whether the class defines what happens to keys at the end of the input."""
+        return overrides(self.process, "on_end")
 
     @property
     def handles_messages(self) -> bool:
@@ -190,11 +180,18 @@ class ProcessCalls:
         leaders[places] = grouped.parents[grouped.groups.starts]
         return rows.children(self._output(), leaders[self._callers()], self._digits())
 
-    def call_on_end(self, digits: int) -> Rows:
-        """Call ``on_end`` for every key; return the output, which comes after all rows."""
+    def call_on_end(self, digits: int, called: Int64s) -> Rows:
+        """Call ``on_end`` for every key; for those ``called`` before, only if they have state left.
+
+        The output comes after all rows, ordered by the hashes of the keys. Its order has as many
+        ``digits`` as that of other rows.
+        """
+        doubtful = set(called.tolist())
+        self._rows, self._counts = [], np.zeros(len(self._groups), dtype=np.int64)
         with pause_gc():
             for place, key in enumerate(named_tuples("Key", self._groups.keys)):
-                self._call("on_end", place, key, [])
+                if place not in doubtful or self._has_state(place):
+                    self._call("on_end", place, key, [])
         groups, callers = self._groups, self._callers()
         nothing = np.zeros(len(callers), dtype=np.int64)
         order = RowOrder(
@@ -286,6 +283,9 @@ class ProcessCalls:
             for handle in self._bound.values():
                 handle.check(place)
         return made
+
+    def _has_state(self, place: int) -> bool:
+        return any(handle.has_state(place) for handle in self._bound.values())
 
     def saved(self, place: int) -> bytes | None:
         """The saved state of the key at a place."""

@@ -30,12 +30,13 @@ from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
 from anabranch.operators.timed import TimedOperator
+from anabranch.operators.windows.apply import WindowApply
 from anabranch.operators.windows.panes import Panes
 from anabranch.operators.windows.sessions import SessionGap
 from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
-WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop
+WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop | WindowApply
 StatefulOperator: TypeAlias = (
     Aggregate | StatefulMap | StatefulBatches | ProcessOperator | RunningTop | WindowedOperator
 )
@@ -155,7 +156,7 @@ def run_operator(
         case RunningTop():
             output, new = operator.run(rows, states[operator.name])
             return output, {} if new is None else {operator.name: new}
-        case WindowedAggregate() | WindowedTop():
+        case WindowedAggregate() | WindowedTop() | WindowApply():
             raise AssertionError("operators over event time run by frontiers: see timed_form")
 
 

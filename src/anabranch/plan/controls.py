@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.messages import Barrier, End, Load, Message, decode_message, in_order
+from anabranch.messages import Barrier, Load, Message, decode_message, in_order
 from anabranch.records.plan import Plan
 
 
@@ -13,8 +13,6 @@ def messages_for(
 ) -> tuple[Message, ...]:
     """The messages of one worker, in protocol order. Those of a part stay within their region."""
     found: list[Message] = [*loads, Barrier(plan.step)]
-    if plan.ending is not None:
-        found.append(End(plan.ending))
     for each in plan.messages:
         if (each.region, each.worker) == (region, worker):
             found.append(decode_message(each.message))

@@ -153,6 +153,8 @@ class Topology:
 
 
 def _joined(paths: list[tuple[Delay, Reach]]) -> Reach:
+    if len(paths) == 1 and paths[0][0] == ZERO:
+        return paths[0][1]
     joined: Reach = {}
     for first, reach in paths:
         for port, rest in reach.items():

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from anabranch.protocol.time_graph import TimeGraph
 from anabranch.records.commit import RowCount
 from anabranch.records.home_use import HomeUse
 from anabranch.records.placed import OperatorShape, OperatorState
@@ -72,10 +73,9 @@ class GraphNodeInfo(msgspec.Struct, frozen=True):
 class ProgramInfo(msgspec.Struct, frozen=True):
     """What the coordinator knows of the dataflow that a node has loaded.
 
-    ``code`` is its hash. ``endings`` are the operators that handle the end of the input, in graph
-    order. ``partitions`` counts those of each source that Python tasks read; the JVM reads the
-    others. ``releasing`` says what happens to executors when workers leave. ``graph`` is the
-    dataflow as it was written.
+    ``code`` is its hash. ``partitions`` counts those of each source that Python tasks read; the JVM
+    reads the others. ``releasing`` says what happens to executors when workers leave. ``graph`` is
+    the dataflow as it was written, ``times`` how event time travels through it.
     """
 
     dataflow: str
@@ -85,10 +85,10 @@ class ProgramInfo(msgspec.Struct, frozen=True):
     shapes: tuple[OperatorShape, ...]
     sources: tuple[str, ...]
     sinks: tuple[SinkInfo, ...]
-    endings: tuple[str, ...]
     partitions: dict[str, int] = {}
     releasing: str = ""
     graph: tuple[GraphNodeInfo, ...] = ()
+    times: TimeGraph = TimeGraph()
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -96,7 +96,9 @@ class Offer(msgspec.Struct, frozen=True):
 
     ``rows`` counts one per slice if a source does not know its rows: it is 0 only if nothing waits.
     ``bytes`` counts those of files. ``full``: more would exceed the limit. ``ended``: no more input
-    will follow. ``partitions`` is the current number of each source that reports one.
+    will follow; of single sources, ``ended_sources`` says so. ``partitions`` is the current number
+    of each source that reports one. ``asked`` is how many seconds ago a source was last asked and
+    handed out all that it had; of those for whose frontier it matters, and that are not paused.
     """
 
     step: int
@@ -106,6 +108,8 @@ class Offer(msgspec.Struct, frozen=True):
     full: bool
     ended: bool
     partitions: dict[str, int] = {}
+    ended_sources: tuple[str, ...] = ()
+    asked: dict[str, float] = {}
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -161,8 +165,9 @@ class NodeReport(msgspec.Struct, frozen=True):
     ``boot`` identifies the process. ``opened`` is the number of the order that opened the current
     state, ``failed_open`` why that order failed. ``replaying``: the last step was a replay.
     ``published`` is the last step that each sink has, ``sink_retries`` are the sinks that fail,
-    ``sink_failure`` is why one was given up. ``committed`` is the last step whose commit the node
-    knows: the next step runs only after it.
+    ``sink_failure`` is why one was given up. ``taking_back`` are the sinks that have yet to take
+    back what a rewind left behind: no step of the new branch may run before. ``committed`` is the
+    last step whose commit the node knows: the next step runs only after it.
 
     A leader that was fenced without knowing may have let this node run a step that was committed
     with another result, or in another branch. So the node reports its ``branch``, the
@@ -189,6 +194,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     published: dict[str, int] = {}
     sink_retries: dict[str, SinkRetry] = {}
     sink_failure: Failure | None = None
+    taking_back: tuple[str, ...] = ()
     checked: Checked | None = None
     committed: int = 0
     branch: int = 0

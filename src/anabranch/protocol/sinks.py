@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -165,6 +165,15 @@ class Sink(Protocol):
 
     def open(self, context: SinkContext) -> Publisher:
         """Check that the target is usable, and return its publisher."""
+
+
+SinkOpener: TypeAlias = Callable[[Sink, SinkContext], Publisher]
+"""Opens a sink. By default its own ``open``."""
+
+
+def open_sink_plainly(sink: Sink, context: SinkContext) -> Publisher:
+    """Let the sink open itself."""
+    return sink.open(context)
 
 
 def takes_back(sink: Sink) -> bool:

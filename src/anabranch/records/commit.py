@@ -37,7 +37,6 @@ class Commit(msgspec.Struct, frozen=True):
     staged: tuple[StagedFile, ...]
     counts: tuple[RowCount, ...]
     published: dict[str, int]
-    ending: str | None = None
     workers: int = 0
     homes: HomeUse = HomeUse()
     parts: dict[str, msgspec.Raw] = {}

@@ -10,16 +10,24 @@ from anabranch.records.shares import members
 from anabranch.records.slices import Slice
 
 
-class Input(msgspec.Struct, frozen=True):
+class Input(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a step reads from one source, and the source's position afterwards.
 
-    ``files`` are the files in the store that the position needs.
+    ``files`` are the files in the store that the position needs. ``ended``: no rows follow these.
+    ``asked_seconds`` is how long before the input was taken its source was last asked and had no
+    more than this; None if it may have had more, or if nobody wants to know.
     """
 
     source: str
     slices: tuple[Slice, ...]
     position: msgspec.Raw
     files: tuple[str, ...] = ()
+    ended: bool = False
+    asked_seconds: float | None = None
+
+    def after(self) -> Input:
+        """The position alone."""
+        return Input(self.source, (), self.position, self.files)
 
 
 class RegionMessage(msgspec.Struct, frozen=True):
@@ -52,9 +60,8 @@ class WorkerMessage(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """Everything that determines a step. A revision changes only the placement and the code.
 
-    ``ending`` is the operator whose keys end in this step. ``started_with`` is the number of
-    workers that the run was started with. ``profile`` says whose tasks are profiled; it changes no
-    result and is omitted if unset.
+    ``started_with`` is the number of workers that the run was started with. ``profile`` says whose
+    tasks are profiled; it changes no result and is omitted if unset.
 
     ``parts`` is what the committed parts plan, by name; ``messages`` is what they tell single
     workers. Parts and messages about the placement change with it. ``helping`` are workers that
@@ -69,7 +76,6 @@ class Plan(msgspec.Struct, frozen=True):
     inputs: tuple[Input, ...]
     placement: tuple[Assignment, ...]
     unkeyed_workers: int
-    ending: str | None = None
     started_with: int | None = None
     profile: ProfileRequest | msgspec.UnsetType = msgspec.UNSET
     parts: dict[str, PlannedPart] = {}
@@ -92,13 +98,11 @@ class Plan(msgspec.Struct, frozen=True):
             return None
         return request.kind
 
-    def followed_by(self, inputs: tuple[Input, ...]) -> Plan | None:
-        """A guess at the next plan, to prepare it; None if this step is an ending.
+    def followed_by(self, inputs: tuple[Input, ...]) -> Plan:
+        """A guess at the next plan, to prepare it.
 
         Bins may move meanwhile, but most likely the same workers have tasks.
         """
-        if self.ending is not None:
-            return None
         helping = self.helping if self.helping_next is None else self.helping_next
         return msgspec.structs.replace(
             self,

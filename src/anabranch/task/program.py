@@ -12,7 +12,6 @@ from anabranch.dataflow.graph import (
     StatefulBatchesNode,
     StatefulMapNode,
 )
-from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.types.typed import Typed
 from anabranch.operators.map_batches import MapBatches
 from anabranch.operators.order.order_by import Ordering, ordering_of
@@ -22,7 +21,9 @@ from anabranch.operators.timed import TimedOperator
 from anabranch.plan.boundary import Boundary
 from anabranch.plan.lower import lower
 from anabranch.plan.physical import Physical
+from anabranch.plan.time_graph import time_graph
 from anabranch.protocol.sources import PythonSource
+from anabranch.protocol.time_graph import TimeGraph
 from anabranch.records.layout import Layout
 from anabranch.sources.python_data_source import PLACES, PythonDataSource
 
@@ -60,13 +61,9 @@ class Program:
         return {id: ordering for id, ordering in found if ordering is not None}
 
     @cached_property
-    def endings(self) -> tuple[str, ...]:
-        """The operators that handle the end of the input, in graph order."""
-        return tuple(
-            node.name
-            for node in self.typed.graph.stateful()
-            if isinstance(node, ProcessNode) and overrides(node.process, "on_end")
-        )
+    def time_graph(self) -> TimeGraph:
+        """How event time travels through the dataflow."""
+        return time_graph(self.typed)
 
     @cached_property
     def partitions(self) -> dict[str, int]:

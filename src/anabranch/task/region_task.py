@@ -19,10 +19,10 @@ import pyarrow as pa
 from anabranch.dataflow.graph import MapBatchesNode, SinkNode
 from anabranch.messages import (
     Acquire,
+    Advance,
     Attempt,
     Collect,
     Control,
-    End,
     Load,
     Message,
     PartAnswer,
@@ -41,7 +41,7 @@ from anabranch.operators.tally import tally
 from anabranch.operators.timed import TimedOperator
 from anabranch.plan.physical import Relay
 from anabranch.protocol.sinks import DeadLetterRows, DroppedRows
-from anabranch.records.bins import BinSet
+from anabranch.records.bins import BinSet, bin_of
 from anabranch.records.profiles import TaskProfile
 from anabranch.records.staged_file import StagedFile
 from anabranch.runs.region_state import RegionState
@@ -92,7 +92,8 @@ class RegionTask:
     def __post_init__(self) -> None:
         control = self.control
         self._loads = {m.operator: m for m in control.messages if isinstance(m, Load)}
-        self._ending = {m.operator for m in control.messages if isinstance(m, End)}
+        moves = [m for m in control.messages if isinstance(m, Advance)]
+        self._ending = {m.operator for m in moves if m.ends}
         self._home = WorkerHome(self.homes, self.store, control, self.place.step)
         self._times = TaskTimes()
         self._states: list[StateReport] = []
@@ -211,27 +212,36 @@ class RegionTask:
     ) -> Rows | None:
         """Run an operator that handles messages; its state is written after the last one."""
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
-        ending = None
-        if not (rows is not None and len(rows)) and operator.name in self._ending:
-            every = BinSet.every(self.program.bins)
-            ending = all_keys(list(states.values()), self.place.clock_ns, every)
-        key = self.program.typed.key(node_id)
-        assert key is not None
+        ends = self._ends(operator)
+        others = self._keys(states) if ends else self._moving(operator)
         with self._times.spent("operator"):
-            process_step = ProcessStep(
-                operator,
-                rows,
-                ending,
-                self._moving(operator) if ending is None else None,
-                self._views(states),
-                key,
-                self.program.bins,
-                self._failures_of(operator.name),
-            )
+            process_step = self._process_step(node_id, operator, rows, others, states)
             self._process_steps[node_id] = (process_step, states)
             for message in self._passage.before_data(node_id):
                 self._handle_message(node_id, message)
-            return process_step.run(self.program.physical.digits[node_id])
+            return process_step.run(self.program.physical.digits[node_id], ends=ends)
+
+    def _process_step(
+        self,
+        node_id: int,
+        operator: ProcessOperator,
+        rows: Rows | None,
+        others: Groups | None,
+        states: Mapping[str, RegionState],
+    ) -> ProcessStep:
+        key = self.program.typed.key(node_id)
+        assert key is not None
+        views, failures = self._views(states), self._failures_of(operator.name)
+        return ProcessStep(operator, rows, others, views, key, self.program.bins, failures)
+
+    def _ends(self, operator: ProcessOperator) -> bool:
+        """Whether the operator is to be told the end of its input in this step."""
+        return operator.handles_end and operator.name in self._ending
+
+    def _keys(self, states: Mapping[str, RegionState], bins: BinSet | None = None) -> Groups | None:
+        """The keys with state, of some bins or of all."""
+        chosen = BinSet.every(self.program.bins) if bins is None else bins
+        return all_keys(list(states.values()), self.place.clock_ns, chosen)
 
     def _moving(self, operator: ProcessOperator) -> Groups | None:
         """The keys with saved state in bins that arrive or leave."""
@@ -255,15 +265,15 @@ class RegionTask:
         states = {shape.name: self._open(shape.name) for shape in state_shapes(operator)}
         output: Rows | None = None
         changes: dict[str, StateChanges] = {}
-        if rows is not None and len(rows):
+        if isinstance(operator, ProcessOperator) and self._ends(operator):
+            with self._times.spent("operator"):
+                output, changes = self._end(node_id, operator, rows, states)
+        elif rows is not None and len(rows):
             before = self._times.seconds[LOOKUP]
             with self._times.spent("operator"):
                 failures = self._failures_of(operator.name)
                 output, changes = run_operator(operator, rows, self._views(states), failures)
             self._times.seconds["operator"] -= self._times.seconds[LOOKUP] - before
-        elif isinstance(operator, ProcessOperator) and operator.name in self._ending:
-            with self._times.spent("operator"):
-                output, changes = self._end(node_id, operator, states)
         self._write_all(states, changes)
         return output
 
@@ -319,26 +329,36 @@ class RegionTask:
                     self._write(name, state, changed)
 
     def _end(
-        self, node_id: int, operator: ProcessOperator, states: Mapping[str, RegionState]
+        self,
+        node_id: int,
+        operator: ProcessOperator,
+        rows: Rows | None,
+        states: Mapping[str, RegionState],
     ) -> tuple[Rows | None, dict[str, StateChanges]]:
-        """End all keys of an operator. Such a step has no input rows.
+        """End all keys of an operator, after the rows that the end upstream has made.
 
         A few bins at a time, to bound the number of Python objects for keys and values.
         """
-        views = self._views(states)
-        digits, failures = self.program.physical.digits[node_id], self._failures_of(operator.name)
         output: list[Rows] = []
         changes: dict[str, list[StateChanges]] = {}
         for bins in shares_of_keys(np.sum([state.live for state in states.values()], axis=0)):
-            groups = all_keys(list(states.values()), self.place.clock_ns, bins)
-            if groups is None:
+            own, others = self._rows_in(rows, bins), self._keys(states, bins)
+            if not own and others is None:
                 continue
-            made, changed = operator.end(groups, views, digits, failures)
-            output.append(made)
-            for name, change in changed.items():
+            process_step = self._process_step(node_id, operator, own, others, states)
+            made = process_step.run(self.program.physical.digits[node_id], ends=True)
+            output += [] if made is None else [made]
+            for name, change in process_step.changes().items():
                 changes.setdefault(name, []).append(change)
         every = {name: concat_changes(parts) for name, parts in changes.items()}
         return concat_batches(output) if output else None, every
+
+    def _rows_in(self, rows: Rows | None, bins: BinSet) -> Rows | None:
+        """The rows whose keys are in some bins."""
+        if rows is None or rows.hashes is None:
+            return None
+        chosen = bins.mask(self.program.bins)[bin_of(rows.hashes, self.program.bins)]
+        return rows.take(np.flatnonzero(chosen))
 
     def _open(self, name: str, bins: BinSet | None = None) -> RegionState:
         load = self._loads[name]

@@ -55,6 +55,7 @@ class Scenario:
     ``check`` raises ``AssertionError`` when the outcome is wrong. Values above ``large_bytes`` are
     in files of their own, as giant ones are. ``live`` says how many keys (or entries) a state holds
     after so many steps that read something; as a function, it is given where the sources stand.
+    ``sinks_away`` is the chance that a sink is away when a node opens it.
     """
 
     make: Callable[[Path], Dataflow]
@@ -63,3 +64,4 @@ class Scenario:
     workers: int = 3
     bins: int = 4
     large_bytes: int | None = None
+    sinks_away: float = 0.0

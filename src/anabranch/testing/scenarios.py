@@ -9,13 +9,21 @@ from anabranch.testing.kinds import kinds
 from anabranch.testing.scenario import Scenario
 from anabranch.testing.shop import Customers, shop
 
+OFTEN_AWAY = 0.6
+"""How often a sink is away in that scenario."""
+
 
 class Simulated(StrEnum):
-    """What is simulated: the default, a shop; two sources with a join; all kinds of both ends."""
+    """What is simulated.
+
+    The default, a shop; two sources with a join; all kinds of both ends; a shop whose sinks are
+    often away.
+    """
 
     SHOP = "shop"
     JOIN = "join"
     KINDS = "kinds"
+    AWAY = "away"
 
 
 def scenario_of(
@@ -29,4 +37,10 @@ def scenario_of(
         return shop(script, customers=Customers(customers or Customers.SOME))
     if customers is not None:
         raise ValueError("only the shop has customers of several kinds")
-    return join(script) if Simulated(scenario) is Simulated.JOIN else kinds(script)
+    match Simulated(scenario):
+        case Simulated.JOIN:
+            return join(script)
+        case Simulated.KINDS:
+            return kinds(script)
+        case _:
+            return shop(script, sinks_away=OFTEN_AWAY)

@@ -42,7 +42,12 @@ class Customers(StrEnum):
     STATELESS = "stateless"
 
 
-def shop(script: int = 0, steps: int = STEPS, customers: Customers = Customers.SOME) -> Scenario:
+def shop(
+    script: int = 0,
+    steps: int = STEPS,
+    customers: Customers = Customers.SOME,
+    sinks_away: float = 0.0,
+) -> Scenario:
     """A shop with random orders, the same for the same ``script``."""
     random = Random(script)
     pages = [_page(random, customers, step) for step in range(steps)]
@@ -67,7 +72,7 @@ def shop(script: int = 0, steps: int = STEPS, customers: Customers = Customers.S
         return flow
 
     large = LARGE_BYTES if customers is Customers.GIANT else None
-    return Scenario(make, story.check, story.live, large_bytes=large)
+    return Scenario(make, story.check, story.live, large_bytes=large, sinks_away=sinks_away)
 
 
 SEEN = "customer string, times int, amounts string"

@@ -98,6 +98,7 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
             known=self._known,
             live=self.scenario.live,
             workers=self.scenario.workers,
+            sinks_away=self.scenario.sinks_away,
         )
 
     def outcome(self, cluster: SimulatedCluster) -> Outcome:

@@ -53,6 +53,11 @@ class ShutdownJob(Job[ShutDownPipeline]):
         """Whether to end without waiting for anything."""
         return self.request is not None and self.request.at_once
 
+    @property
+    def drains(self) -> bool:
+        """Whether to end the input first."""
+        return self.request is not None and self.request.drain
+
     def ask(self, memory: Memory, number: int, operation: ShutDownPipeline) -> list[Effect]:
         """Request a shutdown, which is answered at the end."""
         self.queue.append((number, operation))

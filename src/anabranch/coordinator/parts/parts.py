@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from anabranch.coordinator.parts.port import CommitContext, P, Part, PlanContext, V
+from anabranch.coordinator.parts.frontiers import FRONTIERS
+from anabranch.coordinator.parts.port import CommitContext, P, Part, PlanContext, V, WaitContext
 from anabranch.coordinator.parts.rescale import RESCALE
 from anabranch.coordinator.parts.sources import SOURCES
 from anabranch.records.commit import Commit
@@ -16,7 +17,7 @@ from anabranch.records.plan import Plan, PlannedPart, RegionMessage, WorkerMessa
 
 AnyPart: TypeAlias = Part[Any, Any]
 
-STANDARD: tuple[AnyPart, ...] = (SOURCES, RESCALE)
+STANDARD: tuple[AnyPart, ...] = (SOURCES, RESCALE, FRONTIERS)
 """The parts that every pipeline has."""
 
 _encode = msgspec.json.Encoder().encode
@@ -112,13 +113,21 @@ class Parts:
         """The parts as a commit holds them."""
         return {part.name: _raw(self.get(part)) for part in self.kinds}
 
-    def pending(self, now: float) -> bool:
+    def pending(self, context: WaitContext) -> bool:
         """Whether any part justifies a step."""
-        return any(part.pending(self.get(part), now) for part in self.kinds)
+        return any(part.pending(self.get(part), context) for part in self.kinds)
 
-    def wakes_at(self) -> list[float]:
+    def needs_clock(self, context: WaitContext, clock_us: int) -> bool:
+        """Whether a part is pending that would not be at an earlier clock."""
+        earlier = replace(context, outlook=replace(context.outlook, clock_us=clock_us))
+        return any(
+            part.pending(self.get(part), context) and not part.pending(self.get(part), earlier)
+            for part in self.kinds
+        )
+
+    def wakes_at(self, context: WaitContext) -> list[float]:
         """When parts may become pending."""
-        times = (part.wakes_at(self.get(part)) for part in self.kinds)
+        times = (part.wakes_at(self.get(part), context) for part in self.kinds)
         return [time for time in times if time is not None]
 
     def files(self) -> tuple[str, ...]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from anabranch.coordinator.settings import Settings
 from anabranch.messages import Message
+from anabranch.progress.dataflow.outlook import StepOutlook
 from anabranch.protocol.node import StepResult
+from anabranch.protocol.time_graph import TimeGraph
 from anabranch.records.commit import Commit
 from anabranch.records.placed import Assignment
 from anabranch.records.plan import Input, Plan
@@ -34,7 +36,8 @@ class PlanContext:
     """What a part sees when the next step is planned.
 
     ``placement`` is the one after the last commit. ``revised`` is the placement of the plan that
-    this one revises: an assignment that differs from it must have a later generation.
+    this one revises: an assignment that differs from it must have a later generation. ``times`` is
+    how event time travels through the dataflow, ``outlook`` the step's clock and its sources.
     """
 
     step: int
@@ -44,6 +47,21 @@ class PlanContext:
     recent: tuple[float, ...]
     settings: Settings
     revised: tuple[Assignment, ...] = ()
+    times: TimeGraph = field(default_factory=TimeGraph)
+    outlook: StepOutlook = field(default_factory=StepOutlook)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitContext:
+    """What a part sees while no step runs.
+
+    ``now`` is monotonic, in seconds. ``outlook`` is what the next step would get: the clock, and
+    what waits of its sources.
+    """
+
+    now: float
+    times: TimeGraph = field(default_factory=TimeGraph)
+    outlook: StepOutlook = field(default_factory=StepOutlook)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +132,12 @@ class Part(ABC, Generic[V, P]):
         """What the next step does for the part; None if nothing."""
         return None
 
-    def pending(self, value: V, now: float) -> bool:
+    def pending(self, value: V, context: WaitContext) -> bool:
         """Whether to take a step even if no input waits."""
         return False
 
-    def wakes_at(self, value: V) -> float | None:
-        """When ``pending`` may change without an event."""
+    def wakes_at(self, value: V, context: WaitContext) -> float | None:
+        """When ``pending`` may change without an event, by ``context.now``."""
         return None
 
     def files(self, value: V) -> frozenset[str]:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.coordinator.parts.port import CommitContext, Pairs, Part, PartPlan, PlanContext
+from anabranch.coordinator.parts.port import (
+    CommitContext,
+    Pairs,
+    Part,
+    PartPlan,
+    PlanContext,
+    WaitContext,
+)
 from anabranch.records.shares import members
 from anabranch.rescale.assignments import later_than
 from anabranch.rescale.controller import (
@@ -78,7 +85,7 @@ class RescalePart(Part[Rescale, StepMoves]):
         )
         return after_commit(value, planned, reports)
 
-    def pending(self, value: Rescale, now: float) -> bool:
+    def pending(self, value: Rescale, context: WaitContext) -> bool:
         """Whether bins wait to move or are being handed over."""
         return is_pending(value)
 

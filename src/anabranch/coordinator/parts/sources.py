@@ -47,7 +47,7 @@ SOURCES = SourcesPart()
 def positions_after(before: Iterable[Input], planned: Iterable[Input]) -> tuple[Input, ...]:
     """The position of each source after a step, sorted by name, without slices."""
     after = {given.source: given for given in before} | {
-        given.source: msgspec.structs.replace(given, slices=()) for given in planned
+        given.source: given.after() for given in planned
     }
     return tuple(after[name] for name in sorted(after))
 

@@ -103,13 +103,13 @@ def metadata_of(info: ProgramInfo, status: Status) -> Metadata:
             for name in info.regions
         ),
         sinks=info.sinks,
-        endings=info.endings,
         releasing=info.releasing,
         source_regions=tuple(_source_region(info, each) for each in status.sources),
         nodes=info.graph,
         edges=tuple(
             GraphEdge(producer, node.id) for node in info.graph for producer in node.inputs
         ),
+        times=info.times,
     )
 
 

@@ -23,7 +23,14 @@ from anabranch.messages import (
 from anabranch.operators.dead_letter import RowFailure
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.process import METHODS, ProcessCalls, ProcessOperator
-from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, group_rows, named_tuples
+from anabranch.operators.rows import (
+    KeyedEntries,
+    Rows,
+    StateChanges,
+    concat_batches,
+    group_rows,
+    named_tuples,
+)
 from anabranch.records.bins import BinSet, bin_of
 from anabranch.runs.rows import Groups, group_keys
 
@@ -31,16 +38,15 @@ from anabranch.runs.rows import Groups, group_keys
 class ProcessStep:
     """One operator in one step: messages before the data, the data, messages after it.
 
-    It knows only the keys of the step and those of bins that arrive or leave (``moving``). In a
-    step after the end of the input, ``ending`` are the keys to notify.
+    It knows only the keys of the step and others that have state: those of bins that arrive or
+    leave, and, where the input ends with this step, all of them.
     """
 
     def __init__(
         self,
         operator: ProcessOperator,
         rows: Rows | None,
-        ending: Groups | None,
-        moving: Groups | None,
+        others: Groups | None,
         states: Mapping[str, KeyedEntries],
         keys: pa.Schema,
         bins: int,
@@ -49,9 +55,8 @@ class ProcessStep:
         self._operator = operator
         self._rows = rows
         self._grouped = None if rows is None or not len(rows) else group_rows(rows)
-        self._ending = ending
-        own = self._grouped.groups if self._grouped is not None else ending
-        known = [groups for groups in (own, moving) if groups is not None]
+        own = None if self._grouped is None else self._grouped.groups
+        known = [groups for groups in (own, others) if groups is not None]
         self._groups, self._own = _union(known or [_no_keys(keys)], own)
         self._bins = bin_of(self._groups.hashes, bins)
         self._calls = ProcessCalls(operator, self._groups, states, dead)
@@ -64,13 +69,14 @@ class ProcessStep:
         """Key → place, built on first use: not every key is hashable."""
         return {key: place for place, key in enumerate(self._keys)}
 
-    def run(self, digits: int) -> Rows | None:
-        """Call the class for its rows, or for the end of the input; return the output."""
+    def run(self, digits: int, *, ends: bool) -> Rows | None:
+        """Call the class for its rows, then for the end of the input; return the output."""
+        output: list[Rows] = []
         if self._grouped is not None and self._rows is not None:
-            return self._calls.call_on_rows(self._rows, self._grouped, self._own)
-        if self._ending is not None:
-            return self._calls.call_on_end(digits)
-        return None
+            output.append(self._calls.call_on_rows(self._rows, self._grouped, self._own))
+        if ends and len(self._groups):
+            output.append(self._calls.call_on_end(digits, self._own))
+        return concat_batches(output) if output else None
 
     def handle(self, message: Message) -> int:
         """Call the method for a message that has one; return how many keys it concerned."""

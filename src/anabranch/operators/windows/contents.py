@@ -33,6 +33,16 @@ class KeyedWindows:
         """The number of windows."""
         return len(self.hashes)
 
+    def slice(self, first: int, last: int) -> KeyedWindows:
+        """The windows from ``first`` up to ``last``, without a copy."""
+        return KeyedWindows(
+            self.hashes[first:last],
+            self.keys.slice(first, last - first),
+            self.starts[first:last],
+            self.ends[first:last],
+            [column.slice(first, last - first) for column in self.state],
+        )
+
     def window_columns(self) -> list[pa.Array]:
         """Start and end as timestamps."""
         return [time_column(self.starts), time_column(self.ends)]

@@ -23,7 +23,7 @@ from anabranch.operators.windows.contents import (
 )
 from anabranch.operators.windows.panes import Panes
 from anabranch.operators.windows.shares import KeptRows
-from anabranch.operators.windows.slots import RowSlots
+from anabranch.operators.windows.slots import ABSENT, RowSlots, pair_places
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges, identity
 from anabranch.runs.sort_pairs import sort_pairs
@@ -87,14 +87,8 @@ class PaneTable:
         if not len(ends):
             return no_contents(contents.state, 0)
         place, each_end = panes.closing(self.starts, int(ends.min()) - 1, int(ends.max()))
-        known = np.unique(ends)
-        wanted = keys * len(known) + np.searchsorted(known, ends)
-        # Every end between the first and the last is asked for, though not of each key.
-        rank = np.minimum(np.searchsorted(known, each_end), len(known) - 1)
-        found = np.searchsorted(wanted, self.key_of_pane[place] * len(known) + rank)
-        found = np.minimum(found, len(wanted) - 1)
-        hit = (keys[found] == self.key_of_pane[place]) & (ends[found] == each_end)
-        place, found = place[hit], found[hit]
+        found = pair_places(keys, ends, self.key_of_pane[place], each_end)
+        place, found = place[found != ABSENT], found[found != ABSENT]
         order = sort_pairs(found, place)
         starts = np.flatnonzero(begins(found[order]))
         return fold_contents(contents, take_contents(self.state, place[order]), starts, len(order))

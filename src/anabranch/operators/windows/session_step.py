@@ -26,10 +26,10 @@ from anabranch.operators.windows.contents import Contents, KeyedWindows, time_co
 from anabranch.operators.windows.open_sessions import NEW, OpenSessions, SessionRows
 from anabranch.operators.windows.sessions import SessionGap
 from anabranch.operators.windows.shares import KeptRows, concat_kept, due_shares, replace_rows
+from anabranch.operators.windows.slots import ABSENT, key_places
 from anabranch.operators.windows.window_rows import closed_rows
-from anabranch.records.bins import Hashes, Mask
+from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges, identity
-from anabranch.runs.keys import same_keys
 from anabranch.runs.rows import Groups, group_keys
 
 START = "start"
@@ -99,7 +99,8 @@ class SessionStep:
 
         def combine(share: KeptRows, mine: KeptRows) -> KeptRows:
             assert groups is not None
-            others = np.flatnonzero(~are_among(groups, share.hashes, share.keys))
+            place = key_places(groups.hashes, groups.keys, share.hashes, share.keys)
+            others = np.flatnonzero(place == ABSENT)
             return replace_rows(share.take(others), mine)
 
         for share in due_shares(self.state, self.keys, since, until, rows, combine):
@@ -145,22 +146,3 @@ class SessionStep:
             found = self.state.find(rows.hashes, identity(rows.keys, starts))
             present[unsure] = found.present
         return present
-
-
-def are_among(groups: Groups, hashes: Hashes, keys: pa.RecordBatch) -> Mask:
-    """Which of these keys, sorted by hash, are among those of the groups."""
-    found = np.zeros(len(hashes), dtype=np.bool_)
-    place = np.searchsorted(groups.hashes, hashes)
-    asked = np.arange(len(hashes))
-    while True:
-        inside = place < len(groups)
-        asked, place = asked[inside], place[inside]
-        alike = groups.hashes[place] == hashes[asked]
-        asked, place = asked[alike], place[alike]
-        if not len(asked):
-            return found
-        held, wanted = groups.keys.take(pa.array(place)), keys.take(pa.array(asked))
-        same = same_keys(held.columns, wanted.columns, len(asked))
-        found[asked[same]] = True
-        # Another key may have the same hash.
-        asked, place = asked[~same], place[~same] + 1

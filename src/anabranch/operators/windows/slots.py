@@ -14,6 +14,9 @@ from anabranch.runs.keys import same_keys
 from anabranch.runs.rows import Groups, group_keys
 from anabranch.runs.sort_pairs import sort_pairs
 
+ABSENT = -1
+"""The place of a key that is not there."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSlots:
@@ -81,3 +84,42 @@ def key_numbers(hashes: Hashes, keys: pa.RecordBatch) -> Int64s:
     before, after = keys.take(pa.array(alike - 1)), keys.take(pa.array(alike))
     new[alike] = ~same_keys(before.columns, after.columns, len(alike))
     return np.cumsum(new) - 1
+
+
+def key_places(
+    hashes: Hashes, keys: pa.RecordBatch, asked_hashes: Hashes, asked_keys: pa.RecordBatch
+) -> Int64s:
+    """The place of each asked key among keys that are sorted by hash; ``ABSENT`` if not there."""
+    found = np.full(len(asked_hashes), ABSENT, dtype=np.int64)
+    place = np.searchsorted(hashes, asked_hashes)
+    asked = np.arange(len(asked_hashes))
+    while True:
+        inside = place < len(hashes)
+        asked, place = asked[inside], place[inside]
+        alike = hashes[place] == asked_hashes[asked]
+        asked, place = asked[alike], place[alike]
+        if not len(asked):
+            return found
+        held, wanted = keys.take(pa.array(place)), asked_keys.take(pa.array(asked))
+        same = same_keys(held.columns, wanted.columns, len(asked))
+        found[asked[same]] = place[same]
+        # Another key may have the same hash.
+        asked, place = asked[~same], place[~same] + 1
+
+
+def pair_places(major: Int64s, minor: Int64s, asked_major: Int64s, asked_minor: Int64s) -> Int64s:
+    """The place of each asked pair among pairs, which ascend; ``ABSENT`` if it is not there.
+
+    >>> pairs = np.array([0, 0, 3]), np.array([5, 9, 5])
+    >>> pair_places(*pairs, np.array([3, 0, 3, 0]), np.array([5, 9, 9, 7])).tolist()
+    [2, 1, -1, -1]
+    """
+    if not len(major):
+        return np.full(len(asked_major), ABSENT, dtype=np.int64)
+    known = np.unique(minor)
+    words = major * len(known) + np.searchsorted(known, minor)
+    rank = np.minimum(np.searchsorted(known, asked_minor), len(known) - 1)
+    found = np.searchsorted(words, asked_major * len(known) + rank)
+    found = np.minimum(found, len(words) - 1)
+    hit = (major[found] == asked_major) & (minor[found] == asked_minor)
+    return np.where(hit, found, ABSENT)

@@ -59,7 +59,7 @@ class TopContents:
         lengths = np.diff(np.append(starts, len(places)))
         index = pa.array(places)
         columns = tuple(
-            fitting(one_chunk(values.column(i)).take(index), list_field.type.value_type)
+            fit_column(one_chunk(values.column(i)).take(index), list_field.type.value_type)
             for i, list_field in enumerate(self.state)
         )
         flat = FlatLists(columns, np.repeat(np.arange(len(starts)), lengths))
@@ -120,7 +120,7 @@ class TopContents:
         return flat.lists(owners, f"operator {self.operator}")
 
 
-def fitting(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def fit_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The column in a type that differs at most in which nested fields may be NULL."""
     return column if column.type == kind else column.cast(kind)
 

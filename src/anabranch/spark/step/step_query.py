@@ -42,7 +42,6 @@ class PlanKey:
 
     step: int
     revision: int
-    ending: str | None
     reads: tuple[tuple[str, tuple[Slice, ...]], ...]
     seating: tuple[Seats, ...]
     shape: tuple[Hashable, ...]
@@ -182,7 +181,6 @@ class StepQueries:
         return PlanKey(
             plan.step,
             plan.revision,
-            plan.ending,
             reads_of(plan),
             self._seating(plan),
             (search_paths(), self._partitions(plan), *(each.shape for each in inputs)),

@@ -62,14 +62,16 @@ class SimulatedCluster:
         live: Live | None = None,
         workers: int = 3,
         weather: Weather | None = None,
+        sinks_away: float = 0.0,
     ) -> None:
-        """``root`` is an empty directory; ``live`` as in ``Scenario``."""
+        """``root`` is an empty directory; ``live`` and ``sinks_away`` as in ``Scenario``."""
         self.seed = seed
         self.random = Random(seed)
         self.clock = ManualClock()
         self.program = program
         self.store = root / "store"
         self.workers = workers
+        self.sinks_away = sinks_away
         self.memo = memo
         self.tables = Tables(self.store, known)
         for name in ("graves", "store"):

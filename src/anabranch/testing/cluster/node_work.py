@@ -6,7 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from anabranch.node.core import NodeCore
+from anabranch.protocol.sinks import Publisher, Sink, SinkContext, open_sink_plainly
 from anabranch.protocol.sources import Enumerator, Growing, Source, SourceLog
+from anabranch.testing.cluster.faults import CALM
 from anabranch.testing.cluster.processes import SimulatedNode
 from anabranch.testing.cluster.watched import WatchedGrowing, WatchedPlane, WatchedSource
 from anabranch.testing.plane.outside_sources import open_simulated
@@ -22,6 +24,8 @@ class NodeWork:
     def __init__(self, cluster: SimulatedCluster) -> None:
         """No node is there yet."""
         self._cluster = cluster
+        # Of its own: where no sink is ever away, a schedule is what it was.
+        self._away = Random(cluster.seed + 3)
 
     def start(self, name: str) -> SimulatedNode:
         """A node that has opened nothing."""
@@ -44,6 +48,7 @@ class NodeWork:
             boot=name,
             frames=PlainFrames(),
             open_source=self._open_source,
+            open_sink=self._open_sink,
             grace_seconds=62.0,
             reached=self._reached,
         )
@@ -76,6 +81,13 @@ class NodeWork:
         opened = open_simulated(name, source, position, log)
         watched = WatchedGrowing if isinstance(opened, Growing) else WatchedSource
         return watched(name, opened, self._cluster.rules)
+
+    def _open_sink(self, sink: Sink, context: SinkContext) -> Publisher:
+        cluster = self._cluster
+        if cluster.weather is not CALM and self._away.random() < cluster.sinks_away:
+            cluster.note(context.sink, "is away")
+            raise ConnectionError("away")
+        return open_sink_plainly(sink, context)
 
     def _reached(self, point: str, step: int) -> None:
         doing, _, sink = point.partition(" ")

@@ -13,9 +13,10 @@ import msgspec
 
 from anabranch.messages import Control, Load, Message, Prefetch, decode_message
 from anabranch.operators.process import ProcessOperator
+from anabranch.progress.dataflow.times import PART as FRONTIERS
 from anabranch.records.bins import BinSet
 from anabranch.records.placed import OperatorState
-from anabranch.records.plan import Plan, WorkerMessage
+from anabranch.records.plan import Input, Plan, PlannedPart, WorkerMessage
 from anabranch.records.run_list import RunList
 from anabranch.rescale.step_moves import PART as RESCALE
 from anabranch.task.program import Program
@@ -56,7 +57,7 @@ class StepKeys:
                 messages=tuple([_bare_order(each) for each in plan.messages]),
             )
         # Slices say what is read. Where sources stand afterwards is for the commit.
-        inputs = tuple([replace(each, position=_NOWHERE, files=()) for each in plan.inputs])
+        inputs = tuple([Input(each.source, each.slices, _NOWHERE) for each in plan.inputs])
         content = self._content(replace(plan, inputs=inputs))
         return content, tuple([(state.live, _run_content(state.runs)) for state in states])
 
@@ -95,9 +96,18 @@ class StepKeys:
                 started_with=None,
                 helping_next=None,
                 # What it does in a step is in the placement, the messages and who helps.
-                parts={name: each for name, each in plan.parts.items() if name != RESCALE},
+                parts={
+                    name: _told(each) if name == FRONTIERS else each
+                    for name, each in plan.parts.items()
+                    if name != RESCALE
+                },
             )
         )
+
+
+def _told(part: PlannedPart) -> PlannedPart:
+    """What a part says to tasks; the rest is for the commit."""
+    return replace(part, value=_NOWHERE, planned=_NOWHERE)
 
 
 def _bare_order(order: WorkerMessage) -> WorkerMessage:

@@ -1,10 +1,10 @@
-"""A connection of the HTTP server: how long it may keep the server waiting, and how many there are.
+"""A connection of an HTTP server: how long it may keep the server waiting, and how many there are.
 
 Guarantees
     Clients that hold connections without calling do not keep others out. A request must arrive
     in time, first its head, then its body, and an answer must be read. At the limits, the
-    connection that has kept the server waiting longest is closed in favour of a new one. Calls in
-    progress are fewer than the limits allow (``AppContext``), so there is always one to close:
+    connection that has kept the server waiting longest is closed in favour of a new one. Where the
+    application bounds the calls in progress below these limits, there is always one to close:
     whoever sends a call at once is answered.
 
 Non-guarantees
@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from abc import abstractmethod
 from collections import Counter
 from typing import Any
 
 import h11
+from starlette.responses import Response
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from uvicorn.server import ServerState
 
 from anabranch.errors import AnabranchError, InvalidRequest, RequestTooSlow, TooManyRequests
-from anabranch.http.responses import problem_response
 from anabranch.protocol.failures import failure_of
+from anabranch.protocol.node import Failure
 
 HEAD_SECONDS = 10.0
 """From the connection, or the last answer, to the end of a request's head."""
@@ -41,7 +43,10 @@ MOST_PER_CLIENT = 256
 
 
 class BoundedConnection(H11Protocol):
-    """A connection with deadlines, among a bounded number of others."""
+    """A connection with deadlines, among a bounded number of others.
+
+    A server's own class says in ``refusal`` how errors are answered.
+    """
 
     def __init__(
         self,
@@ -97,6 +102,10 @@ class BoundedConnection(H11Protocol):
         super().resume_writing()
         if self._stalled is not None:
             self._stalled.cancel()
+
+    @abstractmethod
+    def refusal(self, failure: Failure, place: str) -> Response:
+        """The answer to a request that is not taken; ``place`` is the request."""
 
     def waits(self) -> bool:
         """Whether the server waits for the client: to send a request, or to read an answer."""
@@ -170,7 +179,8 @@ class BoundedConnection(H11Protocol):
             # What works on the request must not answer as well.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        answer = problem_response(failure_of(error), place, headers={"Connection": "close"})
+        answer = self.refusal(failure_of(error), place)
+        answer.headers["Connection"] = "close"
         head = h11.Response(
             status_code=answer.status_code,
             headers=answer.raw_headers,

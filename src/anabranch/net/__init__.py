@@ -1,0 +1,1 @@
+"""What the HTTP servers of coordinator and node share: a thread, connections with bounds."""
