@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,3 +87,12 @@ def test_no_rows(keeps_order: bool) -> None:
     made = Ordering((OrderColumn("n"),), keeps_order).apply(rows_of([], []))
     assert made.order is not None
     assert len(made.order) == 0
+
+
+def test_rows_keep_their_times_and_marks() -> None:
+    rows = rows_of([("a", 2, 0.0, None), ("a", 1, 0.0, None)], [0, 1])
+    times, fired = np.array([7, 9]), np.array([True, False])
+    ordering = Ordering((OrderColumn("n", False),), keeps_order=True)
+    made = ordering.apply(replace(rows, times=times, fired=fired))
+    assert made.times is times
+    assert made.fired is fired

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from anabranch.dataflow.dead_letters import OnError
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.handles import Process
 from anabranch.dataflow.joins import JoinKind, LeftJoinKind
@@ -167,7 +168,8 @@ class LocalNode(_Node, frozen=True):
 class AggregateNode(_Node, frozen=True):
     """Maintains aggregates per key, and per window if there is one: (name, aggregate text).
 
-    ``emit`` says when a window is output: once, when it closes, or whenever it changes.
+    ``emit`` says when a window is output: once, when it closes, or whenever it changes. ``clock``
+    is what the time-to-live goes by.
     """
 
     kind = "aggregate"
@@ -177,11 +179,12 @@ class AggregateNode(_Node, frozen=True):
     order_by: tuple[OrderColumn, ...] = ()
     window: Window | None = None
     emit: Literal["final", "changes"] = "final"
+    clock: Clock = "step"
 
     @property
     def has_late_rows(self) -> bool:
         """Whether rows may come too late for it."""
-        return self.window is not None
+        return self.window is not None or self.clock == "event"
 
 
 class TopNode(_Node, frozen=True):
@@ -224,7 +227,8 @@ class ApplyNode(_Node, frozen=True):
 class StatefulMapNode(_Node, frozen=True):
     """Calls the user's function for each row with the state of the row's key.
 
-    ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state.
+    ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state. ``time``
+    is the output column that is the event time of the output.
     """
 
     kind = "stateful_map"
@@ -235,6 +239,13 @@ class StatefulMapNode(_Node, frozen=True):
     ttl_ns: int | None = None
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    clock: Clock = "step"
+    time: str | None = None
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return self.clock == "event" or self.time is not None
 
 
 class StatefulBatchesNode(_Node, frozen=True):
@@ -248,6 +259,13 @@ class StatefulBatchesNode(_Node, frozen=True):
     ttl_ns: int | None = None
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    clock: Clock = "step"
+    time: str | None = None
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return self.clock == "event" or self.time is not None
 
 
 class ProcessNode(_Node, frozen=True):
@@ -259,6 +277,12 @@ class ProcessNode(_Node, frozen=True):
     output: str
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    time: str | None = None
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return True
 
 
 class _TimedNode(_Node, frozen=True):

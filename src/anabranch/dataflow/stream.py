@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_args
 
 from anabranch.dataflow import graph as nodes
 from anabranch.dataflow.dead_letters import OnError
-from anabranch.dataflow.durations import Duration, TimeToLive, duration_us, ttl_ns
+from anabranch.dataflow.durations import (
+    Clock,
+    Duration,
+    TimeToLive,
+    clock_error,
+    duration_us,
+    ttl_ns,
+)
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.graph import GraphNode
 from anabranch.dataflow.handles import Process
@@ -219,18 +226,27 @@ class Stream:
         return WindowedStream(self._recorder, self._id, window)
 
     def aggregate(
-        self, name: str, /, *, ttl: TimeToLive = None, order_by: OrderBy = None, **columns: str
+        self,
+        name: str,
+        /,
+        *,
+        ttl: TimeToLive = None,
+        clock: str = "step",
+        order_by: OrderBy = None,
+        **columns: str,
     ) -> Stream:
         """Maintain aggregates per key, e.g. ``n="count(*)", total="sum(amount)"``.
 
         For every key that a step changed it emits one row: the key's columns and the new values.
-        With ``ttl``, a key is forgotten that long after its last row. ``order_by`` works as in
-        ``stateful_map``, for functions that depend on the order.
+        With ``ttl``, a key is forgotten that long after its last row, by the clock of the steps or,
+        with ``clock="event"``, by event time. ``order_by`` works as in ``stateful_map``, for
+        functions that depend on the order.
         """
         require_text("aggregate", "a name", name)
         pairs = named_texts("aggregate", columns)
-        by = order_columns("aggregate", order_by)
-        return self._then(nodes.AggregateNode, name, pairs, ttl_ns(ttl), by)
+        lives, by = require_ttl("aggregate", ttl, clock), order_columns("aggregate", order_by)
+        known: Clock = "event" if clock == "event" else "step"
+        return self._then(nodes.AggregateNode, name, pairs, lives, by, clock=known)
 
     def top(
         self, name: str, count: int, *, by: By, ties: bool = False, ttl: TimeToLive = None
@@ -253,6 +269,8 @@ class Stream:
         output: str,
         state: str | None = None,
         ttl: TimeToLive = None,
+        clock: Clock = "step",
+        time: str | None = None,
         on_error: OnError = "fail",
         order_by: OrderBy = None,
     ) -> Stream:
@@ -262,17 +280,24 @@ class Stream:
         new state)``. An output of None is no row, a list is several rows; a state of None forgets
         the key. ``state`` and ``output`` are schema texts. A state with one column is a plain
         value, with several a named tuple; ``state=None`` allows any value that msgspec can encode.
-        With ``ttl``, a key is forgotten that long after its last row, by the clock of the steps.
-        With ``on_error="dead-letter"``, a row for which the function raises or returns something
-        that does not fit leaves the state unchanged and goes to ``Dataflow.dead_letters``. With
-        ``order_by``, such as ``"at"`` or ``["at desc", "id"]``, a key's rows of a step are sorted
-        by these columns, NULL first; ties keep their order.
+        With ``ttl``, a key is forgotten that long after its last row, by the clock of the steps or,
+        with ``clock="event"``, by event time. Output has the event time of its row, or that of its
+        column ``time``. With ``on_error="dead-letter"``, a row for which the function raises or
+        returns something that does not fit leaves the state unchanged and goes to
+        ``Dataflow.dead_letters``. With ``order_by``, such as ``"at"`` or ``["at desc", "id"]``, a
+        key's rows of a step are sorted by these columns, NULL first; ties keep their order.
         """
         require_operator("stateful_map", name, function, output, on_error)
         if state is not None:
             require_text("stateful_map", "a state schema or None", state)
-        lives, by = ttl_ns(ttl), order_columns("stateful_map", order_by)
-        return self._then(nodes.StatefulMapNode, name, function, state, output, lives, on_error, by)
+        lives, by = require_ttl("stateful_map", ttl, clock), order_columns("stateful_map", order_by)
+        require_time("stateful_map", time)
+        return self._then(
+            nodes.StatefulMapNode,
+            *(name, function, state, output, lives, on_error, by),
+            clock=clock,
+            time=time,
+        )
 
     def stateful_batches(
         self,
@@ -282,6 +307,8 @@ class Stream:
         state: str,
         output: str,
         ttl: TimeToLive = None,
+        clock: Clock = "step",
+        time: str | None = None,
         on_error: OnError = "fail",
         order_by: OrderBy = None,
     ) -> Stream:
@@ -295,13 +322,19 @@ class Stream:
         ``_key`` of each row that changed; a key is forgotten if its column ``_forget`` is true.
         None means no output, or no change. With ``on_error="dead-letter"``, the rows of keys that
         it cannot process leave their state unchanged and go to ``Dataflow.dead_letters``.
-        ``order_by`` works as in ``stateful_map``.
+        ``clock``, ``time`` and ``order_by`` work as in ``stateful_map``; output that names a key
+        has the latest event time of its rows.
         """
         require_operator("stateful_batches", name, function, output, on_error)
         require_text("stateful_batches", "a state schema", state)
-        lives, by = ttl_ns(ttl), order_columns("stateful_batches", order_by)
+        lives = require_ttl("stateful_batches", ttl, clock)
+        by = order_columns("stateful_batches", order_by)
+        require_time("stateful_batches", time)
         return self._then(
-            nodes.StatefulBatchesNode, name, function, state, output, lives, on_error, by
+            nodes.StatefulBatchesNode,
+            *(name, function, state, output, lives, on_error, by),
+            clock=clock,
+            time=time,
         )
 
     def process(
@@ -310,20 +343,24 @@ class Stream:
         process: type[Process],
         *,
         output: str,
+        time: str | None = None,
         on_error: OnError = "fail",
         order_by: OrderBy = None,
     ) -> Stream:
         """Call the methods of a class with each key's rows of a step.
 
-        The class derives from ``Process`` and declares its state as attributes. With
-        ``on_error="dead-letter"``, the rows of a call that raises leave the key's state unchanged
-        and go to ``Dataflow.dead_letters``. ``order_by`` works as in ``stateful_map``.
+        The class derives from ``Process`` and declares its state as attributes; with ``on_notify``
+        it can set timers. Output has the latest event time of the call's rows, that of the timer,
+        or that of its column ``time``. With ``on_error="dead-letter"``, the rows of a call that
+        raises leave the key's state unchanged and go to ``Dataflow.dead_letters``. ``order_by``
+        works as in ``stateful_map``.
         """
         if not (isinstance(process, type) and issubclass(process, Process)):
             raise TypeError(f"process takes a class derived from Process, not {process!r}")
         require_operator("process", name, process, output, on_error)
         by = order_columns("process", order_by)
-        return self._then(nodes.ProcessNode, name, process, output, on_error, by)
+        require_time("process", time)
+        return self._then(nodes.ProcessNode, name, process, output, on_error, by, time)
 
     def join(
         self,
@@ -478,6 +515,21 @@ def top_columns(name: str, count: int, by: By) -> tuple[OrderColumn, ...]:
     if count < 1:
         raise ValueError(f"top keeps at least one row, not {count}")
     return by_columns("top", by)
+
+
+def require_ttl(operator: str, ttl: TimeToLive, clock: object) -> int | None:
+    """The time-to-live in nanoseconds; ``ValueError`` unless it and its clock make sense."""
+    lives = ttl_ns(ttl)
+    wrong = clock_error(clock, lives)
+    if wrong is not None:
+        raise ValueError(f"{operator}: {wrong}")
+    return lives
+
+
+def require_time(operator: str, time: object) -> None:
+    """Raise ``TypeError`` unless this is the name of a column, or None."""
+    if time is not None:
+        require_text(operator, "an output column as time", time)
 
 
 def require_function(operator: str, function: object) -> None:

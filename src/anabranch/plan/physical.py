@@ -62,13 +62,17 @@ class SeenBy(Enum):
 
 
 class TimeAssignment(msgspec.Struct, frozen=True):
-    """An ``assign_timestamps`` on the way of one source's rows, and the name of that input."""
+    """An ``assign_timestamps`` on the way of one source's rows, and the name of that input.
+
+    ``told``: the times are not in a column; the source tells them beside its rows.
+    """
 
     kind: ClassVar[str] = "assign_timestamps"
     node: nodes.TimestampsNode
     input: str
     source: str
     seen_by: SeenBy
+    told: bool = False
 
     @property
     def id(self) -> int:

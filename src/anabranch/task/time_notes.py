@@ -11,7 +11,7 @@ import pyarrow as pa
 from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import AggregateNode
 from anabranch.dataflow.types.typed import Typed
-from anabranch.messages import Advance, LateRows, Message, PendingTimes
+from anabranch.messages import Advance, LateRows, Message, OverdueTimers, PendingTimes
 from anabranch.operators.aggregate import late_values
 from anabranch.operators.rows import Rows
 from anabranch.operators.timed import FrontierMove, TimedOperator
@@ -40,6 +40,7 @@ class TimeNotes:
     pending: list[PendingTimes] = field(default_factory=list)
     wakes: list[PendingTimes] = field(default_factory=list)
     late: list[LateRows] = field(default_factory=list)
+    overdue: list[OverdueTimers] = field(default_factory=list)
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> TimeNotes:
@@ -67,6 +68,17 @@ class TimeNotes:
                 by_clock.append(times)
         self.pending += _earliest(operator.name, by_event)
         self.wakes += _earliest(operator.name, by_clock)
+
+    def note_overdue(self, operator: str, bins: Index, all_bins: int, now_ns: int) -> DueState:
+        """Count timers that were due when they were set; they wait for a step, as of now.
+
+        ``bins`` are those of their keys.
+        """
+        if len(bins):
+            self.overdue.append(OverdueTimers(operator, len(bins)))
+        dues = np.full(all_bins, NEVER, dtype=np.int64)
+        dues[bins] = now_ns
+        return DueState(operator, "step", now_ns, dues)
 
     def note_late(
         self, typed: Typed, node_id: int, operator: str, late: Rows | None

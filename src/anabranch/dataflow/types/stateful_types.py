@@ -16,7 +16,7 @@ from anabranch.dataflow.aggregates.rules import (
     refuse_collated,
     result_type,
 )
-from anabranch.dataflow.durations import ttl_ns
+from anabranch.dataflow.durations import clock_error, ttl_ns
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import (
     STATEFUL_BATCHES_SIGNATURE,
@@ -40,13 +40,14 @@ from anabranch.dataflow.graph import (
     TopNode,
     label,
 )
-from anabranch.dataflow.handles import MapState, handles_of, overrides
+from anabranch.dataflow.handles import MapState, handles_of, overrides, timer_state
 from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.order_by import order_findings
 from anabranch.dataflow.types.event_times import untimed_finding
 from anabranch.dataflow.types.join_type import join_states, length_findings, type_join
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
+from anabranch.dataflow.types.state_times import time_findings
 from anabranch.dataflow.types.typed import TypedAggregate, TypedHandle, TypedNode
 from anabranch.dataflow.types.window_types import (
     WINDOW_COLUMNS,
@@ -82,6 +83,7 @@ def type_stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> Ty
             _check_states(walk, node, join_states(node))
         case DedupNode():
             walk.report(node, [untimed_finding(walk, node), *length_findings(node.within_us)])
+    walk.report(node, time_findings(walk, node, after))
     finding = None if after.ordered else _order_finding(node, after)
     walk.report(node, [finding])
     # Operators behind it lack the same order: report it once.
@@ -228,12 +230,18 @@ def _process(walk: Validation, node: ProcessNode, after: TypedNode) -> TypedNode
             findings += [_struct_finding(attribute, field) for field in subkey or ()]
         try:
             ttl = ttl_ns(handle.ttl)
+            misfit = clock_error(handle.clock, ttl)
+            if misfit is not None:
+                findings.append(Finding(f"{attribute}: {misfit}", "Correct its clock."))
         except (TypeError, ValueError) as error:
             findings.append(Finding(f"{attribute}: {error}", "Correct its ttl."))
             ttl = None
         walk.report(node, findings)
-        handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl))
-    _check_states(walk, node, [handle.state_of(node.name) for handle in handles])
+        handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl, handle.clock))
+    names = [handle.state_of(node.name) for handle in handles]
+    if overrides(node.process, "on_notify"):
+        names += [timer_state(node.name, "event"), timer_state(node.name, "step")]
+    _check_states(walk, node, names)
     name, has = node.process.__qualname__, partial(overrides, node.process)
     saves = has("save")
     for wrong, what, do in (

@@ -29,7 +29,7 @@ from anabranch.errors import InvalidDataflow, Problem
 from anabranch.operators.dead_letter import as_json
 from anabranch.operators.rows import Rows
 from anabranch.plan.physical import Edge, Physical, TimeAssignment, UnionBranch, UntimedRows
-from anabranch.task.event_times import has_time, row_times
+from anabranch.task.event_times import bounded_times, has_time, row_times
 from anabranch.task.program import Program
 from anabranch.testing.plane.outside_sources import refused_source
 from anabranch.testing.plane.plain_columns import plain_columns
@@ -106,7 +106,12 @@ def _changed(change: Change | TimeAssignment, edge: Edge, rows: Rows, clock_us: 
         return change(rows)
     if change.node.on_error == "dead-letter":
         rows = rows.take(np.flatnonzero(has_time(change, rows.values)))
-    return replace(rows, times=row_times(change, rows.values, clock_us)) if edge.timed else rows
+    if not edge.timed:
+        return rows
+    if change.told:
+        assert rows.times is not None
+        return replace(rows, times=bounded_times(change, rows.times, clock_us))
+    return replace(rows, times=row_times(change, rows.values, clock_us))
 
 
 def _changes(
