@@ -17,7 +17,7 @@ from anabranch.dataflow.flow import Dataflow
 from anabranch.dataflow.stream import Stream
 from anabranch.testing import Outcome, Scenario, Simulation
 
-SCHEDULES = 12
+SCHEDULES = 5
 ROWS = 32
 PARTITIONS = 2
 DISORDER = 5

@@ -26,7 +26,7 @@ from anabranch.store.disk import Disk, disk, use_disk
 from anabranch.task.event_times import LatestTimes, told_times
 from anabranch.task.program import Program
 from anabranch.task.reader import with_positions, without_own_times
-from anabranch.task.region_task import RegionTask, TaskPlace
+from anabranch.task.region_task import RegionTask
 from anabranch.task.task_place import TaskPlace
 from anabranch.task.worker_home import Homes
 from anabranch.testing.plane.chains import Chains
