@@ -22,8 +22,8 @@ NODE = (
 class Mutation:
     """A line, what stands there instead, and what that breaks.
 
-    ``schedule`` is a scenario and a seed that find it, as the code was when it was written down;
-    ``tests`` are run where the simulation finds nothing. Without ``simulated`` it does not look.
+    What finds it stands in ``mutation_finders.json``. Where that does not find it any more, the
+    simulation looks for it, and then ``tests`` do. Without ``simulated`` the simulation does not.
     """
 
     name: str
@@ -31,7 +31,6 @@ class Mutation:
     line: str
     replacement: str
     breaks: str
-    schedule: tuple[str, int] = ("shop", 0)
     tests: tuple[str, ...] = ()
     simulated: bool = True
 
@@ -60,7 +59,6 @@ FENCES = (
         "            if found and int(found[1]) <= self.number and name != self.aside.name:\n",
         "            if found and int(found[1]) < 0:\n",
         "a coordinator that was replaced goes on writing",
-        schedule=("storm", 18),
         tests=("tests/journal",),
     ),
     Mutation(
@@ -69,7 +67,6 @@ FENCES = (
         "        return self._directory.create(name, data, self.aside)\n",
         "        return self._directory.create(name, data)\n",
         "a coordinator that was replaced goes on writing",
-        schedule=("shop", 37),
         tests=("tests/journal",),
     ),
     Mutation(
@@ -110,7 +107,6 @@ FENCES = (
         "            if not is_led():\n                return None\n",
         "            is_led()\n",
         "a node that was left behind gives to sinks what is taken back",
-        schedule=("kinds", 6),
         tests=("tests/node/test_replaced.py", "tests/node/test_outbox.py"),
     ),
     Mutation(
@@ -119,7 +115,6 @@ FENCES = (
         "            if not is_led():\n                return False\n",
         "            is_led()\n",
         "a node that was left behind takes back from a sink that comes back",
-        schedule=("away", 0),
         tests=("tests/node/test_away_sinks.py",),
     ),
     Mutation(
@@ -139,7 +134,6 @@ SYNCS = (
         "            _discard(written)\n        sync_directory(room)\n",
         "            _discard(written)\n",
         "a power cut takes entries of the journal back",
-        schedule=("join", 9),
     ),
     Mutation(
         "no-sync-of-an-entrys-bytes",
@@ -147,7 +141,6 @@ SYNCS = (
         "            _sync({path: handle})\n",
         "            pass\n",
         "a power cut tears entries of the journal",
-        schedule=("shop", 9),
     ),
     Mutation(
         "no-sync-of-bulk-files",
@@ -162,7 +155,6 @@ SYNCS = (
         "    sync_directory(path.parent)\n    disk().durable_directories().add(str(path))\n",
         "    disk().durable_directories().add(str(path))\n",
         "a power cut takes a directory back, with what is in it",
-        schedule=("shop", 9),
     ),
     Mutation(
         "no-sync-of-an-entry-that-was-found",
@@ -186,7 +178,6 @@ SYNCS = (
         "        sync_directory(self.target)\n",
         "        pass\n",
         "a manifest names files that a power cut took back",
-        schedule=("shop", 9),
     ),
     Mutation(
         "no-sync-after-manifests-are-taken-back",
@@ -211,7 +202,7 @@ ORDER = (
         "the-node-is-told-before-the-commit",
         "coordinator/stepping.py",
         "    return [WriteCommit(memory.journal.branch, commit)]\n",
-        "    told = Give(commit_order(memory, commit))\n"
+        "    told = Give(plans.commit_order(memory, commit))\n"
         "    return [told, WriteCommit(memory.journal.branch, commit)]\n",
         "output is published and input acknowledged that no commit names",
     ),
@@ -236,7 +227,6 @@ ORDER = (
         "    if report.taking_back or not isinstance(report.state, Open):\n",
         "    if not isinstance(report.state, Open):\n",
         "once there is a commit, nobody orders the sink to take back any more",
-        schedule=("away", 64),
         tests=("tests/coordinator/test_machine_away_sinks.py",),
     ),
     Mutation(
@@ -254,7 +244,6 @@ ORDER = (
         "        create_manifest(self.target, sink, manifest, manifest.__eq__)\n"
         "        for file, published in zip(staged.files, manifest.files, strict=True):\n",
         "a crash leaves a manifest that names files which are not there",
-        schedule=("shop", 4),
     ),
     Mutation(
         "files-are-taken-back-before-manifests",
@@ -262,7 +251,6 @@ ORDER = (
         "    for name in sorted(_later(list_names(manifests), step), reverse=True):\n",
         "    for name in ():\n",
         "a step that was taken back counts as published",
-        schedule=("shop", 9),
     ),
     Mutation(
         "tasks-need-not-agree",
@@ -355,7 +343,6 @@ SWEEPS = (
         "        states=(journal.states, *(checkpoint.states for checkpoint in kept)),\n",
         "        states=(journal.states,),\n",
         "the files of a kept checkpoint go",
-        schedule=("shop", 38),
         tests=("tests/coordinator",),
     ),
     Mutation(
@@ -391,7 +378,6 @@ CHECKS = (
         "    if not has_checksum(data, checksum):\n",
         "    if False:\n",
         "a damaged run is taken for the committed one",
-        schedule=("shop", 13),
         tests=("tests/runs",),
     ),
     Mutation(
@@ -408,7 +394,6 @@ CHECKS = (
         "        found = differences(commit.counts, result.counts)\n",
         "        found = differences(commit.counts, commit.counts)\n",
         "a replay that comes to something else is committed as a repair",
-        schedule=("shop", 13),
         tests=("tests/coordinator",),
     ),
     Mutation(
@@ -460,7 +445,6 @@ GENERATIONS = (
         "        if self.state != Open(order.step) or order.step != self.committed + 1:\n",
         "        if not isinstance(self.state, Open) or self.ran is None:\n",
         "an order that comes late commits another step",
-        schedule=("shop", 6),
         tests=NODE,
     ),
     Mutation(
@@ -469,7 +453,6 @@ GENERATIONS = (
         "    return max(memory.clock_ns, memory.journal.clock_ns)\n",
         "    return memory.clock_ns\n",
         "the clock of a step is before that of the step before it",
-        schedule=("shop", 6),
     ),
 )
 
@@ -510,7 +493,6 @@ HAND_OVER = (
         "        handing=moves.collect,\n",
         "        handing=(),\n",
         "a bin that was collected is acquired by nobody",
-        schedule=("shop", 6),
     ),
     Mutation(
         "owners-stay-when-bins-are-acquired",
@@ -518,7 +500,6 @@ HAND_OVER = (
         "    return reassigned(placement, (move.end for move in rescale.handing))\n",
         "    return placement\n",
         "rows go on to whoever has handed the bin over",
-        schedule=("shop", 6),
     ),
     Mutation(
         "the-oldest-row-wins-a-merge",

@@ -650,6 +650,16 @@ def test_a_checkpoint_that_could_not_be_trimmed_keeps_its_files_until_it_is() ->
     assert state(3) not in order.states
 
 
+def test_a_checkpoint_that_is_being_made_keeps_its_files_while_steps_go_on() -> None:
+    bench = Bench()
+    bench.open(journal(7))
+    bench.send(Asked(1, TakeCheckpoint()))
+    bench.step(8)
+    swept = sweep_order(bench.machine.memory)
+    assert swept is not None
+    assert swept.states == (state(8), state(7))
+
+
 def test_staged_output_stays_until_a_commit_says_that_it_is_published() -> None:
     """Whoever comes after a crash goes by the last commit, and publishes again what it lacks."""
     bench = Bench()

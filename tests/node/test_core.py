@@ -490,6 +490,26 @@ def sweep_order(shop: CoreShop, *kept: int) -> SweepOrder:
     return SweepOrder(shop.step, states, (), (), ("code",))
 
 
+def test_a_sweep_leaves_what_a_replay_has_made_although_no_order_names_it(shop: CoreShop) -> None:
+    """The files of a replayed step are of a step that is long over, and in no commit yet."""
+    shop.open()
+    for _ in range(3):
+        shop.one_step()
+    shop.new_core()
+    shop.open(at=1, published=dict.fromkeys(shop.program.sinks, 3))
+    second, third = shop.journal[1:]
+    shop.give(StepOrder(second.plan))
+    assert shop.core.run_step()
+    shop.give(shop.commit_order(second, replayed=True))
+    shop.give(sweep_order(shop, 1, 3))
+    assert shop.core.sweep()
+    shop.now += 121
+    assert shop.core.sweep()
+    shop.give(StepOrder(third.plan))
+    assert shop.core.run_step()
+    assert shop.core.result(1, 3, 0).counts == third.result.counts
+
+
 def test_a_sweep_removes_what_nobody_names_after_the_grace(shop: CoreShop) -> None:
     shop.open()
     shop.run_all()

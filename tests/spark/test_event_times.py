@@ -329,3 +329,27 @@ def test_of_many_partitions_behind_sql_the_source_is_seen_as_a_whole(
         list(found) == [("rows", number) for number in numbers] for found in seen.steps.values()
     )
     assert seen.of("rows", numbers[-1]) == ends(partitions - 1)
+
+
+@pytest.mark.parametrize("between", [lambda s: s, lambda s: s.transform("same", same)])
+def test_what_a_window_gives_is_not_late_in_the_next_region(tmp_path: Path, between: Build) -> None:
+    """It is behind the frontier, and marked: in the exchange, and inside ``_ord``."""
+    pages = [
+        [("a", 1, at(second)) for second in (1, 3, 12)],
+        [("b", 1, at(second)) for second in (14, 15, 41)],
+    ]
+    flow, sink, late = ab.Dataflow("windows"), ab.MemorySink(), ab.MemorySink()
+    rows = flow.source("rows", ab.ScriptedSource(ROW, [*pages, ab.EOF])).assign_timestamps("at")
+    ten = ab.tumbling("10 seconds")
+    first = rows.key_distribute("by-name", "name").window(ten).aggregate("n", n="count(*)")
+    ends = between(first).key_distribute("by-end", end="window_end")
+    second = ends.window(ten).aggregate("m", m="sum(n)")
+    second.sink("out", sink)
+    second.late.sink("late", late)
+    completed(flow, tmp_path / "state")
+    assert sorted((row["end"], row["m"]) for row in sink.rows()) == [
+        (at(10), 2),
+        (at(20), 3),
+        (at(50), 1),
+    ]
+    assert late.rows() == []

@@ -42,12 +42,6 @@ _LARGER_STACK = (
     "The dataflow has more branches from one stream than fit on the stack of Spark's parser: start "
     "Spark with spark.driver.extraJavaOptions=-Xss16m and run the pipeline again."
 )
-_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
-_MORE_MEMORY = (
-    "A key or a value of tens of megabytes needs several times its size. Give Spark more memory "
-    "(spark_conf: spark.driver.memory, spark.executor.memory), or let sources hand out less a step "
-    "(max_bytes_per_step, max_rows_per_step). Then run the pipeline again: it repeats the step."
-)
 _LENIENT = 'Give the source malformed="drop" or malformed="dead-letter"'
 _LONG_TEXT = 20_000_000
 _LONGER_TEXTS = (
@@ -127,8 +121,6 @@ def translate_error(error: Exception) -> AnabranchError:
         return ReadFailed(
             f"Spark could not read the input: {brief(text)}", do=_READ_AGAIN.format(advice)
         )
-    if _OUT_OF_MEMORY in text:
-        return StepFailed("Spark ran out of memory in the step", do=_MORE_MEMORY)
     advice = _LARGER_STACK if _TOO_DEEP in text else _AGAIN
     return StepFailed(f"Spark could not run the step: {brief(text)}", do=advice)
 

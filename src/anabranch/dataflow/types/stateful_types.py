@@ -157,7 +157,9 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     ]
     names = [name for name, _ in node.columns]
     found = {aggregate.name: aggregate.field for aggregate in aggregates}
-    window = WINDOW_COLUMNS if node.window is not None else ()
+    window: tuple[Column, ...] = ()
+    if node.window is not None:
+        window = tuple(column for column in WINDOW_COLUMNS if key.find(column.name) is None)
     given = RowType((*key.columns, *window), open=key.open)
     clashing = [name for name in names if given.find(name) is not None]
     for name in clashing:

@@ -7,30 +7,17 @@ is read again, and the row is searched for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.dataflow.graph import (
-    DistributeNode,
-    Graph,
-    GraphNode,
-    KeyByNode,
-    LocalNode,
-    SelectNode,
-    SplitNode,
-    WhereNode,
-    WithColumnsNode,
-    label,
-)
+from anabranch.dataflow.graph import Graph, GraphNode, label
 from anabranch.errors import AnabranchError, StepFailed
 from anabranch.operators.error_text import short
 from anabranch.plan.time_sql import NO_TIME
 from anabranch.records.plan import Plan
-from anabranch.sources.files import FileSource
 from anabranch.spark.failure import (
     MALFORMED,
     brief,
@@ -40,8 +27,9 @@ from anabranch.spark.failure import (
     translate_error,
 )
 from anabranch.spark.session import PER_SESSION, new_session
-from anabranch.spark.step.assembly import Assembly
-from anabranch.spark.step.reading import FileReader, malformed_row
+from anabranch.spark.step.failed_input import FILE, file_rows, given_rows, sql_texts, step_files
+from anabranch.spark.step.large_values import is_out_of_memory, largest_column, out_of_memory
+from anabranch.spark.step.reading import malformed_row
 from anabranch.spark.worker_python import MODULES, wrong_python
 from anabranch.task.event_times import missing_time
 from anabranch.task.program import Program
@@ -55,7 +43,6 @@ _UNTIMED = re.compile(
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)'")
 _DATA_ERROR = re.compile(r"SQLSTATE: 22\w{3}")
 _CONTEXT = "== SQL ("
-_FILE = "_ab_file"
 _VALUE = "_ab_value"
 _LENIENT = {**PER_SESSION, "spark.sql.ansi.enabled": "false"}
 
@@ -72,6 +59,11 @@ def explain_step_error(
     untimed = _UNTIMED.search(text)
     if untimed is not None:
         return missing_time(untimed[1], untimed[2], short(untimed[3]))
+    if is_out_of_memory(text) and rebuilt(text) is None:
+        large = None
+        with suppress(Exception), quietly():
+            large = largest_column(spark, program, plan)
+        return out_of_memory(spark, large)
     found: AnabranchError | None = None
     with suppress(Exception), quietly():
         if MALFORMED in text:
@@ -81,19 +73,11 @@ def explain_step_error(
     return found or translate_error(error)
 
 
-def _files(program: Program, plan: Plan) -> Iterator[tuple[str, FileSource, tuple[str, ...]]]:
-    """The sources that read files, and the files of this step."""
-    slices = {given.source: given.slices for given in plan.inputs}
-    for node in program.physical.sources():
-        if isinstance(node.source, FileSource):
-            yield node.name, node.source, node.source.paths(slices.get(node.name, ()))
-
-
 def _malformed(spark: SparkSession, program: Program, plan: Plan) -> AnabranchError | None:
-    for name, source, paths in _files(program, plan):
+    for node, source, paths in step_files(program, plan):
         found = None if source.separates else malformed_row(spark, source, paths)
         if found is not None:
-            return malformed_row_error(name, *found)
+            return malformed_row_error(node.name, *found)
     return None
 
 
@@ -103,18 +87,17 @@ def _failed_expression(
     """The error for a row for which the user's SQL has no value: a cast, a division by zero."""
     graph = program.typed.graph
     where = None
-    for name, source, paths in _files(program, plan):
-        rows = _rows(new_session(spark, _LENIENT), source, paths)
-        first = next(node for node in program.physical.sources() if node.name == name)
+    for first, source, paths in step_files(program, plan):
+        rows = file_rows(new_session(spark, _LENIENT), source, paths)
         found = _failing_row(spark, graph, first, rows) if paths else None
         if found is not None:
             node, file, row = found
-            where = f'{label(graph, node)}, file {file} of source "{name}", row {row}'
+            where = f'{label(graph, node)}, file {file} of source "{first.name}", row {row}'
             break
     if where is None:
         # The operator's text stands on lines of its own in the query that Spark shows.
         lines = {line.strip() for line in text.partition(_CONTEXT)[2].splitlines()}
-        places = [label(graph, node) for node in graph.nodes if lines.intersection(_texts(node))]
+        places = [label(graph, node) for node in graph.nodes if lines.intersection(sql_texts(node))]
         if not places:
             return None
         where = " or ".join(dict.fromkeys(places))
@@ -126,19 +109,6 @@ def _failed_expression(
     )
 
 
-def _texts(node: GraphNode) -> tuple[str, ...]:
-    """The SQL of an operator."""
-    match node:
-        case WhereNode(condition=text):
-            return (text,)
-        case SplitNode(conditions=texts) | SelectNode(expressions=texts):
-            return tuple(text for text in texts if text.strip() != "*")
-        case WithColumnsNode(columns=named) | KeyByNode(keys=named):
-            return tuple(text for _, text in named)
-        case _:
-            return ()
-
-
 def _failing_row(
     spark: SparkSession, graph: Graph, node: GraphNode, rows: DataFrame
 ) -> tuple[GraphNode, str, str] | None:
@@ -146,36 +116,13 @@ def _failing_row(
 
     Where errors give NULL instead, such a row gives NULL. So does many another: each is tried.
     """
-    for consumer in graph.consumers(node.id):
-        texts = _texts(consumer)
-        for text in texts:
-            made = rows.select("*", F.expr(text).alias(_VALUE)).where(f"{_VALUE} is null")
+    for consumer, given in given_rows(graph, node, rows):
+        for text in sql_texts(consumer):
+            made = given.select("*", F.expr(text).alias(_VALUE)).where(f"{_VALUE} is null")
             for row in made.drop(_VALUE).limit(CANDIDATES).collect():
                 values = row.asDict(recursive=True)
                 try:
-                    spark.createDataFrame([row], rows.schema).select(F.expr(text)).collect()
+                    spark.createDataFrame([row], given.schema).select(F.expr(text)).collect()
                 except PySparkException:
-                    return consumer, str(values.pop(_FILE)), short(values)
-        if texts or isinstance(consumer, DistributeNode | LocalNode):
-            found = _failing_row(spark, graph, consumer, _output(consumer, rows))
-            if found is not None:
-                return found
+                    return consumer, str(values.pop(FILE)), short(values)
     return None
-
-
-def _output(node: GraphNode, rows: DataFrame) -> DataFrame:
-    """The rows behind an operator."""
-    match node:
-        case WhereNode(condition=text):
-            return rows.where(text)
-        case SelectNode(expressions=texts):
-            return rows.selectExpr(*texts, *([] if "*" in texts else [_FILE]))
-        case WithColumnsNode(columns=named):
-            return rows.withColumns({name: F.expr(text) for name, text in named})
-        case _:
-            return rows
-
-
-def _rows(spark: SparkSession, source: FileSource, paths: tuple[str, ...]) -> DataFrame:
-    reader = FileReader(Assembly(spark), source, ordered=False)
-    return reader.load(paths).selectExpr("*", f"_metadata.file_path as {_FILE}")
