@@ -151,11 +151,21 @@ class KindStore:
                 parts.append((owned, result.runs))
                 mask = owned.mask(self.bins)
                 live[mask] = result.live[mask]
+                self._check_due_after(result, owned)
         self.runs, self.live = replace_all(self.runs, parts), live
         for put in puts:
             self.keys[frozen(put.key)] = put.key
             self.model[put.name] = put
         return results
+
+    def _check_due_after(self, result: WriteResult, owned: BinSet) -> None:
+        """What falls due after a write is known without opening what was written."""
+        if self.layout.dues:
+            nothing = np.zeros(self.bins, dtype=np.int64)
+            layout, files = self.layout, result.runs
+            opened = RegionState("totals", layout, files, self.root, self.bins, owned, nothing)
+            due = result.next_due(self.now)
+            assert due.tolist() == opened.next_due(self.now).tolist()
 
     def held(self) -> dict[tuple[Any, Any], Put]:
         """What the model holds now."""

@@ -12,7 +12,6 @@ from anabranch.records.layout import Layout
 from anabranch.runs.due import NEVER, DueIndex
 from anabranch.runs.keys import Index
 from anabranch.runs.rows import merge_rows
-from anabranch.runs.run_file import Run
 from anabranch.runs.sorted_rows import hash_column
 
 ROUNDS = 8
@@ -25,10 +24,10 @@ class DueRows:
     ``listed`` says which bins each run is listed for.
     """
 
-    def __init__(self, layout: Layout, runs: Sequence[Run], listed: Mask) -> None:
+    def __init__(self, layout: Layout, indexes: Sequence[DueIndex], listed: Mask) -> None:
         self._layout = layout
         self._listed = listed
-        self._indexes = [DueIndex(layout, run.rows, run.edges) for run in runs]
+        self._indexes = indexes
 
     def between(self, since: int, until: int, most: int) -> Iterator[pa.RecordBatch]:
         """The live rows that fall due after ``since``, up to ``until``: sorted, bins in order.

@@ -22,14 +22,15 @@ from anabranch.runs.compaction import (
     choose_depths,
     default_budget,
 )
+from anabranch.runs.due import DueIndex, with_due_order
 from anabranch.runs.due_rows import DueRows
 from anabranch.runs.entries import Entries, entries_of_keys
 from anabranch.runs.expiry import clock_for
 from anabranch.runs.keys import Index, one_batch, to_mask
 from anabranch.runs.rows import LookupResult, lookup
-from anabranch.runs.run_file import Create, write_run
+from anabranch.runs.run_file import Create, Run, write_run
 from anabranch.runs.run_stack import RunStack
-from anabranch.runs.sorted_rows import hash_column
+from anabranch.runs.sorted_rows import SortedRows, hash_column
 from anabranch.runs.state_files import StateFiles, StoreFiles
 
 NONE = BinSet()
@@ -46,7 +47,8 @@ class WriteResult:
     entries if the layout has sub-keys; bins of other owners are unchanged. Expired rows count
     until they are overwritten, forgotten or merged away, so ``live`` may depend on when bins were
     merged. ``compacted_rows`` and ``compacted_bytes`` are what was read from older runs,
-    ``compaction_seconds`` how long that took without writing the result.
+    ``compaction_seconds`` how long that took without writing the result. ``due`` is what falls due
+    afterwards, if rows do.
     """
 
     run: RunInfo | None
@@ -56,6 +58,12 @@ class WriteResult:
     compacted_rows: int
     compacted_bytes: int
     compaction_seconds: float
+    due: DueRows | None = None
+
+    def next_due(self, since: int) -> Index:
+        """``RegionState.next_due`` after the write; nothing is read again."""
+        assert self.due is not None, "rows of this state do not fall due"
+        return self.due.next_after(since, len(self.live))
 
 
 class RegionState:
@@ -172,6 +180,8 @@ class RegionState:
         merged = list(self._stack.merge(delta, offsets, depths, now_ns))
         merging = time.perf_counter() - started if absorbed.any() else 0.0
         batches = [rows for rows, _ in merged if rows.num_rows]
+        if self.layout.dues:
+            batches = [with_due_order(self.layout, rows, self._offsets(rows)) for rows in batches]
         run = None
         if batches:
             run = write_run(
@@ -185,6 +195,7 @@ class RegionState:
             int(stack.rows[absorbed].sum()),
             int(self._stack.bin_bytes(absorbed).sum()),
             merging,
+            self._due_after(batches, absorbed) if self.layout.dues else None,
         )
 
     def scan(self, now_ns: int | None = None) -> pa.Table:
@@ -220,7 +231,25 @@ class RegionState:
 
     @property
     def _due_rows(self) -> DueRows:
-        return DueRows(self.layout, self._stack.runs, self._stack.stack.listed)
+        runs, listed = self._stack.runs, self._stack.stack.listed
+        return DueRows(self.layout, [self._due_index(run) for run in runs], listed)
+
+    def _due_after(self, batches: Sequence[pa.RecordBatch], absorbed: Mask) -> DueRows:
+        """What falls due after a write of these batches, which need not be read again."""
+        rows = SortedRows(self.layout.schema, batches)
+        edges = sum((self._offsets(batch) for batch in batches), np.zeros(self.bins + 1, np.int64))
+        indexes = [self._due_index(run) for run in self._stack.runs]
+        return DueRows(
+            self.layout,
+            [DueIndex(self.layout, rows, edges), *indexes],
+            np.vstack([np.diff(edges) > 0, self._stack.stack.listed & ~absorbed]),
+        )
+
+    def _due_index(self, run: Run) -> DueIndex:
+        return DueIndex(self.layout, run.rows, run.edges)
+
+    def _offsets(self, rows: pa.RecordBatch) -> Index:
+        return bin_offsets(hash_column(rows), self.bins)
 
     def bytes_per_bin(self) -> Index:
         """The bytes of each owned bin in all its runs and blobs, dead rows included."""

@@ -33,7 +33,6 @@ from anabranch.records.bins import BinSet, Mask, bin_of, bin_offsets
 from anabranch.records.layout import Layout
 from anabranch.records.run_list import FORMAT, BlobInfo, RunInfo, Tail
 from anabranch.runs.blocks import bins_of_blocks, block_metadata, blocks_of_bins, is_whole
-from anabranch.runs.due import with_due_order
 from anabranch.runs.expiry import Histogram, histogram_of
 from anabranch.runs.keys import Index
 from anabranch.runs.row_bytes import bytes_between
@@ -102,7 +101,8 @@ def write_run(
     """Write rows as a new, durable run; the name must be free.
 
     The batches together must be sorted by (hash, key, sub-key) without duplicates, and each must
-    begin with a new bin. ``create`` creates the file, by default ``create_bulk``.
+    begin with a new bin. If the layout has it, they have their due order: see ``with_due_order``.
+    ``create`` creates the file, by default ``create_bulk``.
     """
     blobs = _blobs(layout, batches, bins) if layout.blobs else ()
     data, rows, tail = _encode(layout, batches, bins, blobs)
@@ -258,8 +258,6 @@ def _encode(
     bin_rows = sum((np.diff(at) for at in offsets), start=none)
     histogram = histogram_of(layout, batches, bins) if layout.expires else None
     metadata = RunMetadata(bin_rows, sum(sizes, start=none), histogram).encode(blobs)
-    if layout.dues:
-        batches = [with_due_order(layout, b, at) for b, at in zip(batches, offsets, strict=True)]
     parts = [
         batch.slice(start, stop - start)
         for batch, at, size in zip(batches, offsets, sizes, strict=True)

@@ -14,7 +14,7 @@ from anabranch.operators.rows import StateChanges
 from anabranch.operators.states import StatefulOperator, state_shapes
 from anabranch.operators.timed import FrontierMove
 from anabranch.records.bins import BinSet
-from anabranch.runs.region_state import RegionState
+from anabranch.runs.region_state import RegionState, WriteResult
 from anabranch.runs.rows import Groups
 from anabranch.task.program import Program
 from anabranch.task.task_place import TaskPlace
@@ -42,6 +42,7 @@ class StateAccess:
 
     def __post_init__(self) -> None:
         self._loads = {m.operator: m for m in self.control.messages if isinstance(m, Load)}
+        self._results: dict[str, WriteResult] = {}
 
     def open_all(self, operator: StatefulOperator) -> dict[str, RegionState]:
         """The states of an operator in the owned bins."""
@@ -93,7 +94,7 @@ class StateAccess:
         for shape in state_shapes(operator):
             if shape.dues:
                 now = self.expires_at(shape.name)
-                left = self._reopen(shape.name, states[shape.name])
+                left = self._results.get(shape.name, states[shape.name])
                 yield DueState(shape.name, shape.clock, now, left.next_due(now))
 
     def keys_with_state(
@@ -112,22 +113,6 @@ class StateAccess:
             if groups is not None:
                 yield groups
 
-    def _reopen(self, name: str, before: RegionState) -> RegionState:
-        """The state as the step leaves it."""
-        written = next((each for each in self.written if each.operator == name), None)
-        if written is None:
-            return before
-        return RegionState(
-            name,
-            self.program.layouts[name],
-            written.runs,
-            self.store,
-            self.program.bins,
-            self.control.owned,
-            written.live,
-            files=self.home.files,
-        )
-
     def _write(self, state_name: str, state: RegionState, changes: StateChanges | None) -> None:
         name = self.place.file_name("run", state_name, "arrow")
         change = state.write(
@@ -141,6 +126,7 @@ class StateAccess:
         )
         if change is None:
             return
+        self._results[state_name] = change
         self.times.seconds["merge"] += change.compaction_seconds
         live, owned = tuple(change.live.tolist()), self.control.owned
         self.written.append(
