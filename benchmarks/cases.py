@@ -7,11 +7,19 @@ from dataclasses import dataclass, field
 
 from benchmarks.child import Option
 from benchmarks.data import load_batches
-from benchmarks.sizes import Held, Rescale, Sizes, Stream
+from benchmarks.sizes import EventStream, Held, Rescale, Sizes, Stream
 
 OURS = "benchmarks.ours"
 STRUCTURED = "benchmarks.structured"
 PEERS = "benchmarks/peers"
+NEXMARK = "benchmarks.nexmark"
+QUERIES = {
+    **dict.fromkeys(("q05", "q07", "q08"), "hdfs"),
+    "q09": "rocksdb",
+    **dict.fromkeys(("q11", "q15", "q16", "q17", "q18"), "hdfs"),
+}
+"""Nexmark's queries that are measured, each with the other side's store; of ``transformWithState``
+it can only be RocksDB."""
 WAYS = ("batched", "fluid", "all-at-once")
 """The settings of a rescale, the usual one first."""
 
@@ -48,6 +56,9 @@ def cases(sizes: Sizes) -> list[Case]:
         *_latency(sizes),
         _held(sizes),
         *_rescale(sizes),
+        *_nexmark(sizes),
+        *_closing(sizes),
+        _due(sizes),
         *_profile(sizes),
         *_peers(sizes),
     ]
@@ -119,6 +130,32 @@ def _rescale(sizes: Sizes) -> Iterator[Case]:
         yield Case(data, "offline", "benchmarks.offline", data, 0, sizes.case_seconds, store)
 
 
+def _nexmark(sizes: Sizes) -> Iterator[Case]:
+    stream = sizes.nexmark
+    for query, store in QUERIES.items():
+        workload = f"nexmark-{query}"
+        yield _query(sizes, workload, "ours", f"{NEXMARK}.ours", stream, query=query)
+        theirs: dict[str, Option] = {"query": query, "store": store, "rows": stream.events}
+        subject = "transform-row" if store == "rocksdb" else store
+        yield _query(sizes, workload, subject, f"{NEXMARK}.structured", stream, **theirs)
+        yield _query(sizes, "nexmark-profile", query, f"{NEXMARK}.profile", stream, query=query)
+    for query in ("tumbling", "total"):
+        yield _query(sizes, "nexmark-window", query, f"{NEXMARK}.ours", stream, query=query)
+
+
+def _closing(sizes: Sizes) -> Iterator[Case]:
+    workload, stream = "nexmark-closing", sizes.closing
+    yield _query(sizes, workload, "ours", f"{NEXMARK}.closing_ours", stream, query="tumbling")
+    yield _query(sizes, workload, "hdfs", f"{NEXMARK}.closing_structured", stream, store="hdfs")
+
+
+def _due(sizes: Sizes) -> Case:
+    many, few = sizes.pending
+    options: dict[str, Option] = {"many": many, "few": few}
+    program = f"{NEXMARK}.due"
+    return Case("nexmark-due", "ours", program, "nexmark-due", 0, sizes.case_seconds, options)
+
+
 def _profile(sizes: Sizes) -> Iterator[Case]:
     profiled = [
         ("aggregate", sizes.small),
@@ -144,6 +181,12 @@ def _peers(sizes: Sizes) -> Iterator[Case]:
         yield _peer(sizes, "bytewax", f"-{snapshot_seconds}s", snapshot_seconds=snapshot_seconds)
     yield _peer(sizes, "pathway", "", recovery=False)
     yield _peer(sizes, "pathway", "-log", recovery=True)
+
+
+def _query(
+    sizes: Sizes, workload: str, subject: str, program: str, stream: EventStream, **options: Option
+) -> Case:
+    return Case(workload, subject, program, stream.name, stream.warm, sizes.case_seconds, options)
 
 
 def _ours(

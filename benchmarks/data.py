@@ -20,7 +20,7 @@ from benchmarks.sizes import Held, Stream
 FILES_PER_BATCH = 2
 SCHEMA = "key bigint, amount bigint, price double"
 
-_EPOCH = 1_600_000_000
+EPOCH = 1_600_000_000
 _SEED = 20_240_601
 
 Keys = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ def _write(directory: Path, batches: Iterator[Keys], chance: np.random.Generator
         for half, part in enumerate(np.array_split(keys, FILES_PER_BATCH)):
             path = aside / f"{number:05d}-{half}.parquet"
             pq.write_table(_table(part, chance), path, compression="snappy")
-            when = _EPOCH + number * FILES_PER_BATCH + half
+            when = EPOCH + number * FILES_PER_BATCH + half
             os.utime(path, (when, when))
     aside.rename(directory)
 

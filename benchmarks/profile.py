@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -19,13 +20,22 @@ from benchmarks.step_parts import parts
 
 def measure(spec: Spec) -> Outcome:
     """Run the stream with the event log on."""
-    data, work = Path(spec.data), Path(spec.work)
+    data = Path(spec.data)
+    flow = keyed_sums(data, Path(spec.work) / "out", spec.text("operator"))
+    return profiled(spec, flow, lambda pipeline: check_sums(pipeline, data))
+
+
+def profiled(
+    spec: Spec, flow: ab.Dataflow, check: Callable[[ab.Pipeline], object] | None = None
+) -> Outcome:
+    """Run a dataflow to its end, or until time is up; every step with all its parts."""
+    work = Path(spec.work)
     log = work / "events"
     log.mkdir(parents=True)
     recorder = Recorder()
     started = time.perf_counter()
     pipeline = start_pipeline(
-        keyed_sums(data, work / "out", spec.text("operator")),
+        flow,
         work / "state",
         ab.Settings(workers=WORKERS),
         master=MASTER,
@@ -38,13 +48,14 @@ def measure(spec: Spec) -> Outcome:
     if cut:
         pipeline.shutdown()
     seconds = time.perf_counter() - started
-    check_sums(pipeline, data)
+    if check is not None:
+        check(pipeline)
     _stop_spark()
     found = event_log.jobs(_lines(log))
     batches = []
     for done, batch in zip(recorder.steps, recorder.batches(), strict=True):
         job = event_log.job_between(found, *recorder.window(done.step))
-        if job is not None:
+        if job is not None and done.rows:
             batches.append(Batch(batch.rows, batch.seconds, parts(batch, job, WORKERS)))
     return Outcome(tuple(batches), seconds, cut)
 

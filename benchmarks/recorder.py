@@ -50,6 +50,10 @@ class Recorder:
         """When a step reached a point, on the clock of ``time.perf_counter``."""
         return self._points[point, step]
 
+    def begun(self, step: int) -> float:
+        """When a step began, on the clock of ``time.perf_counter``."""
+        return self._begun[step]
+
     def window(self, step: int) -> tuple[float, float]:
         """The seconds since the epoch at which a step began and ended."""
         return self._wall[step]

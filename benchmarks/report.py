@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.core_speed import told
 from benchmarks.measure import Fact, part_medians
+from benchmarks.nexmark.report import nexmark
 from benchmarks.remarks import REMARKS
 from benchmarks.rescale_report import rescaling
 from benchmarks.results import Result, Results
@@ -75,6 +76,7 @@ def render(results: Results, soak: Mapping[str, Fact] | None = None) -> str:
         *_latency(results),
         *_held(results),
         *rescaling(results),
+        *nexmark(results),
         *_profiles(results),
         *_peers(results),
         *_tiny_steps(soak),

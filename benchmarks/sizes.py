@@ -17,6 +17,17 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class EventStream:
+    """Nexmark's events in equal batches, at so many a second; the first ``warm`` do not count."""
+
+    name: str
+    events: int
+    rate: int
+    batches: int
+    warm: int
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """Two states of very different size under batches that change equally many keys.
 
@@ -57,6 +68,9 @@ class Sizes:
     small: Stream
     held: Held
     rescale: Rescale
+    nexmark: EventStream
+    closing: EventStream
+    pending: tuple[int, int]
     row_seconds: float
     pandas_seconds: float
     peer_seconds: float
@@ -81,6 +95,9 @@ FULL = Sizes(
         steady=25,
         runs=5,
     ),
+    nexmark=EventStream("nexmark", events=100_000, rate=10_000, batches=20, warm=6),
+    closing=EventStream("closing", events=1_000, rate=100, batches=120, warm=40),
+    pending=(10_000_000, 10_000),
     row_seconds=100.0,
     pandas_seconds=160.0,
     peer_seconds=60.0,
@@ -101,6 +118,9 @@ QUICK = Sizes(
         steady=3,
         runs=2,
     ),
+    nexmark=EventStream("nexmark", events=2_000, rate=200, batches=5, warm=2),
+    closing=EventStream("closing", events=100, rate=10, batches=8, warm=2),
+    pending=(100_000, 1_000),
     row_seconds=40.0,
     pandas_seconds=40.0,
     peer_seconds=10.0,

@@ -44,7 +44,12 @@ def measure(spec: Spec) -> Outcome:
         .option("maxFilesPerTrigger", FILES_PER_BATCH)
         .parquet(spec.data)
     )
-    query = _start(_to(spec, sums(rows, spec.text("query"))), Path(spec.work))
+    return run_to_end(_to(spec, sums(rows, spec.text("query"))), spec)
+
+
+def run_to_end(writer: DataStreamWriter, spec: Spec) -> Outcome:
+    """Start a query and let it run to the end of its input, or until time is up."""
+    query = start(writer, Path(spec.work))
     if query.awaitTermination(math.ceil(spec.seconds)):
         return Outcome(batches(query), time.time() - _first_trigger(query))
     query.stop()
@@ -89,7 +94,8 @@ def _to(spec: Spec, result: DataFrame) -> DataStreamWriter:
     return writer.foreachBatch(append)
 
 
-def _start(writer: DataStreamWriter, work: Path) -> StreamingQuery:
+def start(writer: DataStreamWriter, work: Path) -> StreamingQuery:
+    """Start a query over all input that is there, with its checkpoints in ``work``."""
     checkpoint = str(work / "checkpoint")
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 

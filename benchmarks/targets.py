@@ -59,6 +59,14 @@ def held_ratio(results: Results) -> float | None:
     return float(outcome.info["many: mean"]) / float(outcome.info["few: mean"])
 
 
+def due_ratio(results: Results) -> float | None:
+    """Finding what falls due among many that wait over finding it among few."""
+    outcome = _result(results, "nexmark-due/ours").outcome
+    if outcome is None:
+        return None
+    return float(outcome.info["many: median"]) / float(outcome.info["few: median"])
+
+
 def longest_step_ratio(results: Results) -> float | None:
     """The longest step of a rescale over the longest of as many before it: the median run."""
     runs = rescale_runs(results, "rescale-1m/batched")
@@ -108,6 +116,21 @@ def _faster(ours: str, theirs: str, what: str, reference: str, bound: float) -> 
         True,
         rate_ratio(ours, theirs),
         f"profile/{kind}-{stream.removesuffix('-10k-keys')}",
+    )
+
+
+def _query(query: str, reference: str, bound: float) -> Target:
+    """How much faster a query of Nexmark is."""
+    theirs = "transform-row" if reference == ROW else "hdfs"
+    workload = f"nexmark-{query}"
+    return Target(
+        f"{workload}-{theirs}",
+        f"Nexmark {query.replace('q0', 'q')}",
+        reference,
+        bound,
+        True,
+        rate_ratio(f"{workload}/ours", f"{workload}/{theirs}"),
+        f"nexmark-profile/{query}",
     )
 
 
@@ -195,5 +218,36 @@ TARGETS = (
             "profile/aggregate-100k",
         )
         for keys, what in (("1m", "1 M keys"), ("100k", "100 k keys"))
+    ),
+    *(_query(query, HDFS, 3.0) for query in ("q05", "q08", "q17", "q18")),
+    _query("q11", HDFS, 4.0),
+    _query("q07", HDFS, 1.5),
+    _query("q09", ROW, 5.0),
+    Target(
+        "nexmark-closing-hdfs",
+        "row that closes a window to published result, steps of 1,000 events",
+        HDFS,
+        0.5,
+        False,
+        time_ratio("nexmark-closing/ours", "nexmark-closing/hdfs"),
+        "nexmark-profile/q05",
+    ),
+    Target(
+        "nexmark-window",
+        "tumbling `aggregate`, 100 k events",
+        "the same without a window",
+        1.25,
+        False,
+        time_ratio("nexmark-window/tumbling", "nexmark-window/total"),
+        "nexmark-profile/q05",
+    ),
+    Target(
+        "nexmark-due",
+        "finding 1 k due among 10 M that wait",
+        "among 10 k that wait",
+        2.0,
+        False,
+        due_ratio,
+        "nexmark-profile/q11",
     ),
 )

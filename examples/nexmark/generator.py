@@ -4,7 +4,8 @@ Of 50 events in a row, the first is a person, the next three are auctions, and 4
 event n is depends on the seed and n alone, so that any range of events can be made anywhere, again
 and again. Everything is computed over arrays: a core makes more than a million bids a second.
 
-    bids = flow.source("bids", bid_source(events=1_000_000))
+    events = np.arange(1_000_000)
+    bids(Nexmark(), events[is_bid(events)])
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-import anabranch as ab
-
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 GROUP, PEOPLE, AUCTIONS, BIDS = 50, 1, 3, 46
 FIRST_ID = 1000
@@ -100,6 +100,21 @@ class Nexmark:
         return people - active + self.below(events, draw, active + AHEAD)
 
 
+def is_person(events: Int64s) -> Mask:
+    """Which of the events are people."""
+    return events % GROUP < PEOPLE
+
+
+def is_auction(events: Int64s) -> Mask:
+    """Which of the events are auctions."""
+    return ~is_person(events) & ~is_bid(events)
+
+
+def is_bid(events: Int64s) -> Mask:
+    """Which of the events are bids."""
+    return events % GROUP >= PEOPLE + AUCTIONS
+
+
 def last_auction(events: Int64s) -> Int64s:
     """The number of the last auction at each event, without the first id."""
     offset = events % GROUP
@@ -111,10 +126,8 @@ def hot(last: Int64s) -> Int64s:
     return last // HOT * HOT
 
 
-def bids(settings: Nexmark, first: int, step: int, start: int, end: int) -> pa.Table:
-    """Bids number ``first + i * step`` for i from ``start`` to ``end``."""
-    number = first + np.arange(start, end, dtype=np.int64) * step
-    events = number // BIDS * GROUP + PEOPLE + AUCTIONS + number % BIDS
+def bids(settings: Nexmark, events: Int64s) -> pa.Table:
+    """The events with these numbers, which are bids."""
     last = last_auction(events)
     low = np.maximum(last - IN_FLIGHT, 0)
     some = low + settings.below(events, 1, last - low + 1 + AHEAD)
@@ -141,10 +154,9 @@ def bids(settings: Nexmark, first: int, step: int, start: int, end: int) -> pa.T
     )
 
 
-def auctions(settings: Nexmark, first: int, step: int, start: int, end: int) -> pa.Table:
-    """Auctions number ``first + i * step`` for i from ``start`` to ``end``."""
-    number = first + np.arange(start, end, dtype=np.int64) * step
-    events = number // AUCTIONS * GROUP + PEOPLE + number % AUCTIONS
+def auctions(settings: Nexmark, events: Int64s) -> pa.Table:
+    """The events with these numbers, which are auctions."""
+    number = events // GROUP * AUCTIONS + events % GROUP - PEOPLE
     times = settings.times(events)
     ahead = settings.times(events + IN_FLIGHT * GROUP // AUCTIONS) - times
     length = 1 + settings.below(events, 14, np.maximum(2 * (ahead // 1_000), 1))
@@ -167,10 +179,8 @@ def auctions(settings: Nexmark, first: int, step: int, start: int, end: int) -> 
     )
 
 
-def people(settings: Nexmark, first: int, step: int, start: int, end: int) -> pa.Table:
-    """People number ``first + i * step`` for i from ``start`` to ``end``."""
-    number = first + np.arange(start, end, dtype=np.int64) * step
-    events = number * GROUP
+def people(settings: Nexmark, events: Int64s) -> pa.Table:
+    """The events with these numbers, which are people."""
     digits = settings.below(events, 22, 10**16)
     cards = [f"{n:016d}" for n in digits.tolist()]
     first_names = chosen(FIRST_NAMES, settings.below(events, 18, len(FIRST_NAMES)))
@@ -180,7 +190,7 @@ def people(settings: Nexmark, first: int, step: int, start: int, end: int) -> pa
     host = texts(settings, events, 21, 5).to_pylist()
     return pa.table(
         {
-            "id": FIRST_ID + number,
+            "id": FIRST_ID + events // GROUP,
             "name": names,
             "email": [f"{one}@{other}.com" for one, other in zip(mailbox, host, strict=True)],
             "credit_card": [f"{n[:4]} {n[4:8]} {n[8:12]} {n[12:]}" for n in cards],
@@ -224,35 +234,3 @@ def pool(length: int) -> pa.Array:
 def texts(settings: Nexmark, events: Int64s, draw: int, length: int) -> pa.Array:
     """A text of about a length for each event."""
     return pool(length).take(pa.array(settings.below(events, draw, 1000)))
-
-
-def source(make, schema, each, settings, events, partitions, per_step):
-    """One kind of events as a source, dealt to partitions in turn, on one time line."""
-    whole, rest = divmod(events, GROUP)
-    before = {people: 0, auctions: PEOPLE, bids: PEOPLE + AUCTIONS}[make]
-    rows = whole * each + min(max(rest - before, 0), each)
-
-    def generate(partition: int, start: int, end: int) -> pa.Table:
-        return make(settings, partition, partitions, start, end)
-
-    return ab.GeneratorSource(
-        generate, schema, partitions=partitions, rows=rows, rows_per_step=max(per_step, 1)
-    )
-
-
-def person_source(events, settings=Nexmark(), partitions=1, events_per_step=100_000):  # noqa: B008
-    """The people among the first events."""
-    per_step = events_per_step * PEOPLE // GROUP
-    return source(people, PERSON, PEOPLE, settings, events, partitions, per_step)
-
-
-def auction_source(events, settings=Nexmark(), partitions=1, events_per_step=100_000):  # noqa: B008
-    """The auctions among the first events."""
-    per_step = events_per_step * AUCTIONS // GROUP
-    return source(auctions, AUCTION, AUCTIONS, settings, events, partitions, per_step)
-
-
-def bid_source(events, settings=Nexmark(), partitions=1, events_per_step=100_000):  # noqa: B008
-    """The bids among the first events."""
-    per_step = events_per_step * BIDS // GROUP
-    return source(bids, BID, BIDS, settings, events, partitions, per_step)

@@ -319,6 +319,13 @@ class LateRows(msgspec.Struct, frozen=True):
     rows: int
 
 
+class OverdueTimers(msgspec.Struct, frozen=True):
+    """How many timers of an operator were due already when they were set."""
+
+    operator: str
+    timers: int
+
+
 class BinCopied(msgspec.Struct, frozen=True):
     """A bin is fully copied to the home of the task's worker, as of the step before."""
 
@@ -362,6 +369,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     pending: tuple[PendingTimes, ...] = ()
     wakes: tuple[PendingTimes, ...] = ()
     late: tuple[LateRows, ...] = ()
+    overdue: tuple[OverdueTimers, ...] = ()
 
 
 Note: TypeAlias = Control | Attempt | Report

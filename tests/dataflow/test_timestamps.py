@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
@@ -17,11 +18,13 @@ from anabranch.dataflow.naming import ORD, TIME
 from anabranch.dataflow.stream import Stream
 from anabranch.dataflow.timestamps import inputs_before, timed_inputs
 from anabranch.dataflow.types.event_times import untimed_finding
+from anabranch.dataflow.types.schema import parse_schema
 from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.validate import validate
 from anabranch.dataflow.validation import Validation
+from anabranch.protocol.sources import Source
 from anabranch.protocol.time_graph import TimedInput
-from tests.dataflow.fakes import FakeAnalyzer, add, orders, sink, source
+from tests.dataflow.fakes import FakeAnalyzer, FakeSource, add, orders, sink, source
 from tests.dataflow.test_validate import chain, report
 
 ANALYZER = FakeAnalyzer({}, frozenset({"amount > 0"}))
@@ -315,3 +318,45 @@ def test_rows_without_a_time_have_a_way_to_the_dead_letters() -> None:
 
 def test_dead_letters_must_go_somewhere() -> None:
     assert report(chain(dead_letter), ANALYZER) == [(ASSIGN, "its dead letters go nowhere")]
+
+
+@dataclass(frozen=True)
+class Telling:
+    """A source that tells times beside its rows."""
+
+    schema: pa.Schema
+    tells_times: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(
+    ("of", "build", "what"),
+    [
+        (Telling, lambda s: s.assign_timestamps(TIME), None),
+        (FakeSource, lambda s: s.assign_timestamps(TIME), "and the source tells no times"),
+        (
+            Telling,
+            lambda s: s.where("amount > 0").assign_timestamps(TIME),
+            "and only a source tells times beside its rows",
+        ),
+        (
+            Telling,
+            lambda s: s.assign_timestamps(TIME, on_error="dead-letter"),
+            "so none becomes a dead letter",
+        ),
+    ],
+)
+def test_times_may_be_those_that_a_source_tells(
+    of: type[Any], build: Callable[[Stream], Stream], what: str | None
+) -> None:
+    flow = Dataflow("shop")
+    flow.dead_letters("letters", sink())
+    build(flow.source("orders", cast(Source, of(parse_schema(ROW))))).sink("out", sink())
+    found = report(flow, ANALYZER)
+    assert len(found) == (what is not None)
+    assert what is None or what in found[0][1]
+
+
+def test_a_column_of_that_name_is_a_column() -> None:
+    assert report(chain(lambda s: s.assign_timestamps(TIME), f"{TIME} timestamp"), ANALYZER) == []
+    problems = report(chain(lambda s: s.assign_timestamps(TIME), f"{TIME} int"), ANALYZER)
+    assert [what for _, what in problems] == [f'column "{TIME}" is int, which is no time']

@@ -71,7 +71,7 @@ class Kept:
         self.step_number += 1
         states = {name: self.state(name) for name in self.layouts}
         views = {name: View(state, self.now_ns, self.step_number) for name, state in states.items()}
-        output, changes = run_operator(self.operator, rows, views, dead)
+        output, changes = run_operator(self.operator, rows, views, self.now_ns, dead)
         for name, change in changes.items():
             written = states[name].write(
                 change.changed,

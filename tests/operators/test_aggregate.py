@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -377,3 +378,25 @@ def test_time_to_live_begins_anew_and_counts_from_the_last_row(tmp_path: Path) -
     kept.now_ns += 1
     assert kept.scan(plain.name) == []
     assert step(("a", 7), after=0) == {"a": 7}
+
+
+def test_a_row_has_the_latest_time_of_its_group_and_is_fired_if_all_are() -> None:
+    keys = pa.schema([("k", pa.string())])
+    names = ["b", "a", "b", "a", "c"]
+    rows = make_rows([(name,) for name in names], keys, pa.table({"_": pa.nulls(5)}))
+    times = np.array([3, 20, 9, 10, 7], dtype=np.int64)
+    fired = np.array([True, True, False, True, False])
+    counted = operator(keys, [Sum("count(*)", None)])
+    made, _ = counted.run(
+        dataclasses.replace(rows, times=times, fired=fired), DictState(counted.state)
+    )
+    assert made.times is not None
+    assert made.fired is not None
+    found = zip(made.values.column("k").to_pylist(), made.times, made.fired, strict=True)
+    assert {name: (int(at), bool(mark)) for name, at, mark in found} == {
+        "a": (20, True),
+        "b": (9, False),
+        "c": (7, False),
+    }
+    plain, _ = counted.run(rows, DictState(counted.state))
+    assert (plain.times, plain.fired) == (None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,3 +87,24 @@ def test_no_rows(keeps_order: bool) -> None:
     made = Ordering((OrderColumn("n"),), keeps_order).apply(rows_of([], []))
     assert made.order is not None
     assert len(made.order) == 0
+
+
+def test_rows_keep_their_times_and_marks() -> None:
+    rows = rows_of([("a", 2, 0.0, None), ("a", 1, 0.0, None)], [0, 1])
+    times, fired = np.array([7, 9]), np.array([True, False])
+    ordering = Ordering((OrderColumn("n", False),), keeps_order=True)
+    made = ordering.apply(replace(rows, times=times, fired=fired))
+    assert made.times is times
+    assert made.fired is fired
+
+
+def test_undone_rows_have_the_order_that_they_had() -> None:
+    """Late rows leave an operator as they came, whatever order it wanted."""
+    rows = rows_of([("a", 2, 0.0, None), ("b", 1, None, None)], [4, 7])
+    ordering = Ordering((OrderColumn("n"), OrderColumn("f")), keeps_order=True)
+    undone = ordering.undo(ordering.apply(rows))
+    assert undone.order is not None
+    assert rows.order is not None
+    assert [c.tolist() for c in undone.order.columns] == [c.tolist() for c in rows.order.columns]
+    unknown = Ordering((OrderColumn("n"),), keeps_order=False)
+    assert unknown.undo(unknown.apply(rows_of([("a", 2, 0.0, None)]))).order is None

@@ -138,3 +138,15 @@ def test_a_note_comes_back_as_it_was(note: messages.Note) -> None:
     back = messages.decode(messages.encode(note))
     assert back == note
     assert type(back) is type(note)
+
+
+def test_a_source_has_the_partitions_that_are_assigned_or_read() -> None:
+    readers = Assignment("rows", 1, (0, 1, 0), source=True)
+
+    def plan(*slices: RangeSlice) -> Plan:
+        return Plan(1, 0, 0, "code", (Input("rows", slices, msgspec.Raw(b"1")),), (readers,), 1)
+
+    assert plan().partitions("rows") == 3
+    assert plan(RangeSlice(0, 0, 1)).partitions("rows") == 3
+    assert plan(RangeSlice(4, 0, 1)).partitions("rows") == 5
+    assert plan(RangeSlice(4, 0, 1)).partitions("others") == 1

@@ -16,8 +16,8 @@ from anabranch.coordinator.memory import Memory
 from anabranch.messages import Control
 from anabranch.node.core import NodeCore
 from anabranch.operators.order.row_order import RowOrder
-from anabranch.task.region_task import TaskPlace
 from anabranch.task.state_reader import Snapshot
+from anabranch.task.task_place import TaskPlace
 from anabranch.testing.plane.computed_step import ComputedStep
 from anabranch.testing.plane.exchange import Arrived
 from anabranch.testing.plane.step_memo import DoneTask

@@ -102,7 +102,7 @@ def alive_rows(view: StateView, directory: Path) -> pa.Table:
     state = RegionState(
         view.operator, view.layout(), view.runs, directory, view.bins, every, nothing
     )
-    return state.scan(view.clock_ns)
+    return state.scan(view.expires_at)
 
 
 def _bytes(*snapshots: Snapshot) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
@@ -19,6 +20,8 @@ import anabranch as ab
 from anabranch.dataflow.stream import Stream
 from anabranch.errors import MissingTime
 from anabranch.protocol.data_plane import WATCHED
+from anabranch.protocol.sources import OWN_TIME
+from anabranch.records.slices import RangeSlice
 from anabranch.records.times import TOO_FAR
 from tests.spark.running import completed, failure, state_of
 from tests.spark.seen_times import SeenTimes, micros
@@ -286,3 +289,67 @@ def test_time_goes_on_though_a_where_keeps_one_row_in_a_hundred_thousand(
     assert [row["name"] for row in sink.rows()] == ["odd"]
     ends = [micros(START) + 1000 * (step * RARE // 4 - 1) for step in range(1, 5)]
     assert seen.of("rows", partition) == ends
+
+
+class Telling(ab.GeneratorSource):
+    """Tells the times beside its rows, an hour after those in the column."""
+
+    tells_times = True
+
+    def read(self, slice: RangeSlice, /) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(slice):
+            hour = pa.scalar(3600 * SECOND, pa.duration("us"))
+            yield batch.append_column(OWN_TIME, pc.add(batch.column("at"), hour))
+
+
+@pytest.mark.parametrize("ahead", [None, "1 hour"])
+def test_a_source_may_tell_its_own_times(
+    tmp_path: Path, seen: SeenTimes, ahead: str | None
+) -> None:
+    source = Telling(page, ROW, partitions=2, rows_per_step=2 * EACH, rows=STEPS * 2 * EACH)
+
+    def build(stream: Stream) -> Stream:
+        rows = mapped(stream.assign_timestamps(OWN_TIME, ahead=ahead).where("value % 2 = 0"))
+        return rows.transform("shown", numbered)
+
+    _, sink = ran(build, source, tmp_path)
+    assert (seen.of("rows", 0), seen.of("rows", 1)) == (ends(1), ends(2))
+    assert seen.groups == {"rows"}
+    rows = sink.rows()
+    assert len(rows) == STEPS * EACH
+    assert all(row["time"] == micros(row["at"]) + 3600 * SECOND for row in rows)
+
+
+@pytest.mark.parametrize(("partitions", "numbers"), [(3, [0, 1, 2]), (65, [None])])
+def test_of_many_partitions_behind_sql_the_source_is_seen_as_a_whole(
+    tmp_path: Path, seen: SeenTimes, partitions: int, numbers: list[int | None]
+) -> None:
+    ran(lambda s: mapped(known(s).assign_timestamps("at")), generated(partitions), tmp_path)
+    assert all(
+        list(found) == [("rows", number) for number in numbers] for found in seen.steps.values()
+    )
+    assert seen.of("rows", numbers[-1]) == ends(partitions - 1)
+
+
+@pytest.mark.parametrize("between", [lambda s: s, lambda s: s.transform("same", same)])
+def test_what_a_window_gives_is_not_late_in_the_next_region(tmp_path: Path, between: Build) -> None:
+    """It is behind the frontier, and marked: in the exchange, and inside ``_ord``."""
+    pages = [
+        [("a", 1, at(second)) for second in (1, 3, 12)],
+        [("b", 1, at(second)) for second in (14, 15, 41)],
+    ]
+    flow, sink, late = ab.Dataflow("windows"), ab.MemorySink(), ab.MemorySink()
+    rows = flow.source("rows", ab.ScriptedSource(ROW, [*pages, ab.EOF])).assign_timestamps("at")
+    ten = ab.tumbling("10 seconds")
+    first = rows.key_distribute("by-name", "name").window(ten).aggregate("n", n="count(*)")
+    ends = between(first).key_distribute("by-end", end="window_end")
+    second = ends.window(ten).aggregate("m", m="sum(n)")
+    second.sink("out", sink)
+    second.late.sink("late", late)
+    completed(flow, tmp_path / "state")
+    assert sorted((row["end"], row["m"]) for row in sink.rows()) == [
+        (at(10), 2),
+        (at(20), 3),
+        (at(50), 1),
+    ]
+    assert late.rows() == []

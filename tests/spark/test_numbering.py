@@ -48,3 +48,9 @@ def test_rows_that_have_numbers_are_left_alone() -> None:
 def test_a_file_that_the_plan_does_not_name_is_refused(source: int) -> None:
     with pytest.raises(ReadFailed, match="does not name"):
         number_transformed(RowOrder((np.array([raw(source, 6)]),)), TAGS)
+
+
+def test_what_notifications_made_comes_from_no_file() -> None:
+    """Its order is negative, which has the bit of a tag."""
+    order = RowOrder((np.array([-1, raw(0, 5), -(1 << 40)]), np.arange(3)))
+    assert number_transformed(order, TAGS).columns[0].tolist() == [-1, numbered(0, 1), -(1 << 40)]

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from anabranch.dataflow.graph import TimestampsNode
-from anabranch.errors import MissingTime
+from anabranch.errors import MissingTime, ReadFailed
 from anabranch.messages import ReadTime
 from anabranch.plan.physical import SeenBy, TimeAssignment
+from anabranch.protocol.sources import OWN_TIME
 from anabranch.records.times import EARLIEST, END_OF_TIME, TOO_FAR
-from anabranch.task.event_times import LatestTimes, has_time, row_times
+from anabranch.task.event_times import LatestTimes, bounded_times, has_time, row_times, told_times
 
 NOW = 1_000_000_000
 HOUR = 3_600_000_000
@@ -114,3 +115,32 @@ def test_nothing_is_seen_of_no_rows() -> None:
     latest.see(rows([]), 0)
     assert latest.found() == ()
     assert isinstance(row_times(assignment(), rows([1]), NOW), np.ndarray)
+
+
+def test_times_may_be_told_beside_the_rows() -> None:
+    told = pa.array([5, NOW + HOUR + 1], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"n": [1, 2], OWN_TIME: told})
+    assert told_times("orders", batch).tolist() == [5, NOW + HOUR + 1]
+    beside = TimeAssignment(
+        TimestampsNode(1, (0,), OWN_TIME, ahead_us=HOUR), "orders", "orders", SeenBy.READER, True
+    )
+    assert bounded_times(beside, told_times("orders", batch), NOW).tolist() == [5, TOO_FAR]
+    latest = LatestTimes([beside], NOW)
+    assert latest.told
+    latest.see(batch, 3)
+    assert latest.found() == (ReadTime("orders", 3, 5),)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([None], pa.timestamp("us")),
+        pa.array([1], pa.int64()),
+        pa.array([1], pa.timestamp("ms")),
+        None,
+    ],
+)
+def test_a_source_that_tells_times_tells_all_of_them(column: pa.Array | None) -> None:
+    batch = pa.record_batch({"n": [1], **({} if column is None else {OWN_TIME: column})})
+    with pytest.raises(ReadFailed, match="'orders' does not tell the time of every row"):
+        told_times("orders", batch)

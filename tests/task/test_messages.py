@@ -28,7 +28,8 @@ from anabranch.rescale.rounds import MovePolicy, RescaleSettings
 from anabranch.rescale.step_moves import moves_of
 from anabranch.sinks.staging import read_staged
 from anabranch.task.program import Program
-from anabranch.task.region_task import RegionTask, TaskPlace
+from anabranch.task.region_task import RegionTask
+from anabranch.task.task_place import TaskPlace
 from anabranch.testing.plane.chains import hashes_of
 from anabranch.testing.plane.memory_plane import MemoryPlane
 from tests.node.engine import Engine

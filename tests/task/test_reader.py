@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import ReadFailed
-from anabranch.protocol.sources import POSITION
-from anabranch.task.reader import with_positions
+from anabranch.protocol.sources import OWN_TIME, POSITION
+from anabranch.task.reader import with_positions, without_own_times
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -69,3 +69,15 @@ def test_a_column_of_the_schema_is_no_position() -> None:
     ((found, positions),) = with_positions([rows], schema)
     assert found.schema == schema
     assert positions.tolist() == [0, 1]
+
+
+def test_times_beside_the_rows_stay_until_they_are_taken_off() -> None:
+    told = pa.array([7, 8], pa.timestamp("us"))
+    rows = pa.record_batch({OWN_TIME: told, "n": [1, 2], POSITION: [4, 9]})
+    schema = pa.schema({"n": pa.int64()})
+    ((found, positions),) = with_positions([rows], schema)
+    assert (found.schema.names, positions.tolist()) == (["n", OWN_TIME], [4, 9])
+    assert without_own_times(found, schema).schema.names == ["n"]
+    # A column of the schema is none.
+    own = pa.schema({OWN_TIME: told.type})
+    assert without_own_times(found.select([OWN_TIME]), own).schema.names == [OWN_TIME]

@@ -36,7 +36,8 @@ from anabranch.runs.region_state import RegionState
 from anabranch.sinks.memory import MemorySink
 from anabranch.sinks.staging import read_staged
 from anabranch.task.program import Program
-from anabranch.task.region_task import RegionTask, TaskPlace, TaskResult
+from anabranch.task.region_task import RegionTask, TaskResult
+from anabranch.task.task_place import TaskPlace
 from anabranch.task.worker_home import Homes
 from anabranch.testing.plane.chains import hashes_of
 from tests.node.shop import BINS, make_program, program, remember, scripted, shop

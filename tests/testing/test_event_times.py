@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +19,7 @@ from anabranch.dataflow.types.schema import parse_schema
 from anabranch.messages import Report
 from anabranch.operators.rows import Rows
 from anabranch.protocol.data_plane import WATCHED
+from anabranch.protocol.sources import OWN_TIME
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.slices import RangeSlice
@@ -231,3 +233,31 @@ def test_a_row_without_a_time_fails_the_step() -> None:
         pytest.raises(RuleBroken, match=r"source\.missing_time"),
     ):
         simulation.run(0)
+
+
+class Telling(ab.GeneratorSource):
+    """Tells the times beside its rows, an hour after those in the column."""
+
+    tells_times = True
+
+    def read(self, slice: RangeSlice, /) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(slice):
+            later = pc.add(batch.column("at"), pa.scalar(HOUR, pa.duration("us")))
+            yield batch.append_column(OWN_TIME, later)
+
+
+HOUR = 3600 * SECOND
+
+
+def test_a_source_may_tell_its_own_times(watch: Watch) -> None:
+    source = Telling(generated, ROW, partitions=2, rows_per_step=4, rows=12)
+    ran(lambda s: mapped(s.assign_timestamps(OWN_TIME)), lambda _: source)
+    assert watch.seen == watch.expected(lambda part: last_of(part) + HOUR)
+    compared = 0
+    for _, rows in watch.rows:
+        if rows.times is not None and len(rows):
+            at = rows.values.column("at").cast(pa.int64()).to_numpy()
+            assert rows.times.tolist() == (at + HOUR).tolist()
+            assert rows.values.schema.names == ["customer", "amount", "at"]
+            compared += 1
+    assert compared

@@ -39,6 +39,19 @@ def ttl_ns(ttl: TimeToLive) -> int | None:
     return total
 
 
+def clock_error(clock: object, lives_ns: int | None) -> str | None:
+    """What is wrong with the clock of a time-to-live; None if nothing is.
+
+    >>> clock_error("event", None)
+    'clock="event" is for a time-to-live, and ttl is not given'
+    """
+    if clock not in ("step", "event"):
+        return f'clock is "step" or "event", not {clock!r}'
+    if clock == "event" and lives_ns is None:
+        return 'clock="event" is for a time-to-live, and ttl is not given'
+    return None
+
+
 def duration_us(what: str, duration: Duration, *, least: int | None = 1) -> int:
     """A duration in microseconds; ``ValueError`` if it cannot be read or is below ``least``.
 

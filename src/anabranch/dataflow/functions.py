@@ -37,6 +37,9 @@ STATEFUL_BATCHES_SIGNATURE = Signature(
 MAP_BATCHES_SIGNATURE = Signature(
     1, "a table", "def function(table): … return table", "Return one table."
 )
+APPLY_SIGNATURE = Signature(
+    1, "a table", "def function(table): … return table", "Return one table of all windows."
+)
 TRANSFORM_SIGNATURE = Signature(
     1, "a DataFrame", "def function(df): … return df.select(…)", "Return one DataFrame."
 )

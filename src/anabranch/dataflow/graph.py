@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from anabranch.dataflow.dead_letters import OnError
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.handles import Process
+from anabranch.dataflow.joins import JoinKind, LeftJoinKind
 from anabranch.dataflow.order_by import OrderColumn
 from anabranch.dataflow.windows import Window
 
@@ -74,10 +76,14 @@ class UnionNode(_Node, frozen=True):
 
     ``tag`` is a column that names the input of each row, and the text for each input; with it,
     columns that an input lacks are NULL in its rows. None: all inputs have the same columns.
+
+    With ``sides``, it has the two sides of the join that follows it: the column ``SIDE``, then the
+    columns of each side with the side's prefix, and the key under the names of the left one.
     """
 
     kind = "union"
     tag: tuple[str, tuple[str, ...]] | None
+    sides: bool = False
 
 
 class MapBatchesNode(_Node, frozen=True):
@@ -162,7 +168,8 @@ class LocalNode(_Node, frozen=True):
 class AggregateNode(_Node, frozen=True):
     """Maintains aggregates per key, and per window if there is one: (name, aggregate text).
 
-    ``emit`` says when a window is output: once, when it closes, or whenever it changes.
+    ``emit`` says when a window is output: once, when it closes, or whenever it changes. ``clock``
+    is what the time-to-live goes by.
     """
 
     kind = "aggregate"
@@ -172,6 +179,28 @@ class AggregateNode(_Node, frozen=True):
     order_by: tuple[OrderColumn, ...] = ()
     window: Window | None = None
     emit: Literal["final", "changes"] = "final"
+    clock: Clock = "step"
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return self.window is not None or self.clock == "event"
+
+
+class TopNode(_Node, frozen=True):
+    """Keeps the first rows of each key, and of each window if there is one, by some columns.
+
+    With ``ties``, all rows that equal the last of them are among them.
+    """
+
+    kind = "top"
+    order_by: ClassVar[tuple[OrderColumn, ...]] = ()
+    name: str
+    count: int
+    by: tuple[OrderColumn, ...]
+    ties: bool = False
+    ttl_ns: int | None = None
+    window: Window | None = None
 
     @property
     def has_late_rows(self) -> bool:
@@ -179,10 +208,27 @@ class AggregateNode(_Node, frozen=True):
         return self.window is not None
 
 
+class ApplyNode(_Node, frozen=True):
+    """Calls the user's function with Arrow tables of the rows of closed windows."""
+
+    kind = "apply"
+    order_by: ClassVar[tuple[OrderColumn, ...]] = ()
+    name: str
+    function: BatchFunction
+    output: str
+    window: Window
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return True
+
+
 class StatefulMapNode(_Node, frozen=True):
     """Calls the user's function for each row with the state of the row's key.
 
-    ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state.
+    ``state`` and ``output`` are schema texts; with ``state`` None, any value may be state. ``time``
+    is the output column that is the event time of the output.
     """
 
     kind = "stateful_map"
@@ -193,6 +239,13 @@ class StatefulMapNode(_Node, frozen=True):
     ttl_ns: int | None = None
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    clock: Clock = "step"
+    time: str | None = None
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return self.clock == "event" or self.time is not None
 
 
 class StatefulBatchesNode(_Node, frozen=True):
@@ -206,6 +259,13 @@ class StatefulBatchesNode(_Node, frozen=True):
     ttl_ns: int | None = None
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    clock: Clock = "step"
+    time: str | None = None
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return self.clock == "event" or self.time is not None
 
 
 class ProcessNode(_Node, frozen=True):
@@ -217,6 +277,63 @@ class ProcessNode(_Node, frozen=True):
     output: str
     on_error: OnError = "fail"
     order_by: tuple[OrderColumn, ...] = ()
+    time: str | None = None
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it: only those further ahead than allowed."""
+        return True
+
+
+class _TimedNode(_Node, frozen=True):
+    """An operator over event time, for which rows may come too late."""
+
+    order_by: ClassVar[tuple[OrderColumn, ...]] = ()
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows may come too late for it."""
+        return True
+
+
+class JoinNode(_TimedNode, frozen=True):
+    """Joins rows of one key: within an interval, in one window, or while they are held.
+
+    Its input is a union of ``sides``. One of ``within_us`` (lower and upper bound), ``window`` and
+    ``ttl_us`` is given, or else validation says so.
+    """
+
+    kind = "join"
+    name: str
+    how: JoinKind
+    within_us: tuple[int, int] | None = None
+    window: Window | None = None
+    ttl_us: int | None = None
+
+
+class AsOfJoinNode(_TimedNode, frozen=True):
+    """Joins each left row with the last right row of its key up to its time."""
+
+    kind = "join_as_of"
+    name: str
+    how: LeftJoinKind
+    tolerance_us: int | None = None
+
+
+class LatestJoinNode(_TimedNode, frozen=True):
+    """Joins each left row with the newest right row of its key so far."""
+
+    kind = "join_latest"
+    name: str
+    how: LeftJoinKind
+
+
+class DedupNode(_TimedNode, frozen=True):
+    """Keeps the first row of each key, and drops others that are near it in event time."""
+
+    kind = "dedup"
+    name: str
+    within_us: int
 
 
 class LateNode(_Node, frozen=True):
@@ -237,7 +354,17 @@ class SinkNode(_Node, frozen=True):
     letters: bool = False
 
 
-StatefulNode: TypeAlias = AggregateNode | StatefulMapNode | StatefulBatchesNode | ProcessNode
+AnyJoinNode: TypeAlias = JoinNode | AsOfJoinNode | LatestJoinNode
+StatefulNode: TypeAlias = (
+    AggregateNode
+    | TopNode
+    | ApplyNode
+    | StatefulMapNode
+    | StatefulBatchesNode
+    | ProcessNode
+    | AnyJoinNode
+    | DedupNode
+)
 NamedNode: TypeAlias = (
     SourceNode | DistributeNode | MapBatchesNode | TransformNode | StatefulNode | SinkNode
 )

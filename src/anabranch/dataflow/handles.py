@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias
 
-from anabranch.dataflow.durations import TimeToLive
+from anabranch.dataflow.durations import Clock, TimeToLive
 from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShares
 
 
@@ -27,11 +28,13 @@ from anabranch.messages import ArrivingState, KeyRegister, LeavingState, NewShar
 class ValueState:
     """One value per key, with the columns of ``schema``, or any value that msgspec can encode.
 
-    A value with one column is plain; with several it is a named tuple.
+    A value with one column is plain; with several it is a named tuple. ``clock`` is what its
+    time-to-live goes by: the clock of the steps, or event time.
     """
 
     schema: str | None = None
     ttl: TimeToLive = None
+    clock: Clock = "step"
 
     def get(self) -> Any:
         """The key's value, or None."""
@@ -52,6 +55,7 @@ class ListState:
 
     schema: str | None = None
     ttl: TimeToLive = None
+    clock: Clock = "step"
 
     def append(self, value: Any) -> None:
         """Append a value."""
@@ -79,6 +83,7 @@ class MapState:
     key: str
     value: str | None = None
     ttl: TimeToLive = None
+    clock: Clock = "step"
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of one entry."""
@@ -116,11 +121,36 @@ class MapState:
 Handle: TypeAlias = ValueState | ListState | MapState
 
 
+class ProcessContext(Protocol):
+    """What a task gives the user's object beside its handles: timers and the time."""
+
+    def notify_at(self, at: datetime | int, name: str, clock: Clock) -> None:
+        """Set a timer of the key that is being processed."""
+        ...
+
+    def cancel(self, name: str) -> None:
+        """Cancel a timer of the key that is being processed."""
+        ...
+
+    @property
+    def frontier(self) -> datetime:
+        """The frontier of event time."""
+        ...
+
+    @property
+    def now(self) -> datetime:
+        """The clock of the step."""
+        ...
+
+
 class Process:
     """The base class of the user's operators: called with the rows of each key.
 
     One object serves all keys of a worker for one step. Keep what the next step needs in a handle,
     or return it from ``save`` and take it back in ``load``.
+
+    A class with ``on_notify`` can set timers. A timer belongs to the key for which it was set, and
+    there is one for each name and clock.
 
     The methods from ``on_acquire`` on receive control messages. Overriding them is optional: saved
     state moves with its key either way. They are called once per input of the operator, emit no
@@ -131,9 +161,53 @@ class Process:
         """Process a key's rows of this step, in order; return None, a row, or several rows."""
         raise NotImplementedError
 
+    def on_notify(self, key: Any, at: datetime, name: str) -> Any:
+        """Process a timer of a key, with the time that was asked for; return rows as ``on_rows``.
+
+        By event time, it is called when the frontier has passed the time: no row of that time or
+        an earlier one is expected any more.
+        """
+        raise NotImplementedError
+
     def on_end(self, key: Any) -> Any:
         """Return the last rows of a key with state; called once when the input has ended."""
         return None
+
+    def notify_at(self, at: datetime | int, name: str, clock: Clock = "event") -> None:
+        """Set the key's timer of this name: ``on_notify`` is called at this time.
+
+        ``at`` is a datetime (in UTC if it has no time zone), or microseconds since 1970. Setting
+        the timer again moves it. With ``clock="step"`` the time is by the clock of the steps. A
+        time that has passed already is not lost: the timer fires in the next step.
+        """
+        self._bound_context.notify_at(at, name, clock)
+
+    def cancel(self, name: str) -> None:
+        """Cancel the key's timers of this name, of both clocks; nothing happens if none is set."""
+        self._bound_context.cancel(name)
+
+    @property
+    def frontier(self) -> datetime:
+        """The event time that has been reached: no earlier row is expected any more.
+
+        In ``on_notify`` it is just after the timer's time. Before any time is known it is
+        ``datetime.min``, in UTC, so that it can always be compared.
+        """
+        return self._bound_context.frontier
+
+    @property
+    def now(self) -> datetime:
+        """The clock of the step, in UTC: the same for all its calls, also when it is repeated."""
+        return self._bound_context.now
+
+    #: set in a task
+    _anabranch: ProcessContext | None = None
+
+    @property
+    def _bound_context(self) -> ProcessContext:
+        if self._anabranch is None:
+            raise RuntimeError("timers and times are available only in a task, through self")
+        return self._anabranch
 
     def load(self, key: Any, saved: bytes) -> None:
         """Restore what ``save`` returned for this key in an earlier step."""
@@ -167,6 +241,11 @@ class Process:
         """Note that this is the worker's last step: it has no keys left."""
 
 
+def bind_context(process: Process, context: ProcessContext) -> None:
+    """Give the user's object its timers and the time."""
+    process._anabranch = context
+
+
 def handles_of(process: type[Process]) -> dict[str, Handle]:
     """The handles that a class declares, by name, those of its bases first."""
     found: dict[str, Handle] = {}
@@ -180,6 +259,14 @@ def handles_of(process: type[Process]) -> dict[str, Handle]:
 def overrides(process: type[Process], method: str) -> bool:
     """Whether a class overrides a method of ``Process``."""
     return getattr(process, method) is not getattr(Process, method)
+
+
+def timer_state(operator: str, clock: Clock) -> str:
+    """The name of the state of an operator's timers.
+
+    No handle has this name: a handle is an identifier, and this is none.
+    """
+    return f"{operator}.{clock}-timers"
 
 
 def _unbound() -> RuntimeError:

@@ -13,6 +13,7 @@ from anabranch.dataflow.types.row_type import RowType
 from anabranch.dataflow.types.schema import type_text
 
 OrderBy: TypeAlias = "str | Sequence[str] | None"
+By: TypeAlias = "str | Sequence[str]"
 
 _DIRECTIONS = ("asc", "desc")
 _COMPARABLE = (
@@ -25,7 +26,7 @@ _COMPARABLE = (
 
 
 class OrderColumn(msgspec.Struct, frozen=True):
-    """A column to order by, and its direction. NULL comes first either way."""
+    """A column to order by, and its direction. With ``order_by``, NULL comes first either way."""
 
     name: str
     descending: bool = False
@@ -43,6 +44,18 @@ def order_columns(operator: str, order_by: OrderBy) -> tuple[OrderColumn, ...]:
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f'{operator} takes order_by= as text, e.g. "at" or ["at desc", "id"]')
     return tuple(_column(text) for text in texts)
+
+
+def by_columns(operator: str, by: By) -> tuple[OrderColumn, ...]:
+    """Parse ``by``, e.g. ``"n desc, id"`` or ``["n desc", "id"]``; ``TypeError`` unless it is text.
+
+    >>> by_columns("top", "n desc, id")
+    (OrderColumn(name='n', descending=True), OrderColumn(name='id', descending=False))
+    """
+    texts = by.split(",") if isinstance(by, str) else list(by)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f'{operator} takes by= as text, e.g. "n desc, id"')
+    return tuple(_column(text) for text in texts if text.strip())
 
 
 def _column(text: str) -> OrderColumn:

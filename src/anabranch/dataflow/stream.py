@@ -9,22 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_args
 
 from anabranch.dataflow import graph as nodes
 from anabranch.dataflow.dead_letters import OnError
-from anabranch.dataflow.durations import Duration, TimeToLive, duration_us, ttl_ns
+from anabranch.dataflow.durations import (
+    Clock,
+    Duration,
+    TimeToLive,
+    clock_error,
+    duration_us,
+    ttl_ns,
+)
 from anabranch.dataflow.functions import DriverFunction
 from anabranch.dataflow.graph import GraphNode
 from anabranch.dataflow.handles import Process
-from anabranch.dataflow.order_by import OrderBy, order_columns
+from anabranch.dataflow.joins import JoinKind, LeftJoinKind, join_bounds
+from anabranch.dataflow.order_by import By, OrderBy, OrderColumn, by_columns, order_columns
 from anabranch.dataflow.sql.sql_text import own_name
 from anabranch.dataflow.timestamps import ARRIVAL, Arrival
+from anabranch.dataflow.windows import Window
 from anabranch.protocol.sinks import DeadLetterRows
 
 if TYPE_CHECKING:
     from anabranch.dataflow.windowed_stream import WindowedStream
-    from anabranch.dataflow.windows import Window
     from anabranch.protocol.sinks import Sink
 
 P = ParamSpec("P")
@@ -210,25 +218,48 @@ class Stream:
     def window(self, window: Window) -> WindowedStream:
         """Group the rows of each key by windows of event time: ``.window(ab.tumbling("1 hour"))``.
 
-        Follow it with ``aggregate``. The rows need times from ``assign_timestamps``.
+        Follow it with ``aggregate``, ``top`` or ``apply``. The rows need times from
+        ``assign_timestamps``.
         """
         from anabranch.dataflow.windowed_stream import WindowedStream  # noqa: PLC0415  (a cycle)
 
         return WindowedStream(self._recorder, self._id, window)
 
     def aggregate(
-        self, name: str, /, *, ttl: TimeToLive = None, order_by: OrderBy = None, **columns: str
+        self,
+        name: str,
+        /,
+        *,
+        ttl: TimeToLive = None,
+        clock: str = "step",
+        order_by: OrderBy = None,
+        **columns: str,
     ) -> Stream:
         """Maintain aggregates per key, e.g. ``n="count(*)", total="sum(amount)"``.
 
         For every key that a step changed it emits one row: the key's columns and the new values.
-        With ``ttl``, a key is forgotten that long after its last row. ``order_by`` works as in
-        ``stateful_map``, for functions that depend on the order.
+        With ``ttl``, a key is forgotten that long after its last row, by the clock of the steps or,
+        with ``clock="event"``, by event time. ``order_by`` works as in ``stateful_map``, for
+        functions that depend on the order.
         """
         require_text("aggregate", "a name", name)
         pairs = named_texts("aggregate", columns)
-        by = order_columns("aggregate", order_by)
-        return self._then(nodes.AggregateNode, name, pairs, ttl_ns(ttl), by)
+        lives, by = require_ttl("aggregate", ttl, clock), order_columns("aggregate", order_by)
+        known: Clock = "event" if clock == "event" else "step"
+        return self._then(nodes.AggregateNode, name, pairs, lives, by, clock=known)
+
+    def top(
+        self, name: str, count: int, *, by: By, ties: bool = False, ttl: TimeToLive = None
+    ) -> Stream:
+        """Keep the first ``count`` rows of each key, e.g. ``by="price desc, id"``.
+
+        For every key whose first rows a step changed it emits all of them, in order: their columns
+        and a column ``rank``. NULL comes last, and of equal rows the first to come is the first.
+        With ``ties``, all rows that equal the last one are among them, and equal rows have one
+        rank. With ``ttl``, a key is forgotten that long after its last row.
+        """
+        columns = top_columns(name, count, by)
+        return self._then(nodes.TopNode, name, count, columns, bool(ties), ttl_ns(ttl))
 
     def stateful_map(
         self,
@@ -238,6 +269,8 @@ class Stream:
         output: str,
         state: str | None = None,
         ttl: TimeToLive = None,
+        clock: Clock = "step",
+        time: str | None = None,
         on_error: OnError = "fail",
         order_by: OrderBy = None,
     ) -> Stream:
@@ -247,17 +280,24 @@ class Stream:
         new state)``. An output of None is no row, a list is several rows; a state of None forgets
         the key. ``state`` and ``output`` are schema texts. A state with one column is a plain
         value, with several a named tuple; ``state=None`` allows any value that msgspec can encode.
-        With ``ttl``, a key is forgotten that long after its last row, by the clock of the steps.
-        With ``on_error="dead-letter"``, a row for which the function raises or returns something
-        that does not fit leaves the state unchanged and goes to ``Dataflow.dead_letters``. With
-        ``order_by``, such as ``"at"`` or ``["at desc", "id"]``, a key's rows of a step are sorted
-        by these columns, NULL first; ties keep their order.
+        With ``ttl``, a key is forgotten that long after its last row, by the clock of the steps or,
+        with ``clock="event"``, by event time. Output has the event time of its row, or that of its
+        column ``time``. With ``on_error="dead-letter"``, a row for which the function raises or
+        returns something that does not fit leaves the state unchanged and goes to
+        ``Dataflow.dead_letters``. With ``order_by``, such as ``"at"`` or ``["at desc", "id"]``, a
+        key's rows of a step are sorted by these columns, NULL first; ties keep their order.
         """
         require_operator("stateful_map", name, function, output, on_error)
         if state is not None:
             require_text("stateful_map", "a state schema or None", state)
-        lives, by = ttl_ns(ttl), order_columns("stateful_map", order_by)
-        return self._then(nodes.StatefulMapNode, name, function, state, output, lives, on_error, by)
+        lives, by = require_ttl("stateful_map", ttl, clock), order_columns("stateful_map", order_by)
+        require_time("stateful_map", time)
+        return self._then(
+            nodes.StatefulMapNode,
+            *(name, function, state, output, lives, on_error, by),
+            clock=clock,
+            time=time,
+        )
 
     def stateful_batches(
         self,
@@ -267,6 +307,8 @@ class Stream:
         state: str,
         output: str,
         ttl: TimeToLive = None,
+        clock: Clock = "step",
+        time: str | None = None,
         on_error: OnError = "fail",
         order_by: OrderBy = None,
     ) -> Stream:
@@ -280,13 +322,19 @@ class Stream:
         ``_key`` of each row that changed; a key is forgotten if its column ``_forget`` is true.
         None means no output, or no change. With ``on_error="dead-letter"``, the rows of keys that
         it cannot process leave their state unchanged and go to ``Dataflow.dead_letters``.
-        ``order_by`` works as in ``stateful_map``.
+        ``clock``, ``time`` and ``order_by`` work as in ``stateful_map``; output that names a key
+        has the latest event time of its rows.
         """
         require_operator("stateful_batches", name, function, output, on_error)
         require_text("stateful_batches", "a state schema", state)
-        lives, by = ttl_ns(ttl), order_columns("stateful_batches", order_by)
+        lives = require_ttl("stateful_batches", ttl, clock)
+        by = order_columns("stateful_batches", order_by)
+        require_time("stateful_batches", time)
         return self._then(
-            nodes.StatefulBatchesNode, name, function, state, output, lives, on_error, by
+            nodes.StatefulBatchesNode,
+            *(name, function, state, output, lives, on_error, by),
+            clock=clock,
+            time=time,
         )
 
     def process(
@@ -295,20 +343,95 @@ class Stream:
         process: type[Process],
         *,
         output: str,
+        time: str | None = None,
         on_error: OnError = "fail",
         order_by: OrderBy = None,
     ) -> Stream:
         """Call the methods of a class with each key's rows of a step.
 
-        The class derives from ``Process`` and declares its state as attributes. With
-        ``on_error="dead-letter"``, the rows of a call that raises leave the key's state unchanged
-        and go to ``Dataflow.dead_letters``. ``order_by`` works as in ``stateful_map``.
+        The class derives from ``Process`` and declares its state as attributes; with ``on_notify``
+        it can set timers. Output has the latest event time of the call's rows, that of the timer,
+        or that of its column ``time``. With ``on_error="dead-letter"``, the rows of a call that
+        raises leave the key's state unchanged and go to ``Dataflow.dead_letters``. ``order_by``
+        works as in ``stateful_map``.
         """
         if not (isinstance(process, type) and issubclass(process, Process)):
             raise TypeError(f"process takes a class derived from Process, not {process!r}")
         require_operator("process", name, process, output, on_error)
         by = order_columns("process", order_by)
-        return self._then(nodes.ProcessNode, name, process, output, on_error, by)
+        require_time("process", time)
+        return self._then(nodes.ProcessNode, name, process, output, on_error, by, time)
+
+    def join(
+        self,
+        name: str,
+        other: Stream,
+        *,
+        region: str,
+        within: tuple[Duration, Duration] | None = None,
+        window: Window | None = None,
+        ttl: Duration | None = None,
+        how: JoinKind = "inner",
+    ) -> Stream:
+        """Join rows with those of another stream that have the same key, in a region of this name.
+
+        Both need ``key_by`` and event times. Say with one of three which rows meet: ``within=("-1
+        minute", "1 hour")``, those of the other stream that are up to a minute before or an hour
+        after; ``window=ab.tumbling("1 day")``, those in one window, once it closes; ``ttl="1
+        day"``, those no further apart. ``how`` is "inner", "left", "right" or "full": then rows
+        also come out alone, as soon as no partner can come. A row has this stream's columns with
+        the key, the other's without its key, and those of the window.
+        """
+        require_text("join", "a name", name)
+        require_join("join", how, *get_args(JoinKind))
+        if window is not None and not isinstance(window, get_args(Window)):
+            raise TypeError(f"join takes a window such as ab.tumbling(…), not {window!r}")
+        bounds = None if within is None else join_bounds(within)
+        lives = None if ttl is None else duration_us("ttl", ttl)
+        both = self._sides("join", other, region)
+        return both._then(nodes.JoinNode, name, how, bounds, window, lives)
+
+    def join_as_of(
+        self,
+        name: str,
+        other: Stream,
+        *,
+        region: str,
+        tolerance: Duration | None = None,
+        how: LeftJoinKind = "inner",
+    ) -> Stream:
+        """Join each row with the last one of another stream, of the same key, up to its time.
+
+        Both need ``key_by`` and event times. A row comes out when time has passed it. With
+        ``tolerance``, a partner is not further back than that. With ``how="left"``, rows without a
+        partner come out too. Columns are those of ``join``.
+        """
+        require_text("join_as_of", "a name", name)
+        require_join("join_as_of", how, *get_args(LeftJoinKind))
+        back = None if tolerance is None else duration_us("tolerance", tolerance, least=0)
+        both = self._sides("join_as_of", other, region)
+        return both._then(nodes.AsOfJoinNode, name, how, back)
+
+    def join_latest(
+        self, name: str, other: Stream, *, region: str, how: LeftJoinKind = "inner"
+    ) -> Stream:
+        """Join each row at once with the newest one of another stream, of the same key, so far.
+
+        Both need ``key_by``. The newest is the one with the latest event time; without event times,
+        it is the last one that came. With ``how="left"``, rows without a partner come out too.
+        Columns are those of ``join``.
+        """
+        require_text("join_latest", "a name", name)
+        require_join("join_latest", how, *get_args(LeftJoinKind))
+        return self._sides("join_latest", other, region)._then(nodes.LatestJoinNode, name, how)
+
+    def dedup(self, name: str, *, within: Duration) -> Stream:
+        """Keep the first row of each key; drop others whose event time is no further from it.
+
+        After ``within``, a row of the key is a first one again.
+        """
+        require_text("dedup", "a name", name)
+        return self._then(nodes.DedupNode, name, duration_us("within", within))
 
     @property
     def late(self) -> Stream:
@@ -327,6 +450,11 @@ class Stream:
         require_sink("sink", sink)
         self._recorder.add(nodes.SinkNode, (self._id,), name, sink)
 
+    def _sides(self, operator: str, other: Stream, region: str) -> Stream:
+        """Both sides of a join as one stream, distributed by their key."""
+        require_text(operator, "the name of a region", region)
+        return union(self._recorder, [self, other], None, operator).distribute_by_key(region)
+
     def _then(
         self,
         kind: Callable[Concatenate[int, tuple[int, ...], P], GraphNode],
@@ -337,15 +465,30 @@ class Stream:
 
 
 def union(
-    recorder: GraphBuilder, streams: Sequence[Stream], tag: tuple[str, tuple[str, ...]] | None
+    recorder: GraphBuilder,
+    streams: Sequence[Stream],
+    tag: tuple[str, tuple[str, ...]] | None,
+    join: str | None = None,
 ) -> Stream:
-    """Record a union; ``ValueError`` if a stream belongs to another dataflow."""
+    """Record a union, or one of the sides of a join; ``ValueError`` if a stream is of another flow.
+
+    ``join`` is the method that joins them, None for none.
+    """
     for stream in streams:
         if not isinstance(stream, Stream):
-            raise TypeError(f"union takes streams, not {type(stream).__name__}")
+            raise TypeError(f"{join or 'union'} takes streams, not {type(stream).__name__}")
         if stream._recorder is not recorder:
-            raise ValueError(f"union takes streams of one dataflow: {stream} is from another")
-    return Stream(recorder, recorder.add(nodes.UnionNode, tuple(each._id for each in streams), tag))
+            what = f"{join or 'union'} takes streams of one dataflow: {stream} is from another"
+            raise ValueError(what)
+    ids = tuple(each._id for each in streams)
+    return Stream(recorder, recorder.add(nodes.UnionNode, ids, tag, join is not None))
+
+
+def require_join(operator: str, how: object, *kinds: str) -> None:
+    """Raise ``ValueError`` unless a join has one of these kinds."""
+    if how not in kinds:
+        known = ", ".join(f'"{kind}"' for kind in kinds)
+        raise ValueError(f"{operator}: how is one of {known}, not {how!r}")
 
 
 def require_operator(
@@ -362,6 +505,31 @@ def require_on_error(operator: str, on_error: object) -> None:
     """Raise ``ValueError`` unless this says what happens to rows that cannot be processed."""
     if on_error not in ("fail", "dead-letter"):
         raise ValueError(f'{operator}: on_error is "fail" or "dead-letter", not {on_error!r}')
+
+
+def top_columns(name: str, count: int, by: By) -> tuple[OrderColumn, ...]:
+    """Check what ``top`` takes; return the columns to order by."""
+    require_text("top", "a name", name)
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"top takes a number of rows, not {type(count).__name__}")
+    if count < 1:
+        raise ValueError(f"top keeps at least one row, not {count}")
+    return by_columns("top", by)
+
+
+def require_ttl(operator: str, ttl: TimeToLive, clock: object) -> int | None:
+    """The time-to-live in nanoseconds; ``ValueError`` unless it and its clock make sense."""
+    lives = ttl_ns(ttl)
+    wrong = clock_error(clock, lives)
+    if wrong is not None:
+        raise ValueError(f"{operator}: {wrong}")
+    return lives
+
+
+def require_time(operator: str, time: object) -> None:
+    """Raise ``TypeError`` unless this is the name of a column, or None."""
+    if time is not None:
+        require_text(operator, "an output column as time", time)
 
 
 def require_function(operator: str, function: object) -> None:

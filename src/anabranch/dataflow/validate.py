@@ -34,6 +34,7 @@ from anabranch.dataflow.sql.ports import Analyzer
 from anabranch.dataflow.sql.resolve import Resolver
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.event_times import keeps_times, type_timestamps, union_times
+from anabranch.dataflow.types.join_type import type_sides
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
 from anabranch.dataflow.types.stateful_types import type_stateful
@@ -113,7 +114,7 @@ def _type_node(walk: Validation, node: GraphNode) -> TypedNode:
         case nodes.SourceNode():
             return TypedNode(node, _source_row(walk, node))
         case nodes.UnionNode():
-            return _union(walk, node)
+            return type_sides(walk, node) if node.sides else _union(walk, node)
         case nodes.SinkNode(inputs=()):
             return _dead_letters(walk, node)
         case _:
@@ -146,9 +147,15 @@ def _type_single_input(walk: Validation, node: GraphNode) -> TypedNode:
             after = replace(after, key=None, next_key=None, region=None)
         case (
             nodes.AggregateNode()
+            | nodes.TopNode()
+            | nodes.ApplyNode()
             | nodes.StatefulMapNode()
             | nodes.StatefulBatchesNode()
             | nodes.ProcessNode()
+            | nodes.JoinNode()
+            | nodes.AsOfJoinNode()
+            | nodes.LatestJoinNode()
+            | nodes.DedupNode()
         ):
             after = type_stateful(walk, node, after)
         case nodes.LateNode():

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.graph import (
+    ApplyNode,
     Graph,
     GraphNode,
     MapBatchesNode,
@@ -58,7 +59,8 @@ def new_row(
 
 
 def output_row(
-    walk: Validation, node: StatefulMapNode | StatefulBatchesNode | ProcessNode | MapBatchesNode
+    walk: Validation,
+    node: ApplyNode | StatefulMapNode | StatefulBatchesNode | ProcessNode | MapBatchesNode,
 ) -> RowType:
     """The output row that the user declared."""
     output = read_schema(walk, node, "output", node.output)

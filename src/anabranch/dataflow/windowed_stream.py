@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 from anabranch.dataflow import graph as nodes
-from anabranch.dataflow.order_by import OrderBy, order_columns
-from anabranch.dataflow.stream import GraphBuilder, Stream, named_texts, require_text
+from anabranch.dataflow.order_by import By, OrderBy, order_columns
+from anabranch.dataflow.stream import (
+    GraphBuilder,
+    Stream,
+    named_texts,
+    require_operator,
+    require_text,
+    top_columns,
+)
 from anabranch.dataflow.windows import SessionWindow, SlidingWindow, TumblingWindow, Window
 
 Emit: TypeAlias = Literal["final", "changes"]
@@ -43,5 +50,35 @@ class WindowedStream:
         by = order_columns("aggregate", order_by)
         added = self._recorder.add(
             nodes.AggregateNode, (self._id,), name, pairs, None, by, self._window, emit
+        )
+        return Stream(self._recorder, added)
+
+    def top(self, name: str, count: int, *, by: By, ties: bool = False) -> Stream:
+        """The first ``count`` rows of each window of each key, e.g. ``by="price desc, id"``.
+
+        They are output when the window closes, in order: the columns of the rows, ``window_start``
+        and ``window_end`` unless the rows have such columns, and ``rank``. NULL comes last, and of
+        equal rows the first to come is the first. With ``ties``, all rows that equal the last one
+        are among them, and equal rows have one rank. Rows that come too late are in ``.late``.
+        """
+        columns = top_columns(name, count, by)
+        added = self._recorder.add(
+            nodes.TopNode, (self._id,), name, count, columns, bool(ties), None, self._window
+        )
+        return Stream(self._recorder, added)
+
+    def apply(self, name: str, function: nodes.BatchFunction, *, output: str) -> Stream:
+        """Call ``function(table)`` with the rows of closed windows; its results are the rows.
+
+        The Arrow table has the key's columns, ``window_start``, ``window_end``, the columns of the
+        rows, and ``_window``, the number of the window in this table. It has all rows of each of
+        its windows, as they came, and as many windows as suit. The function returns a table with
+        the columns of ``output``: one row per window, or any rows, each with the ``_window`` that
+        it is of. What it gives for a window must not depend on the others in the table. Rows that
+        come too late are in ``.late``.
+        """
+        require_operator("apply", name, function, output, "fail")
+        added = self._recorder.add(
+            nodes.ApplyNode, (self._id,), name, function, output, self._window
         )
         return Stream(self._recorder, added)

@@ -116,6 +116,7 @@ def _shape(program: Program, state: str) -> OperatorShape:
         to_ddl(layout.subkeys),
         layout.expires,
         shape.packed,
+        layout.dues,
     )
 
 

@@ -223,7 +223,7 @@ def _states(
         for report in mine:
             for number in report.owned:
                 live[number] = report.live[number]
-        after.append(OperatorState(state.shape, runs, tuple(live)))
+        after.append(OperatorState(state.shape, runs, tuple(live), state.frontier))
     return tuple(after)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from anabranch.errors import AttemptsDisagree
 from anabranch.node.identity import check_sources
 from anabranch.node.interrogation import part_reports, worker_loads
@@ -16,6 +18,7 @@ from anabranch.node.step_outcome import (
     rows_read,
     step_outcome,
 )
+from anabranch.plan.controls import planned_frontiers
 from anabranch.protocol.data_plane import DataPlane, RetryStep
 from anabranch.protocol.node import StepResult
 from anabranch.records.placed import OperatorState
@@ -62,7 +65,7 @@ def _result(program: Program, plane: DataPlane, plan: Plan, settled: StepOutcome
     return StepResult(
         step=plan.step,
         revision=plan.revision,
-        states=settled.states,
+        states=_at_frontiers(program, plan, settled.states),
         staged=settled.staged,
         counts=settled.counts,
         rows=rows_read(program.physical, settled.counts),
@@ -73,3 +76,16 @@ def _result(program: Program, plane: DataPlane, plan: Plan, settled: StepOutcome
         profiles=settled.profiles,
         parts=part_reports(program.physical, plan, settled),
     )
+
+
+def _at_frontiers(
+    program: Program, plan: Plan, states: Sequence[OperatorState]
+) -> tuple[OperatorState, ...]:
+    """The states, with the frontier of the step where rows expire by event time."""
+    frontiers = planned_frontiers(plan)
+    found = []
+    for state in states:
+        shape, operator = program.states[state.operator]
+        by_event = shape.clock == "event"
+        found.append(replace(state, frontier=frontiers[operator]) if by_event else state)
+    return tuple(found)

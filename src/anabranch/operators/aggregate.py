@@ -8,28 +8,27 @@ and their state are in ``operators/aggregates``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.rules import carried_columns, order_matters
 from anabranch.dataflow.aggregates.value import Parameter
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.sql.sql_text import quote
 from anabranch.dataflow.types.typed import Typed
 from anabranch.dataflow.types.typed import TypedAggregate as TypedColumn
 from anabranch.operators.aggregates.port import Function, FunctionSpec, Segments, Shape
 from anabranch.operators.aggregates.registry import make
 from anabranch.operators.order.row_order import Int64s
-from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, expiry_times
+from anabranch.operators.output_times import latest_times
+from anabranch.operators.rows import KeyedEntries, Rows, StateChanges, state_expiry
+from anabranch.records.bins import Mask
 from anabranch.records.layout import nullable
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_chunk
 from anabranch.runs.rows import Groups, group_keys
-
-T = TypeVar("T", np.int64, np.bool_)
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -71,13 +70,14 @@ class Aggregate(msgspec.Struct, frozen=True):
 
     If rows carry their order, functions see them in that order, and an output row has the smallest
     order of its group. It has the latest of their event times, and counts as made by notifications
-    if all of them were.
+    if all of them were. ``clock`` is what the time-to-live goes by.
     """
 
     name: str
     columns: tuple[AggregateColumn, ...]
     output: pa.Schema
     ttl_ns: int | None = None
+    clock: Clock = "step"
 
     @property
     def state(self) -> pa.Schema:
@@ -93,9 +93,12 @@ class Aggregate(msgspec.Struct, frozen=True):
         columns, results = self._merge(rows, groups, held.values.columns)
         values = pa.RecordBatch.from_arrays(columns, schema=self.state)
         nothing_forgotten = np.zeros(len(groups), dtype=np.bool_)
-        expiry = expiry_times(len(groups), state.now_ns, self.ttl_ns)
+        times = None
+        if rows.times is not None:
+            times = latest_times(rows.times[groups.order], groups.starts)
+        expiry = state_expiry(self.ttl_ns, self.clock, state.now_ns, times, len(groups))
         changed = KeyChanges(groups.hashes, groups.keys, values, nothing_forgotten, expiry=expiry)
-        return self._output(rows, groups, results), StateChanges(changed, held.present)
+        return self._output(rows, groups, results, times), StateChanges(changed, held.present)
 
     def _merge(
         self, rows: Rows, groups: Groups, prior: Sequence[pa.Array]
@@ -125,7 +128,9 @@ class Aggregate(msgspec.Struct, frozen=True):
             return groups.order
         return places[np.argsort(groups.group_of_row[places], kind="stable")]
 
-    def _output(self, rows: Rows, groups: Groups, results: list[pa.Array]) -> Rows:
+    def _output(
+        self, rows: Rows, groups: Groups, results: list[pa.Array], times: Int64s | None
+    ) -> Rows:
         columns = [
             column if column.type == field.type else column.cast(field.type)
             for column, field in zip([*groups.keys.columns, *results], self.output, strict=True)
@@ -135,17 +140,16 @@ class Aggregate(msgspec.Struct, frozen=True):
             order = rows.order.smallest(groups.order, groups.starts)
         keys = pa.Table.from_batches([groups.keys])
         values = pa.Table.from_arrays(columns, schema=self.output)
-        times = None if rows.times is None else _by_group(np.maximum, rows.times, groups)
-        fired = None if rows.fired is None else _by_group(np.logical_and, rows.fired, groups)
+        fired = None if rows.fired is None else _all_fired(rows.fired, groups)
         return Rows(values, groups.hashes, keys, order, times, fired)
 
 
-def _by_group(function: np.ufunc, column: npt.NDArray[T], groups: Groups) -> npt.NDArray[T]:
-    """The rows of each group reduced to one value."""
+def _all_fired(fired: Mask, groups: Groups) -> Mask:
+    """Of each group, whether notifications made all its rows."""
     if not len(groups):
-        return column[:0]
-    reduced: npt.NDArray[T] = function.reduceat(column[groups.order], groups.starts)
-    return reduced
+        return fired[:0]
+    every: Mask = np.logical_and.reduceat(fired[groups.order], groups.starts)
+    return every
 
 
 def aggregate_columns(typed: Typed, node: int) -> tuple[AggregateColumn, ...]:

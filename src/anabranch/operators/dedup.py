@@ -40,7 +40,7 @@ class Dedup(msgspec.Struct, frozen=True):
     @property
     def shapes(self) -> tuple[StateShape, ...]:
         """Its state: the times of the rows that have passed."""
-        kind = f"dedup(within={self.within_us})"
+        kind = f"dedup within {self.within_us}"
         return (StateShape(self.name, kind, pa.schema([]), PASSED, expires=True, clock="event"),)
 
     def holds(self, state: str, dues: Int64s, frontier: int) -> Int64s:

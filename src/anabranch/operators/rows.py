@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.durations import Clock
 from anabranch.operators.order.row_order import Int64s, RowOrder, concatenate
 from anabranch.records.bins import Hashes, Mask
 from anabranch.runs.changes import KeyChanges
@@ -200,6 +201,20 @@ def concat_changes(parts: Sequence[StateChanges]) -> StateChanges:
 def expiry_times(count: int, now_ns: int, ttl_ns: int | None) -> pa.Array | None:
     """When ``count`` rows written now expire; None without a time-to-live."""
     return None if ttl_ns is None else pa.array(np.full(count, now_ns + ttl_ns, dtype=np.int64))
+
+
+def state_expiry(
+    ttl_ns: int | None, clock: Clock, now_ns: int, times: Int64s | None, count: int
+) -> pa.Array | None:
+    """When the states of ``count`` keys expire; None without a time-to-live.
+
+    By event time it counts from ``times``, the latest of each key's rows; else from the step's
+    clock.
+    """
+    if ttl_ns is None or clock == "step":
+        return expiry_times(count, now_ns, ttl_ns)
+    assert times is not None
+    return pa.array(times + ttl_ns // 1000)
 
 
 def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:

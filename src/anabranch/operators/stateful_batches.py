@@ -7,43 +7,53 @@ rows and the new state. Two columns link them: ``_key`` is a key's place in the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.functions import describe_function
 from anabranch.dataflow.graph import StatefulBatchFunction
 from anabranch.dataflow.naming import FORGET, KEY, ORD
 from anabranch.dataflow.types.schema import to_ddl
-from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.errors import EarlierTime, OutputMismatch, UserFunctionFailed
 from anabranch.operators.dead_letter import RowFailure, row_failure
 from anabranch.operators.error_text import function_failed, short
 from anabranch.operators.map_batches import fit_table, nullable_columns, row_numbers
 from anabranch.operators.order.row_order import Int64s, digits_of
+from anabranch.operators.output_times import column_times, earliest_times, latest_times
 from anabranch.operators.rows import (
     KeyedEntries,
     KeyRows,
     Rows,
     StateChanges,
-    expiry_times,
     group_rows,
     named_tuples,
+    state_expiry,
 )
+from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges
 from anabranch.runs.keys import one_batch, to_mask
 
 
 class StatefulBatches(msgspec.Struct, frozen=True):
-    """The operator: the user's function and the schemas of its state and its output."""
+    """The operator: the user's function and the schemas of its state and its output.
+
+    ``clock`` is what the time-to-live goes by. ``time`` is the output column with the event times
+    of the output; None if they are those of the input rows.
+    """
 
     name: str
     function: StatefulBatchFunction
     state: pa.Schema
     output: pa.Schema
     ttl_ns: int | None
+    clock: Clock = "step"
+    time: str | None = None
 
     def run(
         self, rows: Rows, state: KeyedEntries, dead: list[RowFailure] | None = None
@@ -56,7 +66,7 @@ class StatefulBatches(msgspec.Struct, frozen=True):
         grouped = group_rows(rows)
         try:
             return self._run(rows, grouped, state)
-        except (UserFunctionFailed, OutputMismatch):
+        except (UserFunctionFailed, OutputMismatch, EarlierTime):
             if dead is None:
                 raise
         fit = rows.take(self._fit(rows, grouped, state, dead))
@@ -78,7 +88,7 @@ class StatefulBatches(msgspec.Struct, frozen=True):
             some = rows.take(places)
             try:
                 self._run(some, group_rows(some), state)
-            except (UserFunctionFailed, OutputMismatch) as error:
+            except (UserFunctionFailed, OutputMismatch, EarlierTime) as error:
                 if last - first > 1:
                     middle = (first + last) // 2
                     waiting += [(middle, last), (first, middle)]
@@ -101,7 +111,11 @@ class StatefulBatches(msgspec.Struct, frozen=True):
         output = self._output(rows, grouped, made)
         if new_state is None:
             return output, None
-        return output, self._changes(grouped, held.present, new_state, state.now_ns)
+        latest, starts = None, grouped.groups.starts
+        if rows.times is not None:
+            latest = latest_times(rows.times[grouped.parents], starts)
+        expiry = state_expiry(self.ttl_ns, self.clock, state.now_ns, latest, len(starts))
+        return output, self._changes(grouped, held.present, new_state, expiry)
 
     def _rows(self, grouped: KeyRows) -> pa.Table:
         lengths = np.diff(np.append(grouped.groups.starts, len(grouped.parents)))
@@ -148,7 +162,34 @@ class StatefulBatches(msgspec.Struct, frozen=True):
         place = self._places(made, grouped)
         values = fit_table(made, self.output, self._mismatch)
         parents = grouped.parents[place]
-        return rows.children(values, parents, digits_of(parents))
+        output = rows.children(values, parents, digits_of(parents))
+        if rows.times is None:
+            return output
+        by_key = ORD not in made.column_names and KEY in made.column_names
+        starts = grouped.groups.starts if by_key else np.arange(len(rows))
+        return self._with_times(output, rows.times[grouped.parents], starts, place)
+
+    def _with_times(self, output: Rows, times: Int64s, starts: Int64s, place: Int64s) -> Rows:
+        """The output with its times: those of its rows; the latest of a key's rows for a key.
+
+        ``starts`` is where the rows of each row or key begin, ``place`` which of them a row of the
+        output belongs to.
+        """
+        of = np.searchsorted(starts, place)
+        if self.time is None:
+            return replace(output, times=latest_times(times, starts)[of])
+        column, earliest = output.values.column(self.time), earliest_times(times, starts)[of]
+        return replace(output, times=column_times(column, earliest, self.time, self._where(output)))
+
+    def _where(self, output: Rows) -> Callable[[int], str]:
+        """Says the operator and the key of an output row."""
+
+        def where(row: int) -> str:
+            assert output.keys is not None
+            (key,) = named_tuples("Key", output.keys.slice(row, 1))
+            return f"operator {self.name}, {short(key)}"
+
+        return where
 
     def _places(self, made: pa.Table, grouped: KeyRows) -> Int64s:
         """The place of the row, or of the first row of the key, that each output row belongs to."""
@@ -166,7 +207,7 @@ class StatefulBatches(msgspec.Struct, frozen=True):
         return np.arange(made.num_rows, dtype=np.int64)
 
     def _changes(
-        self, grouped: KeyRows, present: npt.NDArray[np.bool_], new_state: pa.Table, now_ns: int
+        self, grouped: KeyRows, present: Mask, new_state: pa.Table, expiry: pa.Array | None
     ) -> StateChanges:
         keys = len(grouped.groups)
         if KEY in new_state.column_names:
@@ -186,7 +227,7 @@ class StatefulBatches(msgspec.Struct, frozen=True):
             grouped.groups.keys.take(pa.array(places)),
             one_batch(fit_table(new_state, self.state, self._mismatch)),
             forget,
-            expiry=expiry_times(len(places), now_ns, self.ttl_ns),
+            expiry=None if expiry is None else expiry.take(pa.array(places)),
         )
         return StateChanges(changed, present[places])
 

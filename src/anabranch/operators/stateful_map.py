@@ -11,6 +11,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -18,22 +19,25 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.functions import describe_function
 from anabranch.dataflow.types.schema import to_ddl
-from anabranch.errors import OutputMismatch, UserFunctionFailed
+from anabranch.errors import EarlierTime, OutputMismatch, UserFunctionFailed
 from anabranch.operators.codec import AnyValue, StateCodec, first_unfit, tuples_to_columns
 from anabranch.operators.dead_letter import RowFailure, row_failure
 from anabranch.operators.error_text import function_failed, row_advice, short
 from anabranch.operators.order.row_order import Int64s
+from anabranch.operators.output_times import column_times, latest_times
 from anabranch.operators.rows import (
     KeyedEntries,
+    KeyRows,
     Rows,
     RowSpan,
     StateChanges,
-    expiry_times,
     group_rows,
     named_tuples,
     split_groups,
+    state_expiry,
 )
 from anabranch.records.bins import Mask
 from anabranch.runs.changes import KeyChanges
@@ -47,13 +51,19 @@ Function = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 class StatefulMap(msgspec.Struct, frozen=True):
-    """The operator: the user's function, the codec of its state and its output schema."""
+    """The operator: the user's function, the codec of its state and its output schema.
+
+    ``clock`` is what the time-to-live goes by. ``time`` is the output column with the event times
+    of the output; None if they are those of the input rows.
+    """
 
     name: str
     function: Function
     codec: StateCodec
     output: pa.Schema
     ttl_ns: int | None = None
+    clock: Clock = "step"
+    time: str | None = None
 
     def run(
         self, rows: Rows, state: KeyedEntries, dead: list[RowFailure] | None = None
@@ -66,31 +76,35 @@ class StatefulMap(msgspec.Struct, frozen=True):
         """
         grouped = group_rows(rows)
         groups = grouped.groups
+        times = None if rows.times is None else rows.times[grouped.parents]
         found, present, prior = self._lookup(groups, state)
         with pause_gc():
             made = [
-                self._call_part(groups, part, dead, grouped.values, prior, found)
+                self._call_part(grouped, times, part, dead, prior, found)
                 for part in split_groups(groups.starts, len(rows), CALLS)
             ]
-        changes = self._changes(groups, present, made, state.now_ns)
+        latest = None if times is None else latest_times(times, groups.starts)
+        expiry = state_expiry(self.ttl_ns, self.clock, state.now_ns, latest, len(groups))
+        changes = self._changes(groups, present, made, expiry)
         return self._output(rows, grouped.parents, made), changes
 
     def _call_part(
         self,
-        groups: Groups,
+        grouped: KeyRows,
+        times: Int64s | None,
         part: RowSpan,
         dead: list[RowFailure] | None,
-        values: pa.Table,
         prior: pa.RecordBatch,
         found: Mask,
     ) -> _CallResults:
         """Call the function for a part; if that fails and may fail, check call by call."""
+        groups, values = grouped.groups, grouped.values
         try:
-            return _Calls(self, groups, part).make(values, prior, found)
-        except (UserFunctionFailed, OutputMismatch):
+            return _Calls(self, groups, times, part).make(values, prior, found)
+        except (UserFunctionFailed, OutputMismatch, EarlierTime):
             if dead is None:
                 raise
-            return _CheckedCalls(self, groups, part, dead).make(values, prior, found)
+            return _CheckedCalls(self, groups, times, part, dead).make(values, prior, found)
 
     def _lookup(self, groups: Groups, state: KeyedEntries) -> tuple[Mask, Mask, pa.RecordBatch]:
         """Which keys have state, which of them a write counts as present, and their state."""
@@ -106,35 +120,47 @@ class StatefulMap(msgspec.Struct, frozen=True):
         caller = parents[np.concatenate([_NONE, *(part.callers for part in made)])]
         digits = np.concatenate([_NONE, *(part.digits for part in made)])
         values = pa.Table.from_batches([part.output for part in made], schema=self.output)
-        return rows.children(values, caller, digits)
+        output = rows.children(values, caller, digits)
+        if self.time is None:
+            return output
+        return replace(output, times=np.concatenate([_NONE, *(part.times for part in made)]))
 
     def _changes(
-        self, groups: Groups, present: Mask, made: Sequence[_CallResults], now_ns: int
+        self, groups: Groups, present: Mask, made: Sequence[_CallResults], expiry: pa.Array | None
     ) -> StateChanges:
         """The state of every key after the calls."""
         values = pa.Table.from_batches([part.states for part in made], schema=self.codec.schema)
         forget = np.concatenate([_NONE.astype(np.bool_), *(part.forget for part in made)])
-        expiry = expiry_times(len(groups), now_ns, self.ttl_ns)
         changed = KeyChanges(groups.hashes, groups.keys, one_batch(values), forget, expiry=expiry)
         return StateChanges(changed, present)
 
 
 class _CallResults(msgspec.Struct, frozen=True):
-    """The results of the calls of a part: rows with their callers, and the state of each key."""
+    """The results of the calls of a part: rows with their callers, and the state of each key.
+
+    ``times`` are those of the rows, if a column gives them.
+    """
 
     output: pa.RecordBatch
     callers: Int64s
     digits: Int64s
+    times: Int64s
     states: pa.RecordBatch
     forget: Mask
 
 
 class _Calls:
-    """The calls for one part of a step, with their output and state so far."""
+    """The calls for one part of a step, with their output and state so far.
 
-    def __init__(self, operator: StatefulMap, groups: Groups, part: RowSpan) -> None:
+    ``times`` are the event times of all rows, key by key.
+    """
+
+    def __init__(
+        self, operator: StatefulMap, groups: Groups, times: Int64s | None, part: RowSpan
+    ) -> None:
         self._operator = operator
         self._groups = groups
+        self._times = times
         self._part = part
         self._states: list[Any] = []
         self._returned: list[Any] = []
@@ -159,7 +185,9 @@ class _Calls:
         self._call(group_of_call, keys, rows)
         self._expand(np.arange(part.first_row, part.last_row))
         forget = np.fromiter((s is None for s in self._states), np.bool_, len(self._states))
-        return _CallResults(self._output(), self._callers, self._digits, self._encode(), forget)
+        output = self._output()
+        times = self._output_times(output)
+        return _CallResults(output, self._callers, self._digits, times, self._encode(), forget)
 
     def _call(self, groups: list[int], keys: list[Any], rows: Iterator[Any]) -> None:
         function, states = self._operator.function, self._states
@@ -202,6 +230,18 @@ class _Calls:
             return pa.RecordBatch.from_arrays(tuples_to_columns(self._rows, schema), schema=schema)
         except Exception as error:
             raise self._bad_output(error) from error
+
+    def _output_times(self, output: pa.RecordBatch) -> Int64s:
+        name = self._operator.time
+        if name is None:
+            return _NONE
+        assert self._times is not None
+        return column_times(output.column(name), self._times[self._callers], name, self._where)
+
+    def _where(self, row: int) -> str:
+        """The operator and the key that an output row was made for."""
+        group = int(np.searchsorted(self._groups.starts, self._callers[row], side="right")) - 1
+        return f"operator {self._operator.name}, {self._key(group)}"
 
     def _encode(self) -> pa.RecordBatch:
         codec = self._operator.codec
@@ -285,21 +325,27 @@ class _CheckedCalls(_Calls):
     """Calls that are checked one by one: one that fails changes nothing, its row is ``dead``."""
 
     def __init__(
-        self, operator: StatefulMap, groups: Groups, part: RowSpan, dead: list[RowFailure]
+        self,
+        operator: StatefulMap,
+        groups: Groups,
+        times: Int64s | None,
+        part: RowSpan,
+        dead: list[RowFailure],
     ) -> None:
-        super().__init__(operator, groups, part)
+        super().__init__(operator, groups, times, part)
         self._dead = dead
 
     def _call(self, groups: list[int], keys: list[Any], rows: Iterator[Any]) -> None:
         operator, states = self._operator, self._states
         normalize = operator.codec.normalizer()
-        for group, row in zip(groups, rows, strict=True):
+        for number, (group, row) in enumerate(zip(groups, rows, strict=True)):
             state = deepcopy(states[group])
             try:
                 output, new = operator.function(
                     keys[group], row, state if normalize is None else normalize(state)
                 )
-                tuples_to_columns(_as_list(output), operator.output)
+                columns = tuples_to_columns(_as_list(output), operator.output)
+                self._check_times(columns, self._part.first_row + number)
                 operator.codec.encode([new])
             except Exception as error:
                 self._dead.append(row_failure(operator.name, error, row, keys[group]))
@@ -307,6 +353,14 @@ class _CheckedCalls(_Calls):
                 continue
             states[group] = new
             self._returned.append(deepcopy(output))
+
+    def _check_times(self, columns: Sequence[pa.Array], row: int) -> None:
+        name = self._operator.time
+        if name is None or self._times is None:
+            return
+        column = columns[self._operator.output.get_field_index(name)]
+        earliest = np.full(len(column), self._times[row])
+        column_times(column, earliest, name, lambda _: f"operator {self._operator.name}")
 
 
 _SEVERAL = {list, type(None)}

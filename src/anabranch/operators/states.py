@@ -11,34 +11,53 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import (
     AggregateNode,
+    AnyJoinNode,
+    ApplyNode,
+    AsOfJoinNode,
+    DedupNode,
+    JoinNode,
+    LatestJoinNode,
     ProcessNode,
     StatefulBatchesNode,
     StatefulMapNode,
     StatefulNode,
+    TopNode,
 )
-from anabranch.dataflow.handles import ValueState, overrides
+from anabranch.dataflow.handles import ValueState, overrides, timer_state
+from anabranch.dataflow.types.row_type import same_name
 from anabranch.dataflow.types.typed import Typed, TypedHandle
-from anabranch.dataflow.windows import SessionWindow, SlidingWindow, TumblingWindow, Window
 from anabranch.operators.aggregate import Aggregate, aggregate_columns
 from anabranch.operators.codec import AnyValue, SingleColumn, StateCodec, state_codec
 from anabranch.operators.dead_letter import RowFailure
+from anabranch.operators.dedup import Dedup
+from anabranch.operators.event_kinds import TimedKind, run_mixed, run_single
+from anabranch.operators.joins.build import AnyJoin, build_join
 from anabranch.operators.process import SAVED, HandleSpec, ProcessOperator
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
 from anabranch.operators.state_shape import StateShape
 from anabranch.operators.stateful_batches import StatefulBatches
 from anabranch.operators.stateful_map import StatefulMap
-from anabranch.operators.timed import TimedOperator
+from anabranch.operators.timed import FrontierMove, TimedEntries, TimedOperator, TimedResult
+from anabranch.operators.timers.due_timers import TIMER_NAME, TIMER_VALUE
+from anabranch.operators.timers.timed_process import TimedProcess, run_process
 from anabranch.operators.windows.apply import WindowApply
-from anabranch.operators.windows.panes import Panes
-from anabranch.operators.windows.sessions import SessionGap
+from anabranch.operators.windows.build import build_windowed
 from anabranch.operators.windows.top import RunningTop, WindowedTop
 from anabranch.operators.windows.windowed_aggregate import WindowedAggregate
 
 WindowedOperator: TypeAlias = WindowedAggregate | WindowedTop | WindowApply
 StatefulOperator: TypeAlias = (
-    Aggregate | StatefulMap | StatefulBatches | ProcessOperator | RunningTop | WindowedOperator
+    Aggregate
+    | StatefulMap
+    | StatefulBatches
+    | ProcessOperator
+    | RunningTop
+    | WindowedOperator
+    | AnyJoin
+    | Dedup
 )
 
 _NONE = pa.schema([])
@@ -49,42 +68,54 @@ def build(typed: Typed, node: StatefulNode) -> StatefulOperator:
     output, value = typed.schema(node.id), typed.nodes[node.id].value
     match node:
         case AggregateNode(window=None):
-            return Aggregate(node.name, aggregate_columns(typed, node.id), output, node.ttl_ns)
-        case AggregateNode():
-            return _windowed_aggregate(typed, node)
+            columns = aggregate_columns(typed, node.id)
+            return Aggregate(node.name, columns, output, node.ttl_ns, node.clock)
+        case AggregateNode() | TopNode() | ApplyNode():
+            return build_windowed(typed, node)
         case StatefulMapNode():
-            return StatefulMap(node.name, node.function, state_codec(value), output, node.ttl_ns)
+            return StatefulMap(
+                node.name,
+                node.function,
+                state_codec(value),
+                output,
+                node.ttl_ns,
+                node.clock,
+                _time_column(node.time, output),
+            )
         case StatefulBatchesNode():
             assert value is not None
-            return StatefulBatches(node.name, node.function, value, output, node.ttl_ns)
+            return StatefulBatches(
+                node.name,
+                node.function,
+                value,
+                output,
+                node.ttl_ns,
+                node.clock,
+                _time_column(node.time, output),
+            )
         case ProcessNode():
-            handles = tuple(_handle(node.name, handle) for handle in typed.nodes[node.id].handles)
-            return ProcessOperator(node.name, node.process, handles, _saved_spec(node), output)
+            return ProcessOperator(
+                node.name,
+                node.process,
+                tuple(_handle(node.name, handle) for handle in typed.nodes[node.id].handles),
+                _saved_spec(node),
+                output,
+                typed.nodes[node.inputs[0]].timed,
+                _time_column(node.time, output),
+            )
+        case JoinNode() | AsOfJoinNode() | LatestJoinNode() | DedupNode():
+            return _join_or_dedup(typed, node)
 
 
-def _windowed_aggregate(typed: Typed, node: AggregateNode) -> WindowedAggregate:
-    key = typed.key(node.id)
-    assert key is not None
-    assert node.window is not None
-    return WindowedAggregate(
-        node.name,
-        window_form(node.window),
-        aggregate_columns(typed, node.id),
-        key,
-        typed.schema(node.id),
-        node.emit == "changes",
-    )
+def _time_column(name: str | None, output: pa.Schema) -> str | None:
+    """The output column with the times of rows, as the output spells it."""
+    return None if name is None else next(n for n in output.names if same_name(n, name))
 
 
-def window_form(window: Window) -> Panes | SessionGap:
-    """Windows as operators compute with them."""
-    match window:
-        case TumblingWindow(length, offset):
-            return Panes(length, length, offset)
-        case SlidingWindow(length, every, offset):
-            return Panes(length, every, offset)
-        case SessionWindow(gap):
-            return SessionGap(gap)
+def _join_or_dedup(typed: Typed, node: AnyJoinNode | DedupNode) -> AnyJoin | Dedup:
+    if isinstance(node, DedupNode):
+        return Dedup(node.name, node.within_us)
+    return build_join(typed, node)
 
 
 def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
@@ -95,6 +126,7 @@ def _handle(operator: str, handle: TypedHandle) -> HandleSpec:
         state_codec(handle.value),
         None if handle.subkey is None else state_codec(handle.subkey),
         handle.ttl_ns,
+        handle.clock,
     )
 
 
@@ -109,25 +141,34 @@ def _saved_spec(node: ProcessNode) -> HandleSpec | None:
 def state_shapes(operator: StatefulOperator) -> tuple[StateShape, ...]:
     """The states that an operator keeps."""
     if isinstance(operator, ProcessOperator):
-        saved = () if operator.saved is None else (operator.saved,)
-        return tuple(_of_handle(handle) for handle in (*operator.handles, *saved))
-    if isinstance(operator, RunningTop | WindowedOperator):
+        timers = (_timers_shape(operator.name, clock) for clock in operator.timer_clocks)
+        return (*(_of_handle(handle) for handle in operator.states), *timers)
+    if isinstance(operator, RunningTop | WindowedOperator | AnyJoin | Dedup):
         return operator.shapes
-    name, expires = operator.name, operator.ttl_ns is not None
+    name, expires, clock = operator.name, operator.ttl_ns is not None, operator.clock
     match operator:
         case Aggregate():
             columns = (f"{column.name}={column.label}" for column in operator.columns)
             kind = f"aggregate({', '.join(columns)})"
-            return (StateShape(name, kind, operator.state, _NONE, expires),)
+            return (StateShape(name, kind, operator.state, _NONE, expires, clock=clock),)
         case StatefulMap(codec=codec):
             packed = _packed_columns(codec)
-            return (StateShape(name, "stateful_map", codec.schema, _NONE, expires, packed),)
+            return (StateShape(name, "stateful_map", codec.schema, _NONE, expires, packed, clock),)
         case StatefulBatches():
-            return (StateShape(name, "stateful_batches", operator.state, _NONE, expires),)
+            kind = "stateful_batches"
+            return (StateShape(name, kind, operator.state, _NONE, expires, clock=clock),)
 
 
-def timed_form(operator: object) -> TimedOperator | None:
-    """The operator, if it depends on event time."""
+def timed_form(operator: StatefulOperator) -> TimedOperator | None:
+    """The operator as it runs in steps, if time concerns it; else None."""
+    match operator:
+        case ProcessOperator():
+            return TimedProcess(operator) if operator.has_steps else None
+        case Aggregate():
+            return TimedKind(operator) if operator.clock == "event" else None
+        case StatefulMap() | StatefulBatches():
+            timed = operator.clock == "event" or operator.time is not None
+            return TimedKind(operator) if timed else None
     return operator if isinstance(operator, TimedOperator) else None
 
 
@@ -135,29 +176,38 @@ def run_operator(
     operator: StatefulOperator,
     rows: Rows,
     states: Mapping[str, KeyedEntries],
+    now_ns: int,
     dead: list[RowFailure] | None = None,
 ) -> tuple[Rows, dict[str, StateChanges]]:
-    """Run an operator over its rows; return its output and the changes of each state.
+    """Run an operator that time does not concern; return its output and each state's changes.
 
-    With ``dead``, rows for which the user's function fails are added there and skipped.
+    ``now_ns`` is the clock of the step. With ``dead``, rows for which the user's function fails are
+    added there and skipped.
     """
     match operator:
         case ProcessOperator():
-            return operator.run(rows, states, dead)
-        case StatefulMap():
-            output, changes = operator.run(rows, states[operator.name], dead)
-            return output, {operator.name: changes}
-        case Aggregate():
-            output, changes = operator.run(rows, states[operator.name])
-            return output, {operator.name: changes}
-        case StatefulBatches():
-            output, new = operator.run(rows, states[operator.name], dead)
-            return output, {} if new is None else {operator.name: new}
+            return run_process(operator, rows, states, now_ns, dead)
         case RunningTop():
-            output, new = operator.run(rows, states[operator.name])
-            return output, {} if new is None else {operator.name: new}
-        case WindowedAggregate() | WindowedTop() | WindowApply():
+            output, changes = operator.run(rows, states[operator.name])
+        case Aggregate() | StatefulMap() | StatefulBatches():
+            run = run_single if rows.fired is None else run_mixed
+            output, changes = run(operator, rows, states[operator.name], dead)
+        case _:
             raise AssertionError("operators over event time run by frontiers: see timed_form")
+    return output, {} if changes is None else {operator.name: changes}
+
+
+def run_step(
+    operator: TimedOperator,
+    rows: Rows | None,
+    frontier: FrontierMove,
+    states: Mapping[str, TimedEntries],
+    dead: list[RowFailure] | None = None,
+) -> TimedResult:
+    """Run an operator that time concerns over a step. ``dead`` is as in ``run_operator``."""
+    if isinstance(operator, TimedKind):
+        return operator.step(rows, frontier, states, dead=dead)
+    return operator.step(rows, frontier, states)
 
 
 def _of_handle(handle: HandleSpec) -> StateShape:
@@ -168,7 +218,13 @@ def _of_handle(handle: HandleSpec) -> StateShape:
         handle.subkey_columns,
         handle.ttl_ns is not None,
         _packed_columns(handle.codec),
+        handle.clock,
     )
+
+
+def _timers_shape(operator: str, clock: Clock) -> StateShape:
+    name, kind = timer_state(operator, clock), "process timers"
+    return StateShape(name, kind, TIMER_VALUE, TIMER_NAME, expires=True, clock=clock, dues=True)
 
 
 def _packed_columns(codec: StateCodec) -> tuple[str, ...]:

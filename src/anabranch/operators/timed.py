@@ -16,6 +16,7 @@ import pyarrow as pa
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import KeyedEntries, Rows, StateChanges
 from anabranch.records.bins import Hashes
+from anabranch.records.times import END_OF_TIME
 from anabranch.runs.entries import Entries
 from anabranch.runs.rows import LookupResult
 
@@ -29,6 +30,11 @@ class FrontierMove:
 
     since: int
     until: int
+
+    @property
+    def ends(self) -> bool:
+        """Whether the operator's input has ended with the step before."""
+        return self.since < self.until == END_OF_TIME
 
 
 class TimedEntries(KeyedEntries, Protocol):
@@ -58,12 +64,14 @@ class TimedResult:
     """What an operator makes of a step.
 
     ``late`` are input rows that came too late, as they came. Rows of ``output`` have times, and
-    those that the frontier made are marked as fired.
+    those that the frontier made are marked as fired. ``overdue`` has the hash of the key of each
+    timer that was due when it was set: it fires in the next step, which should not wait for rows.
     """
 
     output: Rows | None = None
     late: Rows | None = None
     changes: dict[str, StateChanges] = field(default_factory=dict)
+    overdue: Hashes | None = None
 
 
 @runtime_checkable

@@ -102,8 +102,8 @@ class Boundary(msgspec.Struct, frozen=True):
 
     def made_times(self, producers: Sequence[int]) -> list[str]:
         """The columns of event time that rows of these producers have as they leave Python."""
-        given = [e for e in self._every_edge() if e.producer in producers and e.assignment is None]
-        return _time_columns(given)
+        own = [edge for edge in self._every_edge() if edge.producer in producers]
+        return _time_columns([e for e in own if e.assignment is None or e.assignment.told])
 
     def assignments(self, producer: int | None = None) -> list[TimeAssignment]:
         """Where rows get their times here, all of them or those of one producer."""

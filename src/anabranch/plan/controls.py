@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.messages import Barrier, Load, Message, decode_message, in_order
+from anabranch.messages import Advance, Barrier, Load, Message, decode_message, in_order
 from anabranch.records.plan import Plan
+
+
+def planned_frontiers(plan: Plan) -> dict[str, int]:
+    """The frontier of each operator in a step, for those that have one."""
+    told = (decode_message(m.message) for part in plan.parts.values() for m in part.messages)
+    return {message.operator: message.until for message in told if isinstance(message, Advance)}
 
 
 def messages_for(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from anabranch.dataflow import graph as nodes
 from anabranch.dataflow.graph import Graph, GraphNode, StatefulNode
+from anabranch.dataflow.joins import SIDE, JoinSide
 
 NO_COLUMNS = pa.schema([])
 
@@ -34,6 +35,20 @@ class UnionBranch(msgspec.Struct, frozen=True):
         """The id of the union."""
         return self.node.id
 
+    def renamed(self, column: str) -> str:
+        """The name in the union of a column of this input."""
+        return JoinSide(self.place).prefix + column if self.node.sides else column
+
+    @property
+    def mark(self) -> tuple[str, str | int] | None:
+        """The column that tells the inputs apart, with its value for this one; None for none."""
+        if self.node.sides:
+            return SIDE, self.place
+        if self.node.tag is None:
+            return None
+        name, texts = self.node.tag
+        return name, texts[self.place]
+
 
 class SeenBy(Enum):
     """Who sees how far the event times of an input have come."""
@@ -47,13 +62,17 @@ class SeenBy(Enum):
 
 
 class TimeAssignment(msgspec.Struct, frozen=True):
-    """An ``assign_timestamps`` on the way of one source's rows, and the name of that input."""
+    """An ``assign_timestamps`` on the way of one source's rows, and the name of that input.
+
+    ``told``: the times are not in a column; the source tells them beside its rows.
+    """
 
     kind: ClassVar[str] = "assign_timestamps"
     node: nodes.TimestampsNode
     input: str
     source: str
     seen_by: SeenBy
+    told: bool = False
 
     @property
     def id(self) -> int:

@@ -338,11 +338,12 @@ class _Chain:
         self._rows = f"(select * from {self._rows} where {condition})"
 
     def _union_columns(self, branch: UnionBranch, schema: pa.Schema) -> dict[str, str]:
-        """The union's columns: this input's by name, its tag, NULL for the rest."""
-        own = {name.lower(): quote(name) for name in self._names}
-        if branch.node.tag is not None:
-            name, tags = branch.node.tag
-            own[name.lower()] = self._guard(sql_literal(tags[branch.place]))
+        """The union's columns: this input's by name, its tag or side, NULL for the rest."""
+        own = {branch.renamed(name).lower(): quote(name) for name in self._names}
+        if branch.mark is not None:
+            name, value = branch.mark
+            text = sql_literal(value) if isinstance(value, str) else f"tinyint({value})"
+            own[name.lower()] = self._guard(text)
         return {
             field.name: own.get(field.name.lower(), f"cast(null as {type_to_ddl(field.type)})")
             for field in schema

@@ -27,7 +27,8 @@ _PREFIX_LENGTH = len(VALUE_PREFIX)
 class StateView(msgspec.Struct, frozen=True):
     """All that is needed to read one operator's state: its immutable files and their schema.
 
-    ``workers`` is the worker of each bin, ``clock_ns`` the time of the step. The columns are the
+    ``workers`` is the worker of each bin, ``expires_at`` what its rows expire by: the clock of the
+    step in nanoseconds, or a frontier in microseconds. The columns are the
     key's, the state's, then ``_worker`` and ``_bin``. Names are case-insensitive, as in Spark. A
     state column with the name of a key column is called ``state_<name>``; a name that is still
     taken gets ``_`` appended. A part of what an aggregate keeps for a column, stored as
@@ -37,7 +38,7 @@ class StateView(msgspec.Struct, frozen=True):
     shape: OperatorShape
     runs: RunList
     workers: tuple[int, ...]
-    clock_ns: int
+    expires_at: int
 
     @property
     def operator(self) -> str:
@@ -52,13 +53,17 @@ class StateView(msgspec.Struct, frozen=True):
     def layout(self) -> Layout:
         """The columns of the runs."""
         shape = self.shape
-        values = parse_schema(shape.state)
+        # State with sub-keys may have no values.
+        values, subkeys = (
+            parse_schema(text) if text else pa.schema([]) for text in (shape.state, shape.subkeys)
+        )
         return Layout(
             parse_schema(shape.keys),
             values,
-            parse_schema(shape.subkeys) if shape.subkeys else pa.schema([]),
+            subkeys,
             shape.expires,
             blobs=may_be_large(values),
+            dues=shape.dues,
         )
 
     def schema(self) -> pa.Schema:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch.dataflow.graph import NamedNode, ProcessNode, StatefulNode, TimestampsNode
+from anabranch.dataflow.graph import JoinNode, NamedNode, ProcessNode, StatefulNode, TimestampsNode
 from anabranch.dataflow.handles import overrides
 from anabranch.dataflow.timestamps import inputs_before, timed_inputs
 from anabranch.dataflow.types.typed import Typed
+from anabranch.operators.joins.build import build_join
 from anabranch.protocol.time_graph import GraphOperator, TimeGraph
 
 
@@ -21,7 +22,9 @@ def time_graph(typed: Typed) -> TimeGraph:
     return TimeGraph(
         timed_inputs(graph),
         tuple(
-            GraphOperator(node.name, _region(typed, node), inputs_before(graph, node.id))
+            GraphOperator(
+                node.name, _region(typed, node), inputs_before(graph, node.id), _lag_us(typed, node)
+            )
             for node in graph.stateful()
         ),
     )
@@ -29,6 +32,11 @@ def time_graph(typed: Typed) -> TimeGraph:
 
 def _handles_end(node: StatefulNode) -> bool:
     return isinstance(node, ProcessNode) and overrides(node.process, "on_end")
+
+
+def _lag_us(typed: Typed, node: StatefulNode) -> int:
+    """How far an operator's output may be behind its frontier: by how long it waits for rows."""
+    return build_join(typed, node).lag_us if isinstance(node, JoinNode) else 0
 
 
 def _region(typed: Typed, node: StatefulNode) -> str:

@@ -88,22 +88,22 @@ class Cuts:
         conditions = [f"{TIME} < {END_OF_TIME}"]
         if guarded:
             conditions.append(f"{TO} = {edge.id}")
-        if assignment.seen_by is not SeenBy.PARTITION:
+        count = self._partitions.get(assignment.source, 1)
+        if assignment.seen_by is not SeenBy.PARTITION or count > MOST_PARTITIONS:
             return (Latest(assignment.input, None, _latest_text(conditions)),)
-        count = min(self._partitions.get(assignment.source, 1), MOST_PARTITIONS)
         return tuple(
             Latest(
                 assignment.input,
                 number,
-                _latest_text([*conditions, f"{partition_text()} = {number}"]),
+                _latest_text([*conditions, f"({partition_text()}) = {number}"]),
             )
             for number in range(count)
         )
 
 
 def partition_text() -> str:
-    """SQL for the partition of a row that Python read, from its order; the last ones are one."""
-    return f"least({order_names(0)[0]} & {(1 << SOURCE_SHIFT) - 1}, {MOST_PARTITIONS - 1})"
+    """SQL for the partition of a row that Python read, from its order."""
+    return f"{order_names(0)[0]} & {(1 << SOURCE_SHIFT) - 1}"
 
 
 def time_text(assignment: TimeAssignment, columns: Sequence[str]) -> str:
@@ -111,8 +111,8 @@ def time_text(assignment: TimeAssignment, columns: Sequence[str]) -> str:
     node = assignment.node
     if node.column is None:
         return CLOCK
-    column = quote(node.column)
-    time = f"unix_micros(cast({column} as timestamp))"
+    column = TIME if assignment.told else quote(node.column)
+    time = TIME if assignment.told else f"unix_micros(cast({column} as timestamp))"
     bound = f"{END_OF_TIME - 1}"
     if node.ahead_us is not None:
         bound = f"least({CLOCK} + {node.ahead_us}, {bound})"

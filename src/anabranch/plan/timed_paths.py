@@ -16,7 +16,7 @@ from anabranch.dataflow.graph import (
     UntimedNode,
 )
 from anabranch.dataflow.timestamps import InputKey, input_names
-from anabranch.dataflow.types.row_type import RowType
+from anabranch.dataflow.types.row_type import Column, RowType
 from anabranch.dataflow.types.typed import Typed
 from anabranch.plan.paths import PathNode, RowPath, RowPaths
 from anabranch.plan.physical import (
@@ -27,7 +27,7 @@ from anabranch.plan.physical import (
     UnionBranch,
     UntimedRows,
 )
-from anabranch.protocol.sources import PythonSource, read_by_spark
+from anabranch.protocol.sources import OWN_TIME, PythonSource, read_by_spark
 
 MOST_PARTITIONS = 64
 """Spark sees the times of so many partitions apart: each costs something for every row."""
@@ -104,7 +104,14 @@ class TimedPaths:
     def _assignment(self, path: RowPath, place: int, node: TimestampsNode) -> TimeAssignment:
         source = self._source(path.producer)
         name = self._names[InputKey(node.id, source.id)]
-        return TimeAssignment(node, name, source.name, self._seen_by(path, place, node, source))
+        seen_by = self._seen_by(path, place, node, source)
+        told = node.column == OWN_TIME and self._own(node, source) is None
+        return TimeAssignment(node, name, source.name, seen_by, told)
+
+    def _own(self, node: TimestampsNode, source: SourceNode) -> Column | None:
+        """The source's own column with the times."""
+        row = RowType.of(self.typed.schema(source.id))
+        return None if node.column is None else row.find(node.column)
 
     def _source(self, producer: int) -> SourceNode:
         """The one source of a producer's rows, before any distribution."""
@@ -119,11 +126,10 @@ class TimedPaths:
         producer = self.paths.nodes[path.producer]
         if read_by_spark(source.source) or isinstance(producer, TransformNode):
             return SeenBy.SOURCE
-        own = RowType.of(self.typed.schema(source.id))
-        its_own = node.column is None or own.find(node.column) is not None
-        if producer is source and its_own and all(map(_keeps_rows, path.chain[:place])):
+        known = node.column in (None, OWN_TIME) or self._own(node, source) is not None
+        if producer is source and known and all(map(_keeps_rows, path.chain[:place])):
             return SeenBy.READER
-        # The number may grow. Who sees the times must not change with it: see ``partition_text``.
+        # If more come later, the times are known of the source as a whole from then on.
         if isinstance(source.source, PythonSource) and source.source.partitions <= MOST_PARTITIONS:
             return SeenBy.PARTITION
         return SeenBy.SOURCE

@@ -64,7 +64,7 @@ def inflow(
         parts = _file_order(physical, edge, order)
     else:
         rows = f"(select * from {table} where {FROM} = {producer_mark(edge.producer)})"
-    if edge.assignment is not None:
+    if edge.assignment is not None and not edge.assignment.told:
         rows = f"(select *, {null_time(TIME)} from {rows})"
     times = [name for name, is_there in ((TIME, edge.timed), (FIRED, edge.fired)) if is_there]
     cuts, kept = Cuts(crossing.partitions), [*order, *times, *partition_columns([edge], order)]

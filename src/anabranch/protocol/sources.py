@@ -19,6 +19,9 @@ from anabranch.records.slices import Slice, SourceSlice
 POSITION = "_position"
 """The column in which a batch of a Python source may hold the positions of its rows."""
 
+OWN_TIME = "_time"
+"""The column in which a batch of a Python source holds the times of its rows, if it tells them."""
+
 SliceT_contra = TypeVar("SliceT_contra", bound=SourceSlice, contravariant=True)
 
 
@@ -169,6 +172,11 @@ def blocks(source: Source) -> bool:
     return bool(getattr(source, "blocking", False))
 
 
+def tells_times(source: Source) -> bool:
+    """Whether it tells the event times of its rows beside them, as a log does that has its own."""
+    return bool(getattr(source, "tells_times", False))
+
+
 class SparkRead(Source, Protocol):
     """A source whose slices Spark reads, as files."""
 
@@ -193,6 +201,7 @@ class PythonSource(Source, Protocol[SliceT_contra]):
         """Read a slice: batches with the schema's columns, in order of position.
 
         Rows are numbered from ``slice.first`` on, unless a batch has a column ``_position`` of
-        ascending integers, possibly with gaps. If ``slice.rows`` is set, there are that many.
+        ascending integers, possibly with gaps. If ``slice.rows`` is set, there are that many. With
+        ``tells_times``, each batch has a column ``_time``: timestamps in microseconds, none NULL.
         Deterministic: the same slice gives the same rows in any process, any number of times.
         """

@@ -31,7 +31,8 @@ class OperatorShape(msgspec.Struct, frozen=True):
     """The fixed properties of a state, with schemas as DDL. They must not change while it exists.
 
     ``operator`` names the state: an operator, or a handle of one. ``packed`` names the state
-    columns that hold MessagePack, which readers show as JSON.
+    columns that hold MessagePack, which readers show as JSON. With ``dues`` rows can be found by
+    when they expire.
     """
 
     operator: str
@@ -42,14 +43,19 @@ class OperatorShape(msgspec.Struct, frozen=True):
     subkeys: str = ""
     expires: bool = False
     packed: tuple[str, ...] = ()
+    dues: bool = False
 
 
 class OperatorState(msgspec.Struct, frozen=True):
-    """An operator's state after a step: its runs, newest first, and its live keys by bin."""
+    """An operator's state after a step: its runs, newest first, and its live keys by bin.
+
+    ``frontier`` is what its rows expire by, in microseconds; None for the step's clock.
+    """
 
     shape: OperatorShape
     runs: RunList
     live: tuple[int, ...]
+    frontier: int | None = None
 
     @property
     def operator(self) -> str:

@@ -121,6 +121,12 @@ class Plan(msgspec.Struct, frozen=True):
                 return each.workers[partition % len(each.workers)]
         return partition % max(self.unkeyed_workers, 1)
 
+    def partitions(self, source: str) -> int:
+        """How many partitions a source has: those that are assigned, and those that it reads."""
+        placed = [len(each.workers) for each in self.placement if each.region == source]
+        slices = (part for given in self.inputs if given.source == source for part in given.slices)
+        return max([1, *placed, *((part.partition or 0) + 1 for part in slices)])
+
     def assignment(self, region: str) -> Assignment:
         """The assignment of a region."""
         return next(each for each in self.placement if each.region == region)

@@ -21,6 +21,10 @@ NEVER = np.iinfo(np.int64).max
 """The due time of a row that never falls due."""
 
 
+FAN = 8
+"""How many rows of a bin a search looks at in a round."""
+
+
 def with_due_order(layout: Layout, rows: pa.RecordBatch, offsets: Index) -> pa.RecordBatch:
     """The rows with their due order; ``offsets`` is where each bin begins among them."""
     times = _times(rows.column(layout.expiry_column))
@@ -39,19 +43,34 @@ class DueIndex:
     rows: SortedRows
     edges: Index
 
-    def places_after(self, time: int, chosen: Mask) -> Index:
+    def places_after(self, time: int, chosen: Mask, begin: Index | None = None) -> Index:
         """Where in the due order of each bin the rows begin that fall due after a time.
 
-        A binary search in all chosen bins at the same time. For the others: where the bin begins.
+        A search in all chosen bins at the same time. For the others: where the bin begins. With
+        ``begin``, the places for an earlier time, it takes few rounds if few rows lie between.
         """
-        low = self.edges[:-1].copy()
+        low = self.edges[:-1].copy() if begin is None else begin.copy()
         high = np.where(chosen, self.edges[1:], low)
+        if begin is not None:
+            self._gallop(time, low, high)
         while len(open_ := np.flatnonzero(low < high)):
-            middle = (low[open_] + high[open_]) // 2
-            past = self.times(middle, open_) <= time
-            low[open_[past]] = middle[past] + 1
-            high[open_[~past]] = middle[~past]
+            probes = low[open_, None] + (high - low)[open_, None] * np.arange(FAN) // FAN
+            times = self._times_at(probes.ravel(), np.repeat(open_, FAN)).reshape(probes.shape)
+            past = (times <= time).sum(axis=1)
+            some, rest = np.flatnonzero(past), np.flatnonzero(past < FAN)
+            low[open_[some]] = probes[some, past[some] - 1] + 1
+            high[open_[rest]] = probes[rest, past[rest]]
         return low
+
+    def _gallop(self, time: int, low: Index, high: Index) -> None:
+        """Bring ``low`` and ``high`` closer to what is sought, from ``low`` on in growing steps."""
+        open_, step = np.flatnonzero(low < high), FAN
+        while len(open_):
+            probes = np.minimum(low[open_] + step, high[open_]) - 1
+            past = self._times_at(probes, open_) <= time
+            low[open_[past]] = probes[past] + 1
+            high[open_[~past]] = probes[~past]
+            open_, step = open_[past & (probes + 1 < high[open_])], step * FAN
 
     def positions(self, places: Index, bins: Index) -> Index:
         """The positions of the rows at these places in the due orders of their bins.
@@ -66,10 +85,15 @@ class DueIndex:
         """When the rows at these places fall due; ``NEVER`` at the end of a bin."""
         inside = places < self.edges[1:][bins]
         times = np.full(len(places), NEVER, dtype=np.int64)
-        # One place a bin, and the bins ascend: so do the positions.
-        positions = self.positions(places[inside], bins[inside])
-        found = self.rows.take(positions, [self.layout.expiry_column]).column(0)
-        times[inside] = _times(found)
+        times[inside] = self._times_at(places[inside], bins[inside])
+        return times
+
+    def _times_at(self, places: Index, bins: Index) -> Index:
+        positions = self.positions(places, bins)
+        order = np.argsort(positions)
+        found = self.rows.take(positions[order], [self.layout.expiry_column]).column(0)
+        times = np.empty(len(places), dtype=np.int64)
+        times[order] = _times(found)
         return times
 
 

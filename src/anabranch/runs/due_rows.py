@@ -35,10 +35,10 @@ class DueRows:
 
         Some bins at a time, with about ``most`` rows, but at least one bin.
         """
-        spans = [
-            (index.places_after(since, chosen), index.places_after(until, chosen))
-            for index, chosen in zip(self._indexes, self._listed, strict=True)
-        ]
+        spans = []
+        for index, chosen in zip(self._indexes, self._listed, strict=True):
+            first = index.places_after(since, chosen)
+            spans.append((first, index.places_after(until, chosen, first)))
         counts = sum((last - first for first, last in spans), start=np.zeros(1, dtype=np.int64))
         for bins in _shares(counts, most):
             parts = []

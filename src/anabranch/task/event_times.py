@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.errors import MissingTime
+from anabranch.errors import MissingTime, ReadFailed
 from anabranch.messages import ReadTime
 from anabranch.operators.error_text import short
 from anabranch.operators.order.row_order import Int64s
 from anabranch.plan.physical import TimeAssignment
+from anabranch.protocol.sources import OWN_TIME
 from anabranch.records.times import EARLIEST, END_OF_TIME, TOO_FAR
 from anabranch.runs.keys import one_chunk
 
@@ -44,11 +45,30 @@ def row_times(assignment: TimeAssignment, rows: Table, clock_us: int) -> Int64s:
         place = pc.index(pc.is_null(times), True).as_py()
         row = rows.slice(place, 1).to_pylist()[0]
         raise missing_time(assignment.source, node.column, short(row))
-    found: Int64s = times.to_numpy()
-    last = END_OF_TIME - 1
-    if node.ahead_us is not None:
-        last = min(last, clock_us + node.ahead_us)
-    return np.where(found > last, TOO_FAR, np.maximum(found, EARLIEST))
+    return bounded_times(assignment, times.to_numpy(), clock_us)
+
+
+def bounded_times(assignment: TimeAssignment, times: Int64s, clock_us: int) -> Int64s:
+    """The times, those too far ahead of the clock replaced by ``TOO_FAR``."""
+    last, ahead = END_OF_TIME - 1, assignment.node.ahead_us
+    if ahead is not None:
+        last = min(last, clock_us + ahead)
+    return np.where(times > last, TOO_FAR, np.maximum(times, EARLIEST))
+
+
+def told_times(source: str, rows: Table) -> Int64s:
+    """The times that a source tells beside its rows; ``ReadFailed`` if it does not."""
+    if OWN_TIME in rows.schema.names:
+        column = one_chunk(rows.column(OWN_TIME))
+        is_time = pa.types.is_timestamp(column.type) and column.type.unit == "us"
+        if is_time and not column.null_count:
+            times: Int64s = column.cast(pa.int64()).to_numpy()
+            return times
+    raise ReadFailed(
+        f"Source {source!r} does not tell the time of every row",
+        do=f"Let each of its batches have a column {OWN_TIME} of timestamps in microseconds, none "
+        "of them NULL.",
+    )
 
 
 def has_time(assignment: TimeAssignment, rows: Table) -> pa.ChunkedArray | pa.Array:
@@ -67,13 +87,22 @@ class LatestTimes:
         self._clock_us = clock_us
         self._latest: dict[tuple[str, int | None], int] = {}
 
+    @property
+    def told(self) -> bool:
+        """Whether the source tells times beside its rows, and somebody uses them."""
+        return any(each.told for each in self._assignments)
+
     def see(self, rows: Table, partition: int | None) -> None:
         """Take note of rows of a partition. Rows too far ahead do not count."""
         for assignment in self._assignments:
             timed = rows
             if assignment.node.on_error == "dead-letter":
                 timed = rows.filter(has_time(assignment, rows))
-            times = row_times(assignment, timed, self._clock_us)
+            if assignment.told:
+                told = told_times(assignment.source, rows)
+                times = bounded_times(assignment, told, self._clock_us)
+            else:
+                times = row_times(assignment, timed, self._clock_us)
             times = times[times < END_OF_TIME]
             if len(times):
                 key, latest = (assignment.input, partition), int(times.max())

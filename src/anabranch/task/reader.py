@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.errors import ReadFailed
-from anabranch.protocol.sources import POSITION
+from anabranch.protocol.sources import OWN_TIME, POSITION
 
 Positions = npt.NDArray[np.int64]
 
@@ -19,12 +19,15 @@ def with_positions(
 ) -> Iterator[tuple[pa.RecordBatch, Positions]]:
     """Batches with the schema's columns, and where their rows stand: as they say, or counted.
 
-    Raises ``ReadFailed`` for positions that do not ascend from ``first`` on, or reach ``past``.
+    Times that the source tells beside them stay in a last column, ``OWN_TIME``. Raises
+    ``ReadFailed`` for positions that do not ascend from ``first`` on, or reach ``past``.
     """
     following = first
     for batch in batches:
         if POSITION in batch.schema.names and POSITION not in schema.names:
-            positions, rows = _own_positions(batch.column(POSITION)), batch.select(schema.names)
+            own = [OWN_TIME] if has_own_times(batch, schema) else []
+            positions = _own_positions(batch.column(POSITION))
+            rows = batch.select([*schema.names, *own])
         else:
             positions = np.arange(following, following + batch.num_rows, dtype=np.int64)
             rows = batch
@@ -45,3 +48,13 @@ def _own_positions(column: pa.Array) -> Positions:
         raise ReadFailed(f"Column {POSITION!r} has to be integers without NULLs: {column.type}")
     found: Positions = column.to_numpy(zero_copy_only=False).astype(np.int64)
     return found
+
+
+def has_own_times(batch: pa.RecordBatch, schema: pa.Schema) -> bool:
+    """Whether a batch has times beside the schema's columns."""
+    return OWN_TIME in batch.schema.names and OWN_TIME not in schema.names
+
+
+def without_own_times(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the schema's columns alone."""
+    return batch.select(schema.names) if has_own_times(batch, schema) else batch

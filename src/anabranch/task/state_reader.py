@@ -58,7 +58,8 @@ class Snapshot:
         for state in self.states:
             if state.operator == operator:
                 workers = self.workers.get(state.shape.region, (0,) * self.bins)
-                return StateView(state.shape, state.runs, workers, self.clock_ns)
+                expires_at = self.clock_ns if state.frontier is None else state.frontier
+                return StateView(state.shape, state.runs, workers, expires_at)
         known = ", ".join(sorted(self.operators)) or "none"
         raise UnknownOperator(
             f"There is no stateful operator {operator!r}", do=f"There are: {known}."
@@ -90,7 +91,7 @@ def read_view(view: StateView, store: Path, bins: BinSet) -> Iterator[pa.RecordB
 def read_table(view: StateView, store: Path) -> pa.Table:
     """An operator's whole state: key columns, then state columns, named as in queries."""
     every = BinSet.every(view.bins)
-    tables = [_state(view, store, BinSet()).scan(view.clock_ns), *_scanned(view, store, every)]
+    tables = [_state(view, store, BinSet()).scan(view.expires_at), *_scanned(view, store, every)]
     rows = pa.concat_tables(tables)
     stored = [name for name in rows.schema.names if is_user_column(name)]
     return rows.select(stored).rename_columns(view.names(stored)[: len(stored)])
@@ -101,7 +102,7 @@ def _scanned(view: StateView, store: Path, bins: BinSet) -> Iterator[pa.Table]:
     try:
         sizes = _state(view, store, bins).bytes_per_bin()
         for part in _parts(bins, sizes.tolist()):
-            yield _state(view, store, part).scan(view.clock_ns)
+            yield _state(view, store, part).scan(view.expires_at)
     except MissingRun as error:
         raise _expired(view.operator, error, store) from error
 

@@ -71,10 +71,11 @@ def shares_of_keys(live: Index) -> Iterator[BinSet]:
             first, held = last, 0
 
 
-def all_keys(states: Sequence[RegionState], now_ns: int, bins: BinSet) -> Groups | None:
-    """The keys with an entry in any of the states; None if there are none."""
-    names = states[0].layout.keys.names
-    table = pa.concat_tables([state.keys(now_ns, bins) for state in states]).combine_chunks()
+def all_keys(states: Sequence[tuple[RegionState, int]], bins: BinSet) -> Groups | None:
+    """The keys with an entry in any of the states, each at its clock; None if there are none."""
+    names = states[0][0].layout.keys.names
+    tables = [state.keys(clock, bins) for state, clock in states]
+    table = pa.concat_tables(tables).combine_chunks()
     if not table.num_rows:
         return None
     (batch,) = table.to_batches()

@@ -30,6 +30,14 @@ class TaskTimes:
             self.seconds[what] += time.perf_counter() - started
 
     @contextmanager
+    def operating(self) -> Iterator[None]:
+        """Time the work of an operator, with its look-ups apart."""
+        before = self.seconds[LOOKUP]
+        with self.spent("operator"):
+            yield
+        self.seconds["operator"] -= self.seconds[LOOKUP] - before
+
+    @contextmanager
     def moving(self, what: str, home: WorkerHome) -> Iterator[None]:
         """Time the use of a home, with fixed costs apart.
 

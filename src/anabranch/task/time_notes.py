@@ -11,12 +11,15 @@ import pyarrow as pa
 from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import AggregateNode
 from anabranch.dataflow.types.typed import Typed
-from anabranch.messages import Advance, LateRows, Message, PendingTimes
+from anabranch.messages import Advance, LateRows, Message, OverdueTimers, PendingTimes
 from anabranch.operators.aggregate import late_values
 from anabranch.operators.rows import Rows
 from anabranch.operators.timed import FrontierMove, TimedOperator
+from anabranch.records.times import EARLIEST
 from anabranch.runs.due import NEVER
 from anabranch.runs.keys import Index
+
+_NO_FRONTIER = FrontierMove(EARLIEST, EARLIEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,17 @@ class TimeNotes:
     pending: list[PendingTimes] = field(default_factory=list)
     wakes: list[PendingTimes] = field(default_factory=list)
     late: list[LateRows] = field(default_factory=list)
+    overdue: list[OverdueTimers] = field(default_factory=list)
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> TimeNotes:
         """The notes of a task that got these messages."""
         moves = (m for m in messages if isinstance(m, Advance))
         return cls({move.operator: FrontierMove(move.since, move.until) for move in moves})
+
+    def frontier(self, operator: str) -> FrontierMove:
+        """An operator's frontier; one that never moves if the dataflow has no event times."""
+        return self.frontiers.get(operator, _NO_FRONTIER)
 
     def note_pending(self, operator: TimedOperator, states: Iterable[DueState]) -> None:
         """Note what falls due later, by event time and by the step's clock."""
@@ -60,6 +68,17 @@ class TimeNotes:
                 by_clock.append(times)
         self.pending += _earliest(operator.name, by_event)
         self.wakes += _earliest(operator.name, by_clock)
+
+    def note_overdue(self, operator: str, bins: Index, all_bins: int, now_ns: int) -> DueState:
+        """Count timers that were due when they were set; they wait for a step, as of now.
+
+        ``bins`` are those of their keys.
+        """
+        if len(bins):
+            self.overdue.append(OverdueTimers(operator, len(bins)))
+        dues = np.full(all_bins, NEVER, dtype=np.int64)
+        dues[bins] = now_ns
+        return DueState(operator, "step", now_ns, dues)
 
     def note_late(
         self, typed: Typed, node_id: int, operator: str, late: Rows | None

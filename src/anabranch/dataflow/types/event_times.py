@@ -27,6 +27,7 @@ from anabranch.dataflow.types.row_type import Column, RowType
 from anabranch.dataflow.types.schema import type_text
 from anabranch.dataflow.types.typed import TypedNode
 from anabranch.dataflow.validation import Validation
+from anabranch.protocol.sources import OWN_TIME, read_by_spark, tells_times
 
 _ASSIGN = 'Call .assign_timestamps("column") on the source, before the first distribution.'
 
@@ -37,7 +38,7 @@ def type_timestamps(
     """Type an ``assign_timestamps``: the same rows, with event times; or those without, apart."""
     if isinstance(node, UntimedNode):
         return TypedNode(node, RowType.of(DEAD_LETTER_SCHEMA))
-    walk.report(node, [*_place_findings(walk, node, after), _column_finding(node, after.row)])
+    walk.report(node, [*_place_findings(walk, node, after), _time_finding(walk, node, after.row)])
     return replace(after, timed=True)
 
 
@@ -97,16 +98,32 @@ def _place_findings(walk: Validation, node: TimestampsNode, after: TypedNode) ->
     return []
 
 
-def _column_finding(node: TimestampsNode, row: RowType) -> Finding | None:
+def _time_finding(walk: Validation, node: TimestampsNode, row: RowType) -> Finding | None:
+    """What is wrong with where times are taken from."""
     if node.column is None:
         return None
     found = row.find(node.column)
-    if found is None and row.open:
+    if found is not None:
+        return _type_finding(found)
+    if node.column == OWN_TIME:
+        return _told_finding(node, walk.graph.node(node.inputs[0]))
+    if row.open:
         return None
-    if found is None:
-        what = f'there is no column "{node.column}"'
-        return Finding(what, choose_among(node.column, row.names))
-    return _type_finding(found)
+    return Finding(f'there is no column "{node.column}"', choose_among(node.column, row.names))
+
+
+def _told_finding(node: TimestampsNode, before: GraphNode) -> Finding | None:
+    """Why times cannot be those that a source tells beside its rows."""
+    if not isinstance(before, SourceNode):
+        what = f'there is no column "{OWN_TIME}", and only a source tells times beside its rows'
+        return Finding(what, "Call .assign_timestamps on the source itself.")
+    if read_by_spark(before.source) or not tells_times(before.source):
+        what = f'there is no column "{OWN_TIME}", and the source tells no times beside its rows'
+        return Finding(what, "Name a column with times, or use ARRIVAL.")
+    if node.on_error != "fail":
+        what = "the source tells a time for every row, so none becomes a dead letter"
+        return Finding(what, "Leave out on_error.")
+    return None
 
 
 def _type_finding(column: Column) -> Finding | None:

@@ -16,7 +16,7 @@ from anabranch.dataflow.aggregates.rules import (
     refuse_collated,
     result_type,
 )
-from anabranch.dataflow.durations import ttl_ns
+from anabranch.dataflow.durations import clock_error, ttl_ns
 from anabranch.dataflow.findings import Finding, from_error
 from anabranch.dataflow.functions import (
     STATEFUL_BATCHES_SIGNATURE,
@@ -25,28 +25,39 @@ from anabranch.dataflow.functions import (
 )
 from anabranch.dataflow.graph import (
     AggregateNode,
+    ApplyNode,
+    AsOfJoinNode,
+    DedupNode,
     GraphNode,
+    JoinNode,
+    LatestJoinNode,
     LocalNode,
+    NamedNode,
     ProcessNode,
     StatefulBatchesNode,
     StatefulMapNode,
     StatefulNode,
+    TopNode,
     label,
 )
-from anabranch.dataflow.handles import MapState, handles_of, overrides
+from anabranch.dataflow.handles import MapState, handles_of, overrides, timer_state
 from anabranch.dataflow.naming import FORGET, KEY, ORD, name_finding
 from anabranch.dataflow.order_by import order_findings
 from anabranch.dataflow.types.event_times import untimed_finding
+from anabranch.dataflow.types.join_type import join_states, length_findings, type_join
 from anabranch.dataflow.types.keys import key_findings
 from anabranch.dataflow.types.row_type import UNKNOWN_ROW, Column, RowType
+from anabranch.dataflow.types.state_times import time_findings
 from anabranch.dataflow.types.typed import TypedAggregate, TypedHandle, TypedNode
+from anabranch.dataflow.types.window_types import (
+    WINDOW_COLUMNS,
+    aggregate_findings,
+    type_apply,
+    type_top,
+)
 from anabranch.dataflow.validation import Validation, new_row, output_row, read_schema
-from anabranch.dataflow.windows import WINDOW_END, WINDOW_START, SessionWindow
 from anabranch.errors import InvalidAggregate
 
-WINDOW_COLUMNS = tuple(
-    Column(name, pa.field(name, pa.timestamp("us", "UTC"))) for name in (WINDOW_START, WINDOW_END)
-)
 _SAVE = "Add load and save: handles move with their keys by themselves."
 
 
@@ -59,10 +70,20 @@ def type_stateful(walk: Validation, node: StatefulNode, before: TypedNode) -> Ty
     match node:
         case AggregateNode():
             after = _aggregate(walk, node, after)
+        case TopNode():
+            after = type_top(walk, node, after)
+        case ApplyNode():
+            after = type_apply(walk, node, after)
         case StatefulMapNode() | StatefulBatchesNode():
             after = _with_function(walk, node, after)
         case ProcessNode():
             after = _process(walk, node, after)
+        case JoinNode() | AsOfJoinNode() | LatestJoinNode():
+            after = type_join(walk, node, after)
+            _check_states(walk, node, join_states(node))
+        case DedupNode():
+            walk.report(node, [untimed_finding(walk, node), *length_findings(node.within_us)])
+    walk.report(node, time_findings(walk, node, after))
     finding = None if after.ordered else _order_finding(node, after)
     walk.report(node, [finding])
     # Operators behind it lack the same order: report it once.
@@ -127,7 +148,8 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     if not node.columns:
         walk.report(node, [Finding("it aggregates nothing", 'Name columns, e.g. n="count(*)".')])
     key = UNKNOWN_ROW if after.key is None else after.key
-    walk.report(node, _window_findings(walk, node))
+    if node.window is not None:
+        walk.report(node, aggregate_findings(walk, node))
     aggregates = [
         aggregate
         for name, text in node.columns
@@ -135,7 +157,9 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     ]
     names = [name for name, _ in node.columns]
     found = {aggregate.name: aggregate.field for aggregate in aggregates}
-    window = WINDOW_COLUMNS if node.window is not None else ()
+    window: tuple[Column, ...] = ()
+    if node.window is not None:
+        window = tuple(column for column in WINDOW_COLUMNS if key.find(column.name) is None)
     given = RowType((*key.columns, *window), open=key.open)
     clashing = [name for name in names if given.find(name) is not None]
     for name in clashing:
@@ -145,22 +169,6 @@ def _aggregate(walk: Validation, node: AggregateNode, after: TypedNode) -> Typed
     columns = [Column(name, found.get(name)) for name in names if name not in clashing]
     row = new_row(walk, node, [*given.columns, *columns], given, open=key.open)
     return replace(after, row=row, aggregates=tuple(aggregates))
-
-
-def _window_findings(walk: Validation, node: AggregateNode) -> list[Finding | None]:
-    """What is wrong with a window; nothing if there is none."""
-    if node.window is None:
-        return []
-    findings = [untimed_finding(walk, node)]
-    key = walk.typed[node.inputs[0]].key
-    for column in WINDOW_COLUMNS:
-        if key is not None and key.find(column.name) is not None:
-            what = f'the key has a column "{column.name}", which the output gets too'
-            findings.append(Finding(what, 'Name it otherwise, e.g. key_distribute("r", w="…").'))
-    if isinstance(node.window, SessionWindow) and node.emit == "changes":
-        what = "sessions cannot emit changes: those that merge would have to be taken back"
-        findings.append(Finding(what, 'Use emit="final", or a tumbling window.'))
-    return findings
 
 
 def _aggregate_column(
@@ -224,12 +232,18 @@ def _process(walk: Validation, node: ProcessNode, after: TypedNode) -> TypedNode
             findings += [_struct_finding(attribute, field) for field in subkey or ()]
         try:
             ttl = ttl_ns(handle.ttl)
+            misfit = clock_error(handle.clock, ttl)
+            if misfit is not None:
+                findings.append(Finding(f"{attribute}: {misfit}", "Correct its clock."))
         except (TypeError, ValueError) as error:
             findings.append(Finding(f"{attribute}: {error}", "Correct its ttl."))
             ttl = None
         walk.report(node, findings)
-        handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl))
-    _check_states(walk, node, handles)
+        handles.append(TypedHandle(attribute, type(handle), typed, subkey, ttl, handle.clock))
+    names = [handle.state_of(node.name) for handle in handles]
+    if overrides(node.process, "on_notify"):
+        names += [timer_state(node.name, "event"), timer_state(node.name, "step")]
+    _check_states(walk, node, names)
     name, has = node.process.__qualname__, partial(overrides, node.process)
     saves = has("save")
     for wrong, what, do in (
@@ -257,10 +271,9 @@ def _struct_finding(attribute: str, field: pa.Field) -> Finding | None:
     )
 
 
-def _check_states(walk: Validation, node: ProcessNode, handles: Iterable[TypedHandle]) -> None:
-    """Report a handle whose state has the name of another operator or handle."""
-    for handle in handles:
-        name = handle.state_of(node.name)
+def _check_states(walk: Validation, node: NamedNode, names: Iterable[str]) -> None:
+    """Report a state that has the name of another operator or state."""
+    for name in names:
         earlier = walk.names.setdefault(name.lower(), node)
         if earlier is not node:
             other = label(walk.graph, earlier)

@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from anabranch.dataflow.aggregates.value import AggregateCall
+from anabranch.dataflow.durations import Clock
 from anabranch.dataflow.graph import Graph, GraphNode
 from anabranch.dataflow.types.row_type import RowType
 
@@ -35,6 +36,7 @@ class TypedHandle(msgspec.Struct, frozen=True):
     value: pa.Schema | None
     subkey: pa.Schema | None
     ttl_ns: int | None
+    clock: Clock = "step"
 
     def state_of(self, operator: str) -> str:
         """The name of its state on disk and in queries."""

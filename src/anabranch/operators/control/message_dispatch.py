@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -20,17 +20,9 @@ from anabranch.messages import (
     ScaleDown,
     ScaleUp,
 )
-from anabranch.operators.dead_letter import RowFailure
-from anabranch.operators.order.row_order import Int64s
-from anabranch.operators.process import METHODS, ProcessCalls, ProcessOperator
-from anabranch.operators.rows import (
-    KeyedEntries,
-    Rows,
-    StateChanges,
-    concat_batches,
-    group_rows,
-    named_tuples,
-)
+from anabranch.operators.process import METHODS, ProcessOperator
+from anabranch.operators.rows import named_tuples
+from anabranch.operators.timers.process_work import ProcessWork
 from anabranch.records.bins import BinSet, bin_of
 from anabranch.runs.rows import Groups, group_keys
 
@@ -38,29 +30,15 @@ from anabranch.runs.rows import Groups, group_keys
 class ProcessStep:
     """One operator in one step: messages before the data, the data, messages after it.
 
-    It knows only the keys of the step and others that have state: those of bins that arrive or
-    leave, and, where the input ends with this step, all of them.
+    It knows only the keys of its ``work``: those of the step and of bins that arrive or leave.
     """
 
-    def __init__(
-        self,
-        operator: ProcessOperator,
-        rows: Rows | None,
-        others: Groups | None,
-        states: Mapping[str, KeyedEntries],
-        keys: pa.Schema,
-        bins: int,
-        dead: list[RowFailure] | None,
-    ) -> None:
+    def __init__(self, operator: ProcessOperator, work: ProcessWork, bins: int) -> None:
         self._operator = operator
-        self._rows = rows
-        self._grouped = None if rows is None or not len(rows) else group_rows(rows)
-        own = None if self._grouped is None else self._grouped.groups
-        known = [groups for groups in (own, others) if groups is not None]
-        self._groups, self._own = _union(known or [_no_keys(keys)], own)
-        self._bins = bin_of(self._groups.hashes, bins)
-        self._calls = ProcessCalls(operator, self._groups, states, dead)
-        self._keys = list(named_tuples("Key", self._groups.keys))
+        self.work = work
+        self._calls = work.calls
+        self._bins = bin_of(work.groups.hashes, bins)
+        self._keys = list(named_tuples("Key", work.groups.keys))
         self._taken: set[int] = set()
         self.registered: set[Hashable] = set()
 
@@ -69,24 +47,11 @@ class ProcessStep:
         """Key → place, built on first use: not every key is hashable."""
         return {key: place for place, key in enumerate(self._keys)}
 
-    def run(self, digits: int, *, ends: bool) -> Rows | None:
-        """Call the class for its rows, then for the end of the input; return the output."""
-        output: list[Rows] = []
-        if self._grouped is not None and self._rows is not None:
-            output.append(self._calls.call_on_rows(self._rows, self._grouped, self._own))
-        if ends and len(self._groups):
-            output.append(self._calls.call_on_end(digits, self._own))
-        return concat_batches(output) if output else None
-
     def handle(self, message: Message) -> int:
         """Call the method for a message that has one; return how many keys it concerned."""
         argument = self._argument(message)
-        self._calls.notify(METHODS[type(message)], argument)
+        self._calls.handle(METHODS[type(message)], argument)
         return argument.count if isinstance(argument, _KeyRegister | _Acquired | _Collected) else 0
-
-    def changes(self) -> dict[str, StateChanges]:
-        """The changes of each state."""
-        return self._calls.changes()
 
     def by_bin(self, region: str) -> Registered:
         """The registered keys whose bin is known, counted by bin."""
@@ -190,15 +155,6 @@ class _NewShares:
         return self._at.bin_of(key) in self._message.can_stay
 
 
-def _union(parts: list[Groups], own: Groups | None) -> tuple[Groups, Int64s]:
-    """The distinct keys of all parts, sorted, and the places of the step's own keys in them."""
-    if len(parts) == 1:
-        return parts[0], np.arange(len(parts[0]) if own is not None else 0)
-    hashes = np.concatenate([part.hashes for part in parts])
-    keys = pa.Table.from_batches([part.keys for part in parts])
-    union = group_keys(hashes, keys)
-    return union, union.group_of_row[: 0 if own is None else len(own)]
-
-
-def _no_keys(keys: pa.Schema) -> Groups:
+def no_keys(keys: pa.Schema) -> Groups:
+    """No keys of these columns."""
     return group_keys(np.empty(0, dtype=np.uint64), keys.empty_table())

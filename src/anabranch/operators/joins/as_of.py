@@ -58,7 +58,7 @@ class AsOfJoin(msgspec.Struct, frozen=True):
     @property
     def shapes(self) -> tuple[StateShape, ...]:
         """Its states: left rows that wait, and right rows that left rows may still match."""
-        kind = f"join_as_of(tolerance={self.tolerance_us}, {self.how})"
+        kind = f"{self.how} join_as_of, tolerance {self.tolerance_us}"
         return tuple(
             side_shape(self.name, side, self.columns, kind, dues=side is LEFT) for side in JoinSide
         )

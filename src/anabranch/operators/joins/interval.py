@@ -59,7 +59,7 @@ class IntervalJoin(msgspec.Struct, frozen=True):
     @property
     def shapes(self) -> tuple[StateShape, ...]:
         """Its states: the rows of each side, and which of an outer side have no match."""
-        kind = f"join(within={self.lower_us}..{self.upper_us}, {self.how})"
+        kind = f"{self.how} join within ({self.lower_us}, {self.upper_us})"
         held = (side_shape(self.name, side, self.columns, kind) for side in JoinSide)
         waiting = (
             StateShape(

@@ -26,9 +26,6 @@ from anabranch.runs.changes import KeyChanges
 from anabranch.runs.due import NEVER
 from anabranch.runs.rows import LookupResult
 
-NEWEST_TIME = "newest/time"
-"""The state column with the time of the newest right row."""
-
 
 class LatestJoin(msgspec.Struct, frozen=True):
     """The operator: of several right rows at one time, the last to come is the newest."""
@@ -45,11 +42,15 @@ class LatestJoin(msgspec.Struct, frozen=True):
     @property
     def shapes(self) -> tuple[StateShape, ...]:
         """Its state: the newest right row of each key, with its time."""
-        return (StateShape(self.name, f"join_latest({self.how})", self._values),)
+        return (StateShape(self.name, f"{self.how} join_latest", self._values),)
 
     @property
     def _values(self) -> pa.Schema:
-        return pa.schema([pa.field(NEWEST_TIME, pa.int64()), *self.columns.right])
+        """The state columns: the time of the newest right row, then its own."""
+        taken, name = {name.lower() for name in self.columns.right.names}, "newest_time"
+        while name in taken:
+            name += "_"
+        return pa.schema([pa.field(name, pa.int64()), *self.columns.right])
 
     def holds(self, state: str, dues: Int64s, frontier: int) -> Int64s:
         """Nothing: output is made of rows that come."""

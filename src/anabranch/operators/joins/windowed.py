@@ -35,6 +35,7 @@ from anabranch.operators.state_shape import StateShape
 from anabranch.operators.timed import FrontierMove, TimedEntries, TimedResult
 from anabranch.operators.timeline import expand_ranges
 from anabranch.operators.windows.panes import Panes
+from anabranch.operators.windows.window_state import windows_text
 from anabranch.runs.rows import Groups
 
 
@@ -54,8 +55,7 @@ class WindowJoin(msgspec.Struct, frozen=True):
     @property
     def shapes(self) -> tuple[StateShape, ...]:
         """Its states: the rows of each side."""
-        panes = self.windows
-        kind = f"join(window={panes.length}/{panes.every}+{panes.offset}, {self.how})"
+        kind = f"{self.how} join over {windows_text(self.windows)}"
         return tuple(
             side_shape(self.name, side, self.columns, kind, dues=True) for side in JoinSide
         )

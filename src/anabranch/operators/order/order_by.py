@@ -50,6 +50,12 @@ class Ordering(msgspec.Struct, frozen=True):
             columns.append(digits_of(ranks(columns, len(rows))))  # identical rows
         return replace(rows, order=RowOrder(tuple(columns)))
 
+    def undo(self, rows: Rows) -> Rows:
+        """The rows in the order that they had before; in none if that is unknown."""
+        if not self.keeps_order or rows.order is None:
+            return replace(rows, order=None)
+        return replace(rows, order=RowOrder(rows.order.columns[2 * len(self.columns) :]))
+
 
 def ordering_of(typed: Typed, node: StatefulNode) -> Ordering | None:
     """The order that an operator requests; None if it uses that of its rows."""

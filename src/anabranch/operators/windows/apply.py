@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from anabranch.dataflow.types.window_types import ROWS
 from anabranch.operators.order.row_order import Int64s
 from anabranch.operators.rows import Rows
 from anabranch.operators.state_shape import StateShape
@@ -24,9 +25,6 @@ from anabranch.operators.windows.sessions import SessionGap
 from anabranch.operators.windows.window_function import WindowFunction
 from anabranch.operators.windows.window_state import window_holds, window_shape, windows_text
 from anabranch.operators.windows.window_step import window_step
-
-ROWS = ".rows"
-"""What the name of the state with the rows ends with."""
 
 
 class WindowApply(msgspec.Struct, frozen=True):

@@ -30,8 +30,8 @@ from anabranch.spark.step.assembly import Assembly
 from anabranch.spark.step.rows import batches, pack_notes, pack_rows, reader_order
 from anabranch.spark.step.task import TaskSpec
 from anabranch.spark.worker_memory import freeze_long_lived
-from anabranch.task.event_times import LatestTimes
-from anabranch.task.reader import Positions, with_positions
+from anabranch.task.event_times import LatestTimes, told_times
+from anabranch.task.reader import Positions, with_positions, without_own_times
 
 _FILE = f"crc32(cast(_metadata.file_path as binary)) as {PREFIX}o0"
 _BLOCK = f"_metadata.file_block_start as {PREFIX}o1"
@@ -230,6 +230,7 @@ def _read(
     with blaming_source(node.name, part.place, advice):
         for batch, positions in part.read(node.source):
             row_order = reader_order(order.number, part.partition, positions)
-            values = pa.Table.from_batches([batch])
-            times.see(values, part.numbered)
-            yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order))
+            times.see(batch, part.numbered)
+            told = told_times(node.name, batch) if times.told else None
+            values = pa.Table.from_batches([without_own_times(batch, node.source.schema)])
+            yield pack_rows(boundary, producers, node.id, Rows(values, order=row_order, times=told))

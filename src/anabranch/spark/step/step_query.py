@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.messages import encode
 from anabranch.plan.boundary import Seats, seats_of_level
 from anabranch.plan.physical import Level, SeenBy
-from anabranch.plan.timed_paths import MOST_PARTITIONS
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.records.slices import Slice
@@ -146,14 +145,9 @@ class StepQueries:
         return Watchers([planned.frame._jdf.queryExecution(), *step.executions])
 
     def _partitions(self, plan: Plan) -> tuple[tuple[str, int], ...]:
-        """How many partitions of sources Spark tells apart; rounded up, for plans to last."""
-        found = []
-        for given in plan.inputs:
-            if given.source in self._told_apart:
-                numbers = [part.partition or 0 for part in given.slices]
-                count = max(self.program.partitions[given.source], *(n + 1 for n in numbers), 1)
-                found.append((given.source, min(1 << (count - 1).bit_length(), MOST_PARTITIONS)))
-        return tuple(found)
+        """How many partitions Spark tells apart of sources; rounded up, for plans to last."""
+        counts = [(source, plan.partitions(source)) for source in sorted(self._told_apart)]
+        return tuple((source, 1 << (count - 1).bit_length()) for source, count in counts)
 
     def reuse(self, query: StepQuery, plan: Plan) -> StepQuery | None:
         """A query that was prepared for an expected step, if it fits the actual one.

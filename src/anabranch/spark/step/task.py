@@ -34,7 +34,8 @@ from anabranch.spark.step.rows import (
 )
 from anabranch.spark.worker_memory import freeze_long_lived
 from anabranch.task.program import Program
-from anabranch.task.region_task import RegionTask, TaskPlace
+from anabranch.task.region_task import RegionTask
+from anabranch.task.task_place import TaskPlace
 from anabranch.task.worker_home import Homes
 
 REPORT_SCHEMA = pa.schema([pa.field(NOTE, pa.binary())])

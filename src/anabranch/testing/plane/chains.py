@@ -29,7 +29,7 @@ from anabranch.errors import InvalidDataflow, Problem
 from anabranch.operators.dead_letter import as_json
 from anabranch.operators.rows import Rows
 from anabranch.plan.physical import Edge, Physical, TimeAssignment, UnionBranch, UntimedRows
-from anabranch.task.event_times import has_time, row_times
+from anabranch.task.event_times import bounded_times, has_time, row_times
 from anabranch.task.program import Program
 from anabranch.testing.plane.outside_sources import refused_source
 from anabranch.testing.plane.plain_columns import plain_columns
@@ -106,7 +106,12 @@ def _changed(change: Change | TimeAssignment, edge: Edge, rows: Rows, clock_us: 
         return change(rows)
     if change.node.on_error == "dead-letter":
         rows = rows.take(np.flatnonzero(has_time(change, rows.values)))
-    return replace(rows, times=row_times(change, rows.values, clock_us)) if edge.timed else rows
+    if not edge.timed:
+        return rows
+    if change.told:
+        assert rows.times is not None
+        return replace(rows, times=bounded_times(change, rows.times, clock_us))
+    return replace(rows, times=row_times(change, rows.values, clock_us))
 
 
 def _changes(
@@ -161,12 +166,12 @@ def _change(node: PlainNode, edge: Edge, schema: pa.Schema, given: pa.Schema) ->
 
 
 def _aligned(branch: UnionBranch, schema: pa.Schema, given: pa.Schema) -> list[PlainValue]:
-    """The union's columns: those of this input by name, its tag, NULL for the rest."""
-    known = {field.name.lower(): field.name for field in schema}
-    tag, tags = branch.node.tag or ("", ())
+    """The union's columns: those of this input by name, its tag or side, NULL for the rest."""
+    known = {branch.renamed(field.name).lower(): field.name for field in schema}
+    mark, value = branch.mark or ("", None)
     return [
-        _constant(tags[branch.place], field)
-        if tags and field.name.lower() == tag.lower()
+        _constant(value, field)
+        if field.name.lower() == mark.lower()
         else plain_value(schema, quote(known[field.name.lower()]))
         if field.name.lower() in known
         else _constant(None, field)
@@ -174,7 +179,7 @@ def _aligned(branch: UnionBranch, schema: pa.Schema, given: pa.Schema) -> list[P
     ]
 
 
-def _constant(value: str | None, field: pa.Field) -> PlainValue:
+def _constant(value: str | int | None, field: pa.Field) -> PlainValue:
     scalar = pa.scalar(value, field.type)
     return PlainValue(field, lambda table: pa.repeat(scalar, table.num_rows))
 

@@ -23,10 +23,11 @@ from anabranch.records.plan import Plan
 from anabranch.records.slices import FileSlice, OffsetSlice, Slice
 from anabranch.sources.python_data_source import PythonDataSource
 from anabranch.store.disk import Disk, disk, use_disk
-from anabranch.task.event_times import LatestTimes
+from anabranch.task.event_times import LatestTimes, told_times
 from anabranch.task.program import Program
-from anabranch.task.reader import with_positions
-from anabranch.task.region_task import RegionTask, TaskPlace
+from anabranch.task.reader import with_positions, without_own_times
+from anabranch.task.region_task import RegionTask
+from anabranch.task.task_place import TaskPlace
 from anabranch.task.worker_home import Homes
 from anabranch.testing.plane.chains import Chains
 from anabranch.testing.plane.exchange import Arrived, Exchange, TaskShare, ordered, owned_bins
@@ -87,7 +88,7 @@ class ComputedStep:
         self._recording = Recording(disk()) if recorded else None
         self._clock_us = plan.clock_ns // 1000
         known = {} if memo is None else memo.arrivals
-        self._exchange = Exchange(program, chains, self._clock_us, known)
+        self._exchange = Exchange(program, chains, plan, known)
 
     def run(self) -> tuple[list[Report], DoneStep]:
         """Run all tasks, level by level."""
@@ -167,7 +168,9 @@ class ComputedStep:
         for place, (batch, positions) in enumerate(read):
             size += batch.num_rows
             times.see(batch, piece.numbered)
-            rows = ordered(batch, piece.number, piece.partition, positions)
+            told = told_times(node.name, batch) if times.told else None
+            plain = without_own_times(batch, node.source.schema)
+            rows = ordered(plain, piece.number, piece.partition, positions, told)
             self._exchange.put(node.id, rows, (node.name, part, piece.partition, place))
         return size
 

@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.messages import ReadTime
-from anabranch.operators.order.row_order import RowOrder
+from anabranch.operators.order.row_order import Int64s, RowOrder
 from anabranch.operators.rows import Rows, concat_batches
 from anabranch.plan.boundary import SOURCE_SHIFT
 from anabranch.plan.physical import Edge, SeenBy
 from anabranch.plan.timed_paths import MOST_PARTITIONS
 from anabranch.records.bins import BinSet, bin_of
 from anabranch.records.placed import Assignment
+from anabranch.records.plan import Plan
 from anabranch.records.times import END_OF_TIME
 from anabranch.task.program import Program
 from anabranch.task.reader import Positions
@@ -71,10 +72,14 @@ class Exchange:
 
     program: Program
     chains: Chains
-    clock_us: int
+    plan: Plan
     known: dict[Hashable, Any] = field(default_factory=dict)
     limit: int = 30_000
     _made: dict[int, list[tuple[Rows, Hashable]]] = field(default_factory=dict)
+
+    @property
+    def _clock_us(self) -> int:
+        return self.plan.clock_ns // 1000
 
     def put(self, producer: int, rows: Rows, token: Hashable) -> None:
         """A task gave rows."""
@@ -104,13 +109,14 @@ class Exchange:
             [rows for rows, _ in self._made.get(edge.producer, [])],
         )
         assert assignment is not None
-        rows = self.chains.timed(edge, self._joined(edge, pieces), self.clock_us)
+        rows = self.chains.timed(edge, self._joined(edge, pieces), self._clock_us)
         assert rows.times is not None
         counts = rows.times < END_OF_TIME
         times = rows.times[counts]
-        if assignment.seen_by is SeenBy.SOURCE or rows.order is None:
+        many = self.plan.partitions(assignment.source) > MOST_PARTITIONS
+        if assignment.seen_by is SeenBy.SOURCE or many or rows.order is None:
             return [ReadTime(assignment.input, None, int(times.max()))] if len(times) else []
-        numbers = np.minimum(rows.order.columns[0][counts] & _PARTITION, MOST_PARTITIONS - 1)
+        numbers = rows.order.columns[0][counts] & _PARTITION
         return [
             ReadTime(assignment.input, int(number), int(times[numbers == number].max()))
             for number in np.unique(numbers)
@@ -122,11 +128,11 @@ class Exchange:
         if None in tokens:
             return None
         timed = edge.assignment is not None and edge.assignment.needs_clock
-        return edge.place, tokens, self.clock_us if timed else None
+        return edge.place, tokens, self._clock_us if timed else None
 
     def _all(self, edge: Edge, pieces: Sequence[Rows]) -> tuple[Rows, Bins | None]:
         """All rows of an edge as its consumer gets them, and their bins."""
-        rows = self.chains.run(edge, self._joined(edge, pieces), self.clock_us)
+        rows = self.chains.run(edge, self._joined(edge, pieces), self._clock_us)
         return rows, None if rows.hashes is None else bin_of(rows.hashes, self.program.bins)
 
     def _joined(self, edge: Edge, pieces: Sequence[Rows]) -> Rows:
@@ -153,12 +159,18 @@ def owned_bins(assignment: Assignment, worker: int) -> BinSet:
     return BinSet.of(b for b, owner in enumerate(assignment.workers) if owner == worker)
 
 
-def ordered(batch: pa.RecordBatch, number: int, partition: int, positions: Positions) -> Rows:
-    """Rows of a source with their order."""
+def ordered(
+    batch: pa.RecordBatch,
+    number: int,
+    partition: int,
+    positions: Positions,
+    times: Int64s | None = None,
+) -> Rows:
+    """Rows of a source with their order, and with the times that it tells."""
     size = batch.num_rows
     first = np.full(size, (number << 32) + partition, dtype=np.int64)
     order = RowOrder((first, positions, np.zeros(size, dtype=np.int64)))
-    return Rows(pa.Table.from_batches([batch]), order=order)
+    return Rows(pa.Table.from_batches([batch]), order=order, times=times)
 
 
 def _taken(edge: Edge, rows: Rows, places: Bins) -> Rows:

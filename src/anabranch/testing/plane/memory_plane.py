@@ -23,7 +23,7 @@ from anabranch.node.step_outcome import task_of
 from anabranch.records.placed import OperatorState
 from anabranch.records.plan import Plan
 from anabranch.task.program import Program
-from anabranch.task.region_task import TaskPlace
+from anabranch.task.task_place import TaskPlace
 from anabranch.task.worker_home import Homes
 from anabranch.testing.plane.chains import Chains
 from anabranch.testing.plane.computed_step import ComputedStep

@@ -25,7 +25,7 @@ from anabranch.runs.run_file import map_verified
 from anabranch.store.disk import AnyPath, Disk
 from anabranch.store.files import create_bulk_many
 from anabranch.task.program import Program
-from anabranch.task.region_task import TaskPlace
+from anabranch.task.task_place import TaskPlace
 from anabranch.testing.plane.step_key import StepKeys
 
 Group = tuple[tuple[str, bytes], ...]

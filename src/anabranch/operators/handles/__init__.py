@@ -1,0 +1,1 @@
+"""State handles of a ``process``: the state of a step's keys, as a user's class changes it."""
