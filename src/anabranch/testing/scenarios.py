@@ -8,6 +8,7 @@ from anabranch.testing.join import join
 from anabranch.testing.kinds import kinds
 from anabranch.testing.scenario import Scenario
 from anabranch.testing.shop import Customers, shop
+from anabranch.testing.times import times
 
 OFTEN_AWAY = 0.6
 """How often a sink is away in that scenario."""
@@ -17,13 +18,14 @@ class Simulated(StrEnum):
     """What is simulated.
 
     The default, a shop; two sources with a join; all kinds of both ends; a shop whose sinks are
-    often away.
+    often away; windows, sessions, timers and a join over event time.
     """
 
     SHOP = "shop"
     JOIN = "join"
     KINDS = "kinds"
     AWAY = "away"
+    TIMES = "times"
 
 
 def scenario_of(
@@ -42,5 +44,7 @@ def scenario_of(
             return join(script)
         case Simulated.KINDS:
             return kinds(script)
+        case Simulated.TIMES:
+            return times(script)
         case _:
             return shop(script, sinks_away=OFTEN_AWAY)
