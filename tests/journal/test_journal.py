@@ -96,9 +96,9 @@ def test_names_and_envelope_on_disk(book: Journal) -> None:
         "published/0/000000000007",
         "repair/0/000000000007.1",
     ]
-    crc = zlib.crc32(b"2 commit/0/000000000007 me {}")
+    crc = zlib.crc32(b"3 commit/0/000000000007 me {}")
     text = (root(book) / "commit/0/000000000007").read_bytes()
-    assert text == b"anabranch 2 commit/0/000000000007 %08x 2 me\n{}" % crc
+    assert text == b"anabranch 3 commit/0/000000000007 %08x 2 me\n{}" % crc
 
 
 def test_the_first_creator_wins_and_the_second_is_given_its_entry(book: Journal) -> None:
@@ -248,14 +248,14 @@ def test_an_entry_under_another_name_is_corrupt(book: Journal) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"anabranch 3 commit/0/000000000007 00000000 2 a\n{}", b"anabranch 17 anything else\n\xff"],
+    [b"anabranch 4 commit/0/000000000007 00000000 2 a\n{}", b"anabranch 17 anything else\n\xff"],
     ids=["same envelope", "other envelope"],
 )
 def test_a_newer_format_is_told_apart_from_damage(book: Journal, text: bytes) -> None:
     path = root(book) / "commit/0/000000000007"
     path.parent.mkdir(parents=True)
     path.write_bytes(text)
-    with pytest.raises(FutureFormat, match=r"this version reads up to 2") as caught:
+    with pytest.raises(FutureFormat, match=r"this version reads up to 3") as caught:
         book.read(CommitName(7))
     assert str(path) in str(caught.value)
 
@@ -265,7 +265,7 @@ def test_an_older_format_is_told_apart_from_damage(book: Journal) -> None:
     path.parent.mkdir(parents=True)
     crc = zlib.crc32(b"1 commit/0/000000000007 a {}")
     path.write_bytes(b"anabranch 1 commit/0/000000000007 %08x 2 a\n{}" % crc)
-    with pytest.raises(PastFormat, match="format 1; this version reads format 2 only"):
+    with pytest.raises(PastFormat, match="format 1; this version reads format 3 only"):
         book.read(CommitName(7))
     path.write_bytes(b"anabranch 1 commit/0/000000000007 %08x 2 a\n{]" % crc)
     with pytest.raises(CorruptEntry):

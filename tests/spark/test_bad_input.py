@@ -463,8 +463,8 @@ def damaged(path: Path, damage: Callable[[bytes], bytes] | None) -> None:
 
 def tomorrow(data: bytes) -> bytes:
     """An entry that a newer version wrote, of which this one knows only how it begins."""
-    assert data.startswith(b"anabranch 2 ")
-    return data.replace(b"anabranch 2 ", b"anabranch 3 ", 1) + b"more"
+    assert data.startswith(b"anabranch 3 ")
+    return data.replace(b"anabranch 3 ", b"anabranch 4 ", 1) + b"more"
 
 
 @pytest.mark.parametrize(

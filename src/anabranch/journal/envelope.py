@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from anabranch.errors import CorruptEntry, FutureFormat, PastFormat
 from anabranch.journal.entry_names import EntryName
 
-FORMAT = 2
+FORMAT = 3
 
 _HEADER = re.compile(rb"anabranch (\d{1,9}) (\S+) ([0-9a-f]{8}) (\d{1,15}) (\S+)\n")
 _FORMAT_ALONE = re.compile(rb"anabranch (\d{1,9}) ")
