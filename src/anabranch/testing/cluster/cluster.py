@@ -233,7 +233,6 @@ class SimulatedCluster:
         if self.node is not None:
             self.note(self.node.name, "is stranded")
             self.node.stranded()
-            self.rules.left_behind.add(self.node.name)
             self.strays.append(self.node)
             self.node = None
             forget_runs()

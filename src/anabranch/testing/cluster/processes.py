@@ -54,7 +54,7 @@ class SimulatedNode:
 
     def stranded(self) -> None:
         """What it does is not looked at any more: it works on a state that others have left."""
-        self.plane.rules = None
+        self.plane.left, self.plane.rules = self.plane.rules, None
 
     def work(self, now: float) -> Iterator[str]:
         """The kinds of work that may have something to do."""

@@ -48,8 +48,6 @@ class Rules:
     #: what each opened source was last told to be committed, by name and opening
     heard: dict[tuple[str, object], bytes] = field(default_factory=dict)
     published: dict[str, int] = field(default_factory=dict)
-    #: processes that nobody looks at any more: they go on with state that others have left
-    left_behind: set[str] = field(default_factory=set)
     #: files that were damaged on purpose
     damaged: set[str] = field(default_factory=set)
 
@@ -113,8 +111,12 @@ class Rules:
         """A step was run; if it was committed before, this was a replay."""
         self.ownership.ran(plan, reports)
         if plan.step <= self.step:
-            runs = (run for report in reports for state in report.states for run in state.runs)
-            self.replayed |= files(tuple(runs))
+            self.wrote(reports)
+
+    def wrote(self, reports: Sequence[Report]) -> None:
+        """A replay has written files, which it may read in the steps after this one."""
+        runs = (run for report in reports for state in report.states for run in state.runs)
+        self.replayed |= files(tuple(runs))
 
     def found(self, view: JournalView) -> None:
         """A coordinator has read the journal: nothing that was committed may be missing."""
@@ -176,7 +178,7 @@ class Rules:
     def read(self, process: str, path: Path | str) -> None:
         """A file is about to be read (R3)."""
         name = str(path).removeprefix(f"{self.store}/")
-        if name.startswith(_ROOMS) and process not in self.left_behind:
+        if name.startswith(_ROOMS):
             require(
                 name in self.named or name in self.replayed,
                 f"R3: {process} reads {name}, which no commit names",

@@ -24,13 +24,18 @@ class WatchedPlane(MemoryPlane):
     """
 
     rules: Rules | None = None
+    #: the rules of a cluster that has left the node behind
+    left: Rules | None = None
     aside: Random
     diverging: float = 0.0
 
     def run(self, plan: Plan, states: Sequence[OperatorState]) -> list[Report]:
         """Run a step."""
         if self.rules is None:
-            return super().run(plan, states)
+            reports = super().run(plan, states)
+            if self.left is not None:
+                self.left.wrote(reports)
+            return reports
         self.rules.starts(plan, states)
         reports = super().run(plan, states)
         self.rules.ran(plan, reports)
