@@ -200,10 +200,6 @@ BUGS: dict[str, Callable[[Patch], None]] = {
 FOUND_BY = {
     "a_part_is_lost_on_rewind": r"R4: step \d+ reads",
     "an_answer_is_counted_twice": r"R8: coordinator-\d+ answers request \d+ twice",
-    "an_order_to_a_replaced_peer_is_obeyed": (
-        r"R3: |a query of step \d+ fails|checkpoint \d+ is kept without|"
-        r"the pipeline fails .*'store\."
-    ),
     "a_query_sees_a_step_before_its_commit": "R3: ",
     "a_request_is_forgotten": "R8: .* ended without an answer",
     "a_result_depends_on_the_worker": "R9: ",

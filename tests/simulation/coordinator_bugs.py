@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import msgspec
 import pytest
 
 from anabranch.coordinator.jobs.rescale import RescaleJob
-from anabranch.errors import Fenced
-from anabranch.node.chores import Chores
-from anabranch.node.node_machine import Duties
 from anabranch.records.commit import Checkpoint, Commit
 
 Patch = pytest.MonkeyPatch
@@ -27,22 +23,6 @@ def a_part_is_lost_on_rewind(patch: Patch) -> None:
     patch.setattr(Checkpoint, "opened", without_parts)
 
 
-def an_order_to_a_replaced_peer_is_obeyed(patch: Patch) -> None:
-    """A node removes what a leader did not need that was replaced, whatever was opened since."""
-    fence, sweep = Duties.fence, Chores.sweep
-
-    def unfenced(self: Any, leader: int) -> None:
-        with contextlib.suppress(Fenced):
-            fence(self, leader)
-
-    def obedient(self: Any, opened: Any, *_: Any) -> bool:
-        return sweep(self, opened, (), (), lambda: True)
-
-    patch.setattr(Duties, "fence", unfenced)
-    patch.setattr(Chores, "sweep", obedient)
-    patch.setattr(Chores, "forget", Chores.forget_check)
-
-
 def an_answer_is_counted_twice(patch: Patch) -> None:
     """Who asked for a rescale is answered by the commit that knows of it, and by the next one."""
 
@@ -52,8 +32,4 @@ def an_answer_is_counted_twice(patch: Patch) -> None:
     patch.setattr(RescaleJob, "take_queue", kept)
 
 
-COORDINATOR_BUGS = (
-    a_part_is_lost_on_rewind,
-    an_order_to_a_replaced_peer_is_obeyed,
-    an_answer_is_counted_twice,
-)
+COORDINATOR_BUGS = (a_part_is_lost_on_rewind, an_answer_is_counted_twice)

@@ -197,6 +197,10 @@ def drained(site: Site, run: Coordinator) -> None:
     assert f"published up to step {step}." in run.printed()
     assert (site.state / "journal" / str(CheckpointName(step, 0))).exists()
     assert not (site.state / "coordinator.json").exists()
+    # The node removes its address last, a moment after it has told the coordinator.
+    late = time.monotonic() + 15
+    while read_node(site.state) is not None and time.monotonic() < late:
+        time.sleep(0.05)
     assert read_node(site.state) is None
 
 
