@@ -13,11 +13,12 @@ from anabranch.protocol.time_graph import GraphOperator, TimeGraph
 def time_graph(typed: Typed) -> TimeGraph:
     """The inputs of event time and the operators that it reaches.
 
-    Empty if no rows have times and no operator handles the end: such a dataflow has no frontiers.
+    Empty if no rows have times and no operator has timers or handles the end: such a dataflow has
+    no frontiers.
     """
     graph = typed.graph
     timed = any(isinstance(node, TimestampsNode) for node in graph.nodes)
-    if not timed and not any(map(_handles_end, graph.stateful())):
+    if not timed and not any(map(_is_notified, graph.stateful())):
         return TimeGraph()
     return TimeGraph(
         timed_inputs(graph),
@@ -30,8 +31,11 @@ def time_graph(typed: Typed) -> TimeGraph:
     )
 
 
-def _handles_end(node: StatefulNode) -> bool:
-    return isinstance(node, ProcessNode) and overrides(node.process, "on_end")
+def _is_notified(node: StatefulNode) -> bool:
+    """Whether an operator is told of its timers or of the end of its input."""
+    return isinstance(node, ProcessNode) and any(
+        overrides(node.process, method) for method in ("on_end", "on_notify")
+    )
 
 
 def _lag_us(typed: Typed, node: StatefulNode) -> int:
