@@ -130,7 +130,7 @@ def _source(events: Sequence[Event], per_step: int) -> GeneratorSource:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadStep:
+class ClickStep:
     """The clicks that a step has read, in their order, and the frontier that they came with."""
 
     frontier: int
@@ -171,7 +171,7 @@ class TimesModel:
         _compare(outcome, "quiet-out", list(self._quiet(steps)))
         _compare(outcome, "bought-out", list(self._bought()))
 
-    def _steps(self, outcome: Outcome) -> Iterator[ReadStep]:
+    def _steps(self, outcome: Outcome) -> Iterator[ClickStep]:
         """What each step has read; its frontier is that of the clicks read before it."""
         latest = [EARLIEST] * PARTITIONS
         done = 0
@@ -179,13 +179,13 @@ class TimesModel:
             reached = _read(outcome.positions[step])
             ids = sorted(range(done, reached), key=lambda id: (id % PARTITIONS, id))
             if ids:
-                yield ReadStep(min(latest) - LATENESS, tuple(ids))
+                yield ClickStep(min(latest) - LATENESS, tuple(ids))
             for id in ids:
                 latest[id % PARTITIONS] = max(latest[id % PARTITIONS], self.clicks[id].at)
             done = reached
 
     def _windows(
-        self, steps: Sequence[ReadStep]
+        self, steps: Sequence[ClickStep]
     ) -> tuple[dict[tuple[str, int], list[int]], list[int]]:
         """The clicks of each person and window, by its end; and those that came too late."""
         found: dict[tuple[str, int], list[int]] = {}
@@ -200,12 +200,12 @@ class TimesModel:
                     found.setdefault((click.who, end), []).append(id)
         return found, late
 
-    def _sessions(self, steps: Sequence[ReadStep]) -> tuple[list[Row], list[int]]:
+    def _sessions(self, steps: Sequence[ClickStep]) -> tuple[list[Row], list[int]]:
         """The sessions of each person, and the clicks that came too late for any."""
         opened: dict[str, list[OpenSession]] = {who: [] for who in NAMES}
         closed: list[Row] = []
         late: list[int] = []
-        for step in [*steps, ReadStep(END_OF_TIME, ())]:
+        for step in [*steps, ClickStep(END_OF_TIME, ())]:
             for who, kept in opened.items():
                 closed += [_session(who, one) for one in kept if one.end <= step.frontier]
                 ids = [id for id in step.ids if self.clicks[id].who == who]
@@ -215,10 +215,10 @@ class TimesModel:
                 late += missed
         return closed, late
 
-    def _quiet(self, steps: Sequence[ReadStep]) -> Iterator[Row]:
+    def _quiet(self, steps: Sequence[ClickStep]) -> Iterator[Row]:
         """Who was quiet, as of which time and after which click."""
         waiting: dict[str, tuple[int, int]] = {}
-        for step in [*steps, ReadStep(END_OF_TIME, ())]:
+        for step in [*steps, ClickStep(END_OF_TIME, ())]:
             for who, (at, last) in list(waiting.items()):
                 if at < step.frontier:
                     del waiting[who]
